@@ -303,7 +303,7 @@ impl Tree {
     }
 
     /// From a node to the one on `level` below it that covers the goal.
-    fn step_down<'p, G: Access<'p>>(
+    pub(crate) fn step_down<'p, G: Access<'p>>(
         &'p self,
         above: ReadGuard<'p>,
         goal: Goal<'_>,
@@ -311,20 +311,31 @@ impl Tree {
         report: bool,
         reading: Reading,
     ) -> Result<G, Halt> {
-        let child = self.sound(&above, self.node(&above)?.child_toward(goal))?;
-        // Its latch would be waited for by the thread that holds it.
-        let leads_down = if child == above.pid() { Err("a node leads to itself") } else { Ok(()) };
-        self.sound(&above, leads_down)?;
-        let guard = led_to(&above, G::try_fix(self.pool(), child, reading))?;
-        drop(above);
-        self.move_right(guard.ok_or(Halt::Missing(child, level))?, goal, level, report, reading)
+        self.move_right(self.step_to_child(above, goal, level, reading)?, goal, level, report, reading)
+    }
+
+    /// From a node to its child on `level` that leads to the goal. Reads nothing of the child.
+    #[inline(always)]
+    pub(crate) fn step_to_child<'p, G: Access<'p>>(
+        &'p self,
+        above: ReadGuard<'p>,
+        goal: Goal<'_>,
+        level: u8,
+        reading: Reading,
+    ) -> Result<G, Halt> {
+        let child = self.node(&above)?.child_toward(goal);
+        // A thread that latches both would wait for itself.
+        let leads_down = |&child: &PageId| child != above.pid();
+        let child =
+            self.sound(&above, child.and_then(|pid| Some(pid).filter(leads_down).ok_or("a node leads to itself")))?;
+        led_to(&above, G::try_fix(self.pool(), child, reading))?.ok_or(Halt::Missing(child, level))
     }
 
     /// Goes to the sibling that covers the goal; a left node that is latched stays so until the right one is.
     ///
     /// A node that does not cover the goal that its parent sent here has an open split: parents learn of siblings and
     /// nodes lose the mark in one step, under both latches, and a sibling is linked only after the node on its left.
-    fn move_right<'p, G: Access<'p>>(
+    pub(crate) fn move_right<'p, G: Access<'p>>(
         &'p self,
         mut guard: G,
         goal: Goal<'_>,
@@ -340,7 +351,7 @@ impl Tree {
             if !self.sound(&guard, node.falls_short_of(goal))? {
                 return if guard.holds() { Ok(guard) } else { Err(Halt::Changed) };
             }
-            let (high, right) = self.sound(&guard, open_split(&node, pid))?;
+            let (high, right) = self.sound(&guard, node.open_split(pid))?;
             if report {
                 let open = Unlinked { left: pid, level, separator: high };
                 return Err(if guard.holds() { Halt::Open(open) } else { Halt::Changed });
@@ -379,18 +390,6 @@ fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Opt
         return Err(Halt::Changed);
     }
     found.map_err(Halt::from)
-}
-
-/// High fence and sibling of a node that must have an open split. Going over such nodes leads to ever larger keys.
-fn open_split<P: PageRead>(node: &NodeView<P>, pid: PageId) -> Result<(Vec<u8>, PageId), Damage> {
-    if !node.is_incomplete() {
-        return Err("a node does not cover the keys that lead to it");
-    }
-    let (high, right) = (node.copy_high()?, node.sibling()?);
-    if right == pid || node.compare_low(&high)? != Ordering::Less {
-        return Err("the fences are out of order");
-    }
-    Ok((high, right))
 }
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]

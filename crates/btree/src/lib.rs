@@ -33,6 +33,7 @@ pub mod format;
 mod level;
 mod locking;
 mod lookup;
+mod many;
 mod merge;
 mod node;
 mod purge;
@@ -48,6 +49,7 @@ mod verify;
 mod write;
 
 pub use cursor::Cursor;
+pub use many::Batch;
 pub use merge::Merged;
 pub use purge::PurgedLeaf;
 pub use queue::{QueuedLeaf, QueuedRange};

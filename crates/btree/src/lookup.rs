@@ -32,7 +32,7 @@ impl Tree {
         self.read_at(txn, snapshot, key, out).map_err(|error| self.judge(txn, snapshot, error))
     }
 
-    fn read_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn read_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let mut restarts = Restarts::default();
         txn.forget_fetched();
         loop {

@@ -84,6 +84,26 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.get_with(key, read)
     }
 
+    /// Returns the values of `keys`, in their order, as [`Table::get_many`] does. All keys are read in one operation.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    pub fn get_many<'k>(&self, keys: &[impl Borrow<K::Ref<'k>>]) -> Result<Vec<Option<V::Owned>>> {
+        self.table.get_many(keys)
+    }
+
+    /// Calls `read` with the place of each key in `keys` and its encoded value, as [`Table::get_many_with`] does.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`. `read` has not been called then.
+    pub fn get_many_with<'k>(
+        &self,
+        keys: &[impl Borrow<K::Ref<'k>>],
+        read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.table.get_many_with(keys, read)
+    }
+
     /// Iterates over the rows with keys in `range`, by key, from either end or both.
     pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         self.table.range(range)

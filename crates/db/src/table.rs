@@ -1,5 +1,7 @@
 //! Tables of a transaction.
 
+mod many;
+
 use crate::Transaction;
 use crate::catalogue::TreeRef;
 use crate::transaction::Live;
@@ -66,7 +68,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         // Nothing is borrowed while the caller's closure runs, so that it may use the transaction.
         let Some(bytes) = found else { return Ok(None) };
         let value = read(&bytes);
-        self.tx.give_back(bytes);
+        self.tx.give_back(|live| live.found = bytes);
         Ok(Some(value))
     }
 

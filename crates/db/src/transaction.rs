@@ -12,7 +12,7 @@ use crate::tables::TableInfo;
 use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error, Result, TableId};
-use foreshore_btree::Tree;
+use foreshore_btree::{Batch, Tree};
 use foreshore_sync::Nanos;
 use foreshore_txn::Txn;
 use std::{fmt, mem, sync::Arc};
@@ -59,6 +59,8 @@ pub(crate) struct Live {
     pub(crate) value: Vec<u8>,
     /// Value found by the call.
     pub(crate) found: Vec<u8>,
+/// Keys of a call with many, and what is found of them.
+    pub(crate) batch: Batch,
     /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
     pub(crate) created: Vec<TableInfo>,
     /// Tables that this transaction dropped, in order. Their pages become free after it commits.
@@ -68,7 +70,8 @@ pub(crate) struct Live {
 impl Live {
     fn new(txn: Txn) -> Box<Self> {
         let (key, value, found) = (Vec::new(), Vec::new(), Vec::new());
-        Box::new(Self { txn, key, value, found, created: Vec::new(), dropped: Vec::new() })
+        let batch = Batch::default();
+        Box::new(Self { txn, key, value, found, batch, created: Vec::new(), dropped: Vec::new() })
     }
 
     /// Whether this transaction has dropped the table.
@@ -282,8 +285,8 @@ impl Transaction {
     }
 
     /// Gives a buffer back for the next lookup.
-    pub(crate) fn give_back(&self, buffer: Vec<u8>) {
-        self.seat.give_back(buffer);
+    pub(crate) fn give_back(&self, put: impl FnOnce(&mut Live)) {
+        self.seat.give_back(put);
     }
 }
 

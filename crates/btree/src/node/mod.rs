@@ -7,6 +7,7 @@ mod edit;
 mod fill;
 mod goal;
 mod image;
+mod search;
 mod validate;
 
 pub(crate) use edit::{
@@ -18,7 +19,7 @@ pub(crate) use validate::is_sound;
 
 use crate::format::{
     AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,
-    OVERFLOW, RUN_END_BITS, RowHeader, SLOT, SLOTS, key_head,
+    OVERFLOW, RUN_END_BITS, RowHeader, SLOT, SLOTS,
 };
 use foreshore_base::limits::{MAX_KEY, MAX_PAGES, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
@@ -181,6 +182,19 @@ impl<P: PageRead> NodeView<P> {
         self.fence(at, len).map(Some)
     }
 
+    /// Returns high fence and sibling of this node, page `pid`, which must have an open split. Each such node leads to
+    /// larger keys.
+    pub(crate) fn open_split(&self, pid: PageId) -> Result<(Vec<u8>, PageId), Damage> {
+        if !self.is_incomplete() {
+            return Err("a node does not cover the keys that lead to it");
+        }
+        let (high, right) = (self.copy_high()?, self.sibling()?);
+        if right == pid || self.compare_low(&high)? != Ordering::Less {
+            return Err("the fences are out of order");
+        }
+        Ok((high, right))
+    }
+
     /// How the smallest key that may be here compares with `key`.
     pub(crate) fn compare_low(&self, key: &[u8]) -> Result<Ordering, Damage> {
         Ok(self.page.compare(self.low_range()?, key))
@@ -265,51 +279,6 @@ impl<P: PageRead> NodeView<P> {
     pub(crate) fn child(&self, index: usize) -> Result<PageId, Damage> {
         let at = self.range(self.slot(index)?.at, INNER_HEADER)?.start;
         checked_page(self.page.word(at))
-    }
-
-    /// How the first bytes of `key` compare with those that all keys here share.
-    #[inline]
-    fn compare_shared(&self, key: &[u8]) -> Result<Ordering, Damage> {
-        if self.shared == 0 {
-            return Ok(Ordering::Equal);
-        }
-        let high = self.high_range()?.unwrap_or_default();
-        if high.len() < self.shared {
-            return Err("the keys of the node share more than its high fence has");
-        }
-        let shared = high.start..high.start + self.shared;
-        Ok(self.page.compare(shared, &key[..key.len().min(self.shared)]).reverse())
-    }
-
-    /// The entry with that key, or the place where it belongs.
-    pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
-        match self.compare_shared(key)? {
-            Ordering::Less => return Ok(Err(0)),
-            Ordering::Greater => return Ok(Err(self.len)),
-            Ordering::Equal => {}
-        }
-        let head = key_head(key, self.shared);
-        let (mut from, mut to) = (0, self.len);
-        while from < to {
-            let middle = from.midpoint(to);
-            let slot = self.slot(middle)?;
-            let order = match slot.head.cmp(&head) {
-                Ordering::Equal => self.page.compare(self.key_range(slot)?, key),
-                order => order,
-            };
-            match order {
-                Ordering::Less => from = middle + 1,
-                Ordering::Greater => to = middle,
-                Ordering::Equal => return Ok(Ok(middle)),
-            }
-        }
-        Ok(Err(from))
-    }
-
-    /// Checks that a search for `key`, that of entry `at`, finds it. A scan goes on behind a key, and would meet the same entries
-    /// again and again in a node that is out of order.
-    pub(crate) fn must_lead_to(&self, key: &[u8], at: usize) -> Result<(), Damage> {
-        if self.search(key)? == Ok(at) { Ok(()) } else { Err("keys are out of order") }
     }
 
     /// The child of an inner node that leads to `key`.

@@ -1,5 +1,6 @@
 use super::edit::{compact, replace_value};
 use super::*;
+use crate::format::key_head;
 use crate::format::{AT_RUN, MAX_LEAF_ENTRY, MAX_SHARED};
 use crate::record::Delta;
 use foreshore_base::Xid;

@@ -4,6 +4,7 @@
 
 use crate::common::{Bed, Rng};
 use foreshore_base::{Error, Result};
+use foreshore_btree::Batch;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
@@ -65,7 +66,7 @@ fn transfer(bed: &Bed, rng: &mut Rng) -> Result<()> {
     if rng.below(2) == 0 { ticket.wait() } else { Ok(()) }
 }
 
-/// Reads all rows twice by one snapshot, one by one and by a scan.
+/// Reads all rows three times by one snapshot: one by one, by a scan, and as a batch.
 fn audit(bed: &Bed, reads: SnapshotKind) -> Result<()> {
     let options = TxnOptions { isolation: Isolation::Snapshot, reads, ..TxnOptions::default() };
     let mut txn = bed.txns.begin(options)?;
@@ -77,6 +78,11 @@ fn audit(bed: &Bed, reads: SnapshotKind) -> Result<()> {
         again.push(amount(value));
     }
     assert_eq!(first, again, "two reads by one snapshot");
+    let mut batch = Batch::default();
+    (0..ROWS).for_each(|row| batch.push(|key| key.extend_from_slice(&row.to_be_bytes())));
+    bed.tree.get_many(&mut txn, &mut batch)?;
+    let together: Vec<u64> = (0..ROWS as usize).map(|row| amount(batch.value(row).expect("a row"))).collect();
+    assert_eq!(first, together, "a lookup of all rows by the same snapshot");
     txn.commit().map(drop)
 }
 
@@ -128,6 +134,12 @@ fn a_small_transaction_between_entries_of_others_is_not_too_large() {
 #[should_panic]
 fn versions_that_are_not_validated_are_of_many_states() {
     shuttle_mutated("btree: versions are not validated", 20 * ITERATIONS, sums);
+}
+
+#[test]
+#[should_panic]
+fn rows_of_a_batch_that_are_not_validated_are_of_many_states() {
+    shuttle_mutated("btree: the rows of a batch are not validated", 20 * ITERATIONS, sums);
 }
 
 #[test]

@@ -59,11 +59,11 @@ impl Seat {
         })
     }
 
-    /// Returns a buffer for use by the next lookup.
-    pub(super) fn give_back(&self, buffer: Vec<u8>) {
+/// Returns a buffer for use by the next lookup.
+    pub(super) fn give_back(&self, put: impl FnOnce(&mut Live)) {
         self.look(|state| {
             if let State::Live(live) = state {
-                live.found = buffer;
+                put(live);
             }
         });
     }

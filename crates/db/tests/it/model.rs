@@ -14,6 +14,7 @@ enum Operation {
     InsertNew(String, String),
     Remove(String),
     Get(String),
+    GetMany(Vec<String>),
     GetForUpdate(String),
     Range(Bound<String>, Bound<String>),
     Savepoint,
@@ -48,6 +49,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (key(), value()).prop_map(|(key, value)| Operation::InsertNew(key, value)),
         4 => key().prop_map(Operation::Remove),
         3 => key().prop_map(Operation::Get),
+        2 => prop::collection::vec(key(), 0..40).prop_map(Operation::GetMany),
         2 => key().prop_map(Operation::GetForUpdate),
         2 => (bound(), bound()).prop_map(|(from, to)| Operation::Range(from, to)),
         3 => Just(Operation::Savepoint),
@@ -131,6 +133,13 @@ impl Run {
         let db = open(&self.fs).unwrap();
         let rows = db.run(|tx| tx.open(TEXTS)?.iter().collect::<Result<Model, Error>>()).unwrap();
         assert_eq!(rows, self.committed);
+        let (reader, keys): (_, Vec<&str>) = (db.read(), rows.keys().map(String::as_str).chain(["none"]).collect());
+        let found = reader.open(TEXTS).and_then(|table| table.get_many(&keys));
+        match found {
+            Ok(found) => assert!(found.iter().map(Option::as_ref).eq(rows.values().map(Some).chain([None]))),
+            Err(error) => assert!(matches!(error, Error::NoTable { .. }) && rows.is_empty(), "{error}"),
+        }
+        drop(reader);
         self.db = Some(db);
     }
 }
@@ -148,6 +157,11 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
         },
         Operation::Remove(key) => assert_eq!(table.remove(&**key).unwrap(), model.remove(key)),
         Operation::Get(key) => assert_eq!(table.get(&**key).unwrap().as_ref(), model.get(key)),
+        Operation::GetMany(keys) => {
+            let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            assert_eq!(table.get_many(&keys).unwrap(), wanted);
+        }
         Operation::GetForUpdate(key) => assert_eq!(table.get_for_update(&**key).unwrap().as_ref(), model.get(key)),
         Operation::Range(from, to) => {
             let bounds = (from.as_ref().map(String::as_str), to.as_ref().map(String::as_str));

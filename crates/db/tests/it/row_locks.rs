@@ -298,3 +298,31 @@ fn a_worker_passes_over_jobs_that_were_done_since_its_snapshot() {
     let refused = all(&worker, RowLock::update().skip_locked());
     assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
 }
+
+/// A batch reads as single lookups do. A serializable transaction locks each key, whether it exists or not. The others
+/// read by a snapshot, wait for no writer and lock nothing.
+#[test]
+fn a_batch_locks_what_single_lookups_lock() {
+    let (db, _) = in_memory();
+    fill(&db, 4);
+    for level in LEVELS {
+        let reader = begin(&db, "reader", level);
+        let table = reader.open(NUMBERS).unwrap();
+        assert_eq!(table.get_many(&[3, 50, 1, 3]).unwrap(), [Some(3), None, Some(1), Some(3)]);
+        for number in [1, 50] {
+            let writer = begin(&db, "writer", Isolation::Serializable);
+            let written = writer.open(NUMBERS).unwrap().insert(number, 7);
+            if level == Isolation::Serializable {
+                must_wait(written);
+            } else {
+                assert!(written.is_ok(), "{written:?}");
+                assert_eq!(table.get_many(&[number]).unwrap(), [(number == 1).then_some(1)], "{level}");
+                writer.rollback().unwrap();
+            }
+        }
+        let mut seen = Vec::new();
+        table.get_many_with(&[2, 60], |index, row| seen.push((index, row.map(<[u8]>::len)))).unwrap();
+        assert_eq!(seen, [(0, Some(8)), (1, None)]);
+        assert!(table.get_many(&[] as &[u64]).unwrap().is_empty());
+    }
+}

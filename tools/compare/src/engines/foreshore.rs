@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     name: NAME,
     version: || env!("CARGO_PKG_VERSION").to_owned(),
     variants,
-    has_get_many: false,
+    has_get_many: true,
     open: |setup| Ok(Box::new(Foreshore::open(setup)?)),
 };
 
@@ -167,6 +167,15 @@ impl Session for Own<'_> {
             let word = table.get_with(key, first_word).map_err(failed("get"))?;
             Ok(sum ^ word.ok_or_else(lost)?)
         })
+    }
+
+    fn get_many(&mut self, keys: &[u64]) -> Result<u64> {
+        let tx = self.engine.db.read();
+        let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
+        let mut sum = Some(0);
+        let add = |_, row: Option<&[u8]>| sum = sum.zip(row.map(first_word)).map(|(sum, word)| sum ^ word);
+        table.get_many_with(keys, add).map_err(failed("get many"))?;
+        sum.ok_or_else(lost)
     }
 
     fn range(&mut self, first: u64, rows: u64) -> Result<u64> {

@@ -1,0 +1,92 @@
+//! The search for a key in a node.
+//!
+//! It has two parts. The first reads the heads of the keys, which lie in the slots. The second compares the keys that
+//! have the wanted head, and they lie in the tuples. A lookup of many keys does other work between the two.
+
+use super::{Damage, NodeView};
+use crate::format::{SLOT, SLOTS, key_head};
+use foreshore_buffer::PageRead;
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// Bytes of a row that a lookup asks for ahead of its use.
+const TUPLE_AHEAD: usize = 192;
+
+impl<P: PageRead> NodeView<P> {
+    /// How the first bytes of `key` compare with those that all keys here share.
+    #[inline]
+    fn compare_shared(&self, key: &[u8]) -> Result<Ordering, Damage> {
+        if self.shared == 0 {
+            return Ok(Ordering::Equal);
+        }
+        let high = self.high_range()?.unwrap_or_default();
+        if high.len() < self.shared {
+            return Err("the keys of the node share more than its high fence has");
+        }
+        let shared = high.start..high.start + self.shared;
+        Ok(self.page.compare(shared, &key[..key.len().min(self.shared)]).reverse())
+    }
+
+    /// The entry with that key, or the place where it belongs.
+    pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
+        self.search_from(key, self.search_heads(key)?)
+    }
+
+    /// Returns the first entry whose head is not below that of `key`, or `Err` with the place of a key that cannot be
+    /// in this node. The first part of a search: it reads slots, and no key.
+    #[inline]
+    pub(crate) fn search_heads(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
+        match self.compare_shared(key)? {
+            Ordering::Less => return Ok(Err(0)),
+            Ordering::Greater => return Ok(Err(self.len)),
+            Ordering::Equal => {}
+        }
+        let head = key_head(key, self.shared);
+        let (mut at, mut count) = (0, self.len);
+        // Without branches: which half it is cannot be foretold.
+        while count > 0 {
+            let half = count / 2;
+            let is_below = ((self.page.word(SLOTS + (at + half) * SLOT) >> 32) as u32) < head;
+            at = if is_below { at + half + 1 } else { at };
+            count = if is_below { count - half - 1 } else { half };
+        }
+        Ok(Ok(at))
+    }
+
+    /// Returns what a search finds that goes on from the entry of [`search_heads`](Self::search_heads).
+    pub(crate) fn search_from(&self, key: &[u8], heads: Result<usize, usize>) -> Result<Result<usize, usize>, Damage> {
+        let Ok(first) = heads else { return Ok(heads) };
+        let head = key_head(key, self.shared);
+        // Mostly the first one has the key, or none.
+        let (mut from, mut to, mut at) = (first, self.len, first);
+        while from < to {
+            let slot = self.slot(at)?;
+            let order = match slot.head.cmp(&head) {
+                Ordering::Equal => self.page.compare(self.key_range(slot)?, key),
+                order => order,
+            };
+            match order {
+                Ordering::Less => from = at + 1,
+                Ordering::Greater => to = at,
+                Ordering::Equal => return Ok(Ok(at)),
+            }
+            at = from.midpoint(to);
+        }
+        Ok(Err(from))
+    }
+
+    /// About the bytes of the row of entry `at`, if there is one: its header, its key and the first of its value.
+    pub(crate) fn tuple_ahead(&self, at: usize) -> Result<Range<usize>, Damage> {
+        if at == self.len {
+            return Ok(0..0);
+        }
+        let start = self.slot(at)?.at;
+        Ok(start..start + TUPLE_AHEAD)
+    }
+
+    /// Checks that a search for `key` finds entry `at`, which has it. A scan goes on behind a key, and would meet the
+    /// same entries again and again in a node that is out of order.
+    pub(crate) fn must_lead_to(&self, key: &[u8], at: usize) -> Result<(), Damage> {
+        if self.search(key)? == Ok(at) { Ok(()) } else { Err("keys are out of order") }
+    }
+}

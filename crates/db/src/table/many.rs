@@ -1,0 +1,63 @@
+//! Lookups of many keys by one call.
+
+use super::Table;
+use crate::transaction::Live;
+use foreshore_base::Result;
+use foreshore_base::key::{Key, Value};
+use foreshore_btree::Batch;
+use std::{borrow::Borrow, mem};
+
+impl<K: Key, V: Value> Table<'_, K, V> {
+    /// Returns the values of `keys`, in their order, and `None` for a key without a row. Reads as [`get`](Self::get)
+    /// does. Where that reads by a snapshot, all keys are read by one, and their waits for memory overlap.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.insert(1, 10))?;
+    /// let reader = db.read();
+    /// assert_eq!(reader.open(STOCK)?.get_many(&[1, 2])?, [Some(10), None]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn get_many<'k>(&self, keys: &[impl Borrow<K::Ref<'k>>]) -> Result<Vec<Option<V::Owned>>> {
+        self.tx.with(|_, live| {
+            let Live { txn, batch, .. } = live;
+            encode_keys::<K>(keys, batch);
+            self.tree.get_many(txn, batch)?;
+            let value = |index| batch.value(index).map(|bytes| self.value(batch.key(index), bytes)).transpose();
+            (0..batch.len()).map(value).collect()
+        })
+    }
+
+    /// Calls `read` with the place of each key in `keys` and its encoded value, `None` for a key without a row. Reads
+    /// as [`get_many`](Self::get_many) does, and saves the owned copies.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`. `read` has not been called then.
+    pub fn get_many_with<'k>(
+        &self,
+        keys: &[impl Borrow<K::Ref<'k>>],
+        mut read: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let batch = self.tx.with(|_, live| {
+            let Live { txn, batch, .. } = live;
+            encode_keys::<K>(keys, batch);
+            self.tree.get_many(txn, batch)?;
+            Ok(mem::take(batch))
+        })?;
+        // The caller's closure runs with nothing borrowed, so that it may use the transaction.
+        (0..batch.len()).for_each(|index| read(index, batch.value(index)));
+        self.tx.give_back(|live| live.batch = batch);
+        Ok(())
+    }
+}
+
+/// Encodes the keys of a batch.
+fn encode_keys<'k, K: Key>(keys: &[impl Borrow<K::Ref<'k>>], batch: &mut Batch) {
+    batch.clear(keys.len());
+    keys.iter().for_each(|key| batch.push(|out| K::encode_key(key.borrow(), out)));
+}
