@@ -3,7 +3,7 @@
 //! A lookup in a large table mostly waits for cache lines of its leaf. Keys that are read by a snapshot are looked up
 //! [`AT_ONCE`]. All of these pass one stage before the next one begins:
 //!
-//! 1. The descent to the leaf. The lines of its slots are prefetched.
+//! 1. The descent to the leaf. The pool prefetches the lines of its slots.
 //! 2. The search among the heads of its keys. The lines of the row that it leads to are prefetched.
 //! 3. The comparison of the key, the copy of the value, the validation of the leaf.
 //!
@@ -18,7 +18,7 @@
 //! (VLDB 2017).
 
 use crate::descend::{Access, Halt, ReadGuard, Reading};
-use crate::format::{GHOST, SLOT, SLOTS};
+use crate::format::GHOST;
 use crate::node::Goal;
 use crate::tree::Tree;
 use foreshore_base::Result;
@@ -29,9 +29,6 @@ use std::ops::Range;
 
 /// Keys that are looked up at once: enough to fill the processor's queue of misses, and few enough for its nearest cache.
 const AT_ONCE: usize = if MODEL { 2 } else { 16 };
-
-/// Where the slots end that are prefetched, in a leaf of rows of a hundred bytes nearly all of them.
-const SLOTS_AHEAD: usize = SLOTS + 64 * SLOT;
 
 /// Keys to look up, and the values found. Its memory is used again by the next batch.
 #[derive(Debug, Default)]
@@ -147,7 +144,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Finds the leaf to which the nodes above lead for `key`, and prefetches its lines.
+    /// Finds the leaf to which the nodes above lead for `key`. To find it prefetches its first lines.
     fn leaf_ahead(&self, key: &[u8]) -> Result<ReadGuard<'_>, Halt> {
         let goal = Goal::At(key);
         let mut current: ReadGuard<'_> = ReadGuard::fix(self.pool(), self.root, Reading::Optimistic)?;
@@ -158,9 +155,7 @@ impl Tree {
         if levels == 0 {
             return Ok(current);
         }
-        let leaf: ReadGuard<'_> = self.step_to_child(current, goal, 0, Reading::Optimistic)?;
-        leaf.page().prefetch(SLOTS..SLOTS_AHEAD);
-        Ok(leaf)
+        self.step_to_child(current, goal, 0, Reading::Optimistic)
     }
 
     /// Searches the heads in a leaf, or in its sibling if the leaf has an open split, and prefetches the row.
