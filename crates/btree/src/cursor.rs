@@ -344,7 +344,12 @@ impl Tree {
                 return Err("the entries of a node overlap");
             }
             match see(header, &mut image)? {
-                Copied::Newest => rows.push(&node, key, value),
+                Copied::Newest => {
+                    if rows.len() == 0 {
+                        rows.make_room(inside.len(), key.len() + value.len());
+                    }
+                    rows.push(&node, key, value);
+                }
                 Copied::Older => rows.push_older(&node, key, &image),
                 Copied::Ghost => {
                     image.clear();

@@ -1,6 +1,7 @@
 //! What is left of a range, and the rows of it that are at hand.
 
 use crate::node::{Damage, Goal, NodeView};
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_buffer::PageRead;
 use foreshore_lock::Interval;
 use std::ops::{Bound, Range};
@@ -185,6 +186,12 @@ impl Rows {
     /// Rows that were added, taken or not.
     pub(super) fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// Makes room for `count` rows in all, of about `len` bytes each.
+    pub(super) fn make_room(&mut self, count: usize, len: usize) {
+        self.places.reserve(count);
+        self.bytes.reserve((count * len).min(PAGE_SIZE));
     }
 
     /// Adds a row of a leaf at the end.
