@@ -102,7 +102,7 @@ impl Tree {
     pub fn get_many(&self, txn: &mut Txn, batch: &mut Batch) -> Result<()> {
         batch.values.clear();
         batch.found.clear();
-        (0..batch.len()).try_for_each(|index| Self::check_key(batch.key(index)))?;
+        (0..batch.len()).try_for_each(|index| self.check_key(batch.key(index)))?;
         let Some(snapshot) = txn.reads_at()? else {
             let mut value = Vec::new();
             return (0..batch.len()).try_for_each(|index| {

@@ -59,7 +59,7 @@ pub(crate) struct Live {
     pub(crate) value: Vec<u8>,
     /// Value found by the call.
     pub(crate) found: Vec<u8>,
-/// Keys of a call with many, and what is found of them.
+    /// Keys of a call with many, and what is found of them.
     pub(crate) batch: Batch,
     /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
     pub(crate) created: Vec<TableInfo>,

@@ -59,7 +59,7 @@ impl Seat {
         })
     }
 
-/// Returns a buffer for use by the next lookup.
+    /// Returns a buffer for use by the next lookup.
     pub(super) fn give_back(&self, put: impl FnOnce(&mut Live)) {
         self.look(|state| {
             if let State::Live(live) = state {
