@@ -204,6 +204,8 @@ fn spawn(core: &Arc<Core>) -> Result<Vec<Daemon>> {
             Box::new(move |name, message| {
                 let source = std::io::Error::other(format!("{name} panicked: {message}"));
                 core.pipeline.stop(&Error::io("write", &core.segments.home().dir, source));
+                // No other flusher may be there to call those that wait to hear of the stop.
+                core.pipeline.acks().acknowledge_all();
             })
         };
         Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, on_panic)

@@ -176,6 +176,8 @@ impl<L: Leader> Pipeline<L> {
         }
         let mut held = Held { pipeline: self, after: None };
         let sealed = self.lead.seal_when_due(&self.demand, caller, wanted);
+        // A group that is sealed is written, or the log stops.
+        let unwinding = sealed.is_ok().then(|| StopOnUnwind(self));
         if sealed.is_ok() {
             // Sealing has freed space.
             self.space.notify_all();
@@ -191,27 +193,27 @@ impl<L: Leader> Pipeline<L> {
         drop(held);
         match sealed {
             Ok(group) => {
-                self.write(group, caller.calls());
+                self.write(group, caller.calls(), unwinding);
                 Led::Sealed
             }
             Err(led) => led,
         }
     }
 
-    /// Writes a group and completes it, or stops the log.
-    fn write(&self, group: Sealed<'_, L>, calls: Calls) {
-        let unwinding = StopOnUnwind(self);
+    /// Writes a group and completes it, or stops the log; `unwinding` stops it in a panic.
+    fn write(&self, group: Sealed<'_, L>, calls: Calls, unwinding: Option<StopOnUnwind<'_, L>>) {
         let Sealed { mut memory, number, upto: cut, acknowledges, at: sealed } = group;
         let scheduler = self.lead.scheduler();
         let began = scheduler.now();
         let written = memory.write();
         // The place is free before the window says so.
         drop(memory);
-        mem::forget(unwinding);
         match written {
             // Not even in front of the group that failed: the kernel tells of lost pages once, so the success of
             // another sync of the same file means nothing after that.
-            Ok(()) if self.progress.is_stopped() && !mutant("pipeline: acknowledges though stopped") => {}
+            Ok(()) if self.progress.is_stopped() && !mutant("pipeline: acknowledges though stopped") => {
+                mem::forget(unwinding);
+            }
             Ok(()) => {
                 let ended = scheduler.now();
                 if let Some(times) = &self.wait_times {
@@ -222,9 +224,13 @@ impl<L: Leader> Pipeline<L> {
                 self.progress.complete(number, cut, [began, ended], expected);
                 let (durable, sealed) = (self.progress.durable(), self.progress.sealed());
                 assert!(durable <= sealed, "the log is durable up to {durable} and sealed up to {sealed}");
+                mem::forget(unwinding);
                 self.hand_off(HandOff::Full(calls));
             }
-            Err(cause) => self.stop(&cause),
+            Err(cause) => {
+                mem::forget(unwinding);
+                self.stop(&cause);
+            }
         }
     }
 
