@@ -86,13 +86,13 @@ impl Sessions {
     /// # Errors
     /// `TooManyTransactions` when all leases are in use; `Poisoned`.
     pub(crate) fn take(&self, is_system: bool, most: impl FnOnce() -> Duration) -> Result<Box<Lease>> {
-        let is_first = is_system || !self.queue.is_any();
-        // Behind the threads in the queue.
-        let idle = if is_first { self.pool(is_system).take() } else { None };
+        // Behind the threads in the queue, at either look.
+        let is_first = || is_system || !self.queue.is_any();
+        let idle = if is_first() { self.pool(is_system).take() } else { None };
         if let Some(lease) = self.checked(is_system, idle)? {
             return Ok(lease);
         }
-        match if is_first { self.free(is_system)? } else { None } {
+        match if is_first() { self.free(is_system)? } else { None } {
             Some(lease) => Ok(lease),
             None if is_system => Err(self.refusal()),
             None => self.take_in_turn(most()),

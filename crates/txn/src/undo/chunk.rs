@@ -320,6 +320,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(debug_assertions)]
     #[should_panic(expected = "goes from Unused to Filed")]
     fn a_chunk_does_not_get_to_the_file_but_by_leaving() {
         Chunks::new(2).expect("memory").set_state(1, State::Filed);

@@ -186,6 +186,8 @@ impl UndoSpace {
                 wait = Wait::prepare(self.arena.changed());
             }
             if self.may_wait(search, undo, &before)? {
+                // Behind the key: a stop from here on wakes it.
+                self.halt.check()?;
                 // WAIT: park - for a session that returns memory, and not if each holder waits for this one.
                 wait.wait(search.until.map(|until| until.since(self.time.now())));
             }

@@ -238,10 +238,12 @@ impl HeldCommit {
 
     /// Ends a commit that is durable. If the log has stopped instead, nothing will be any more, and a transaction that
     /// is let on hears of that.
-    fn end(self, lease: Box<Lease>, csn: Csn) {
+    fn end(self, mut lease: Box<Lease>, csn: Csn) {
+        // A panic halts before the lease is dropped, which lets on those that wait for its locks.
         let unwinds = HaltOnPanic::new(&self.manager.halt);
         pause::point("txn: a lease comes back");
-        self.manager.release(lease, csn);
+        self.manager.locks.finish(&mut lease.owner, Some(csn));
+        self.manager.sessions.give_back(lease, csn);
         unwinds.disarm();
     }
 }
