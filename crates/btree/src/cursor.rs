@@ -345,7 +345,7 @@ impl Tree {
             }
             match see(header, &mut image)? {
                 Copied::Newest => {
-                    if rows.len() == 0 {
+                    if rows.is_empty() {
                         rows.make_room(inside.len(), key.len() + value.len());
                     }
                     rows.push(&node, key, value);
