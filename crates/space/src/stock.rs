@@ -9,7 +9,7 @@
 //! end of the file, or when the disk is full and others have nothing.
 //!
 //! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes
-//! the length, and says so in [`State::resizing`]; who needs pages meanwhile parks. With [`Growth::AHEAD`] that is the
+//! the length, and says so in [`State::resizing`]; a thread that needs pages parks. With [`Growth::AHEAD`] that is the
 //! thread of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take, and no more
 //! than a small part of the file. A thread that finds none all the same grows the file by the smallest extent. With
 //! inline growth every taker grows the file by one page, as PostgreSQL did before version 9.6, where the lock on
@@ -303,7 +303,7 @@ impl Stock {
     }
 
     /// Keeps the free pages at the end of the file back, and runs `prepare` on the first region whose map lies beyond
-    /// the cut while nobody can give the cut up. Returns the number of the cut; `None` if there is too little to cut
+    /// the cut while no thread can cancel it. Returns the number of the cut; `None` if there is too little to cut
     /// or another thread changes the length.
     pub(crate) fn start_cut(&self, prepare: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
         self.recall();

@@ -39,7 +39,7 @@ pub(super) struct Write {
 // SAFETY: a file is shared between threads, and the buffer and the result are this part's alone until its batch has
 // ended. See `read`.
 unsafe impl Send for Read {}
-// SAFETY: what the pointers lead to is shared between threads by nature: a file and bytes that nobody changes. See
+// SAFETY: what the pointers lead to is shared between threads by nature: a file and bytes that do not change. See
 // `write`.
 unsafe impl Send for Write {}
 

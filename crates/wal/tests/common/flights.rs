@@ -156,7 +156,7 @@ impl Flights {
         self.answers.lock().clone()
     }
 
-    /// Waits for all who wait, and says of which groups they learnt that they are durable. The others learn that the
+    /// Waits for all waiters, and says of which groups they learnt that they are durable. The others learn that the
     /// log has stopped.
     pub(crate) fn waited(&mut self) -> Vec<u64> {
         let ends = self.waiters.drain(..).map(|(group, waiter)| (group, waiter.join().expect("a wait does not panic")));

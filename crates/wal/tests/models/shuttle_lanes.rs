@@ -31,7 +31,7 @@ struct Lead {
 }
 
 impl Lead {
-    /// One group for the session that wants `space`, or for those who wait.
+    /// One group for the session that wants `space`, or for those that wait.
     fn take(&mut self, log: &Lanes, space: Option<usize>) {
         self.met += u64::from(self.more && space.is_some());
         let mut staging = Staging::new(GROUP);

@@ -2,7 +2,7 @@
 //! disks that fail at a random moment. Every waiter gets its answer, each acknowledgement is true, and nobody waits for
 //! ever.
 //!
-//! A thread that is forgotten shows as a deadlock, or as a run without end where somebody else looks again by the
+//! A thread that is forgotten shows as a deadlock, or as a run without end where another thread looks again by the
 //! clock.
 
 use crate::common::policies::{bounded, delay};

@@ -1,5 +1,5 @@
 //! More sessions than lanes: those that come late take turns in the shared ones, under random schedules. Every record
-//! is there once and in order, and nobody waits for ever.
+//! is there once and in order, and no thread waits for ever.
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn};
@@ -73,8 +73,8 @@ fn who_leaves_a_lane_wakes_the_next() {
     shuttle_mutated("lanes: a lane is released without a notification", ITERATIONS, take_turns);
 }
 
-/// Three sessions take turns in one lane when the log stops: each hears of it, those too that wait for the lane, of
-/// which who leaves it wakes one.
+/// Three sessions take turns in one lane when the log stops. Each hears of it, those too that wait for the lane: a
+/// session that leaves it wakes one of them.
 fn stop_beside_turns() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = LogOptions { max_sessions: SESSIONS as usize + 1, lane_memory: 256 << 10, ..small() };

@@ -469,7 +469,7 @@ impl World {
     }
 
     /// A start has come through: what it found is shown to the world, and so is what it did not find. What a start
-    /// finds that crashes itself binds nobody; a torn group may even be completed by what is written over it.
+    /// finds that crashes itself binds no later one; a torn group may even be completed by what is written over it.
     fn settle(&mut self, found: &[bool]) {
         for (known, &found) in self.known.iter_mut().zip(found) {
             self.seen.dropped_provisional += u64::from(!found && known.copied && known.fate == Fate::Open);
@@ -501,7 +501,7 @@ impl World {
     }
 
     /// What was followed is the front of what a start finds, and the follower has passed every group but those that
-    /// nobody confirmed.
+    /// were never confirmed.
     fn compare(&mut self) -> Result<(), Wrong> {
         self.follow()?;
         let (scanned, recovered) = self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
