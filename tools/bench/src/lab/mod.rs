@@ -15,7 +15,7 @@
 //! | `open_loop` | commits that arrive at random times |
 //! | one file per experiment | what varies, what is measured, what the paper says |
 //!
-//! An experiment is an [`Experiment`] and an entry in `EXPERIMENTS`. A name that is not there is refused with those that
+//! An experiment is an `Experiment` and an entry in `EXPERIMENTS`. A name that is not there is refused with those that
 //! are.
 
 mod bank;

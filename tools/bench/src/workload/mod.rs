@@ -8,7 +8,7 @@
 //! | `read` | point reads of one table, a hundred a transaction |
 //! | `queue` | producers and consumers of the rows of one table |
 //!
-//! A workload is a [`Work`] and an entry in [`Workload`].
+//! A workload is a `Work` and an entry in [`Workload`].
 
 mod insert;
 mod mark;
