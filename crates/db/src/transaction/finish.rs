@@ -49,7 +49,7 @@ impl Transaction {
     }
 
     /// Prepares the transaction under `name`: the first phase of a two-phase commit. It is durable, whatever
-    /// [`TxnOptions::durability`] says.
+    /// [`TxnOptions::durability`](crate::TxnOptions::durability) says.
     ///
     /// When this returns, the transaction's changes and locks survive power loss.
     /// [`Db::commit_prepared`](crate::Db::commit_prepared) or [`Db::rollback_prepared`](crate::Db::rollback_prepared)

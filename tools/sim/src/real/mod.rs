@@ -1,17 +1,17 @@
 //! Real faults on a real machine: `cargo run --release -p foreshore-sim -- real <verb> …`.
 //!
-//! A child process works on a directory and tells its parent of each commit ([`child`], [`work`]). The parent ends it, or
-//! breaks what lies below it, opens the directory, and looks for every commit that was acknowledged ([`ledger`]). What a
-//! transaction writes follows from its thread and number ([`plan`]), so all rows are compared, and of a transaction that was not
+//! A child process works on a directory and tells its parent of each commit (`child`, `work`). The parent ends it, or
+//! breaks what lies below it, opens the directory, and looks for every commit that was acknowledged (`ledger`). What a
+//! transaction writes follows from its thread and number (`plan`), so all rows are compared, and of a transaction that was not
 //! acknowledged all or nothing is there.
 //!
 //! | verb | fault |
 //! |---|---|
-//! | [`kills`] | SIGKILL at each of the named points of the engine, in recovery too, or at any moment |
-//! | [`cuts`] | a file system, or the medium below it, that is shut down with all that was not synced |
-//! | [`write_back`] | a write-back that fails because the medium has no space |
-//! | [`full`] | a small file system that is full |
-//! | [`calls`] | a system call that fails |
+//! | `kills` | SIGKILL at each of the named points of the engine, in recovery too, or at any moment |
+//! | `cuts` | a file system, or the medium below it, that is shut down with all that was not synced |
+//! | `write_back` | a write-back that fails because the medium has no space |
+//! | `full` | a small file system that is full |
+//! | `calls` | a system call that fails |
 //!
 //! A fault that the machine cannot make is skipped, with the reason. The engine is the one of an ordinary build, but for
 //! `kills`, whose points are in builds with `--cfg foreshore_kill`.
