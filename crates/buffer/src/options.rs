@@ -65,7 +65,7 @@ pub struct PoolOptions {
     /// Frames, each of one page (8 KiB): the hard limit of page memory, committed as it is first used.
     pub frames: usize,
     /// Whether there are background threads: one that keeps free frames ready, and, unless the pool is small, some that
-    /// read ahead. If not, the owner calls [`Pool::provide_step`](crate::Pool::provide_step), or threads with a miss
+    /// read ahead. If not, the owner calls [`Pool::reclaim_step`](crate::Pool::reclaim_step), or threads with a miss
     /// evict for themselves.
     pub background: bool,
     /// What makes the policy that says which page gives up its frame; `None`: the engine's own.

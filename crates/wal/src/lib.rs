@@ -86,7 +86,7 @@ pub mod model {
 ///
 /// [`LogOptions::buffer`] takes a [`MakeLogBuffer`](log_buffer::MakeLogBuffer), whose buffers keep the contract of
 /// [`LogBuffer`](log_buffer::LogBuffer). A buffer that draws positions from one ring copies records by
-/// [`Sealed`](log_buffer::Sealed) and [`RecordRing`](log_buffer::RecordRing).
+/// [`Checksummed`](log_buffer::Checksummed) and [`RecordRing`](log_buffer::RecordRing).
 pub mod log_buffer {
     pub use crate::buffer::{Checksummed, RecordRing, Staging};
     pub use crate::buffer::{Drained, GRAIN, LogBuffer, MAX_GROUP, MakeLogBuffer, NewLogBuffer};

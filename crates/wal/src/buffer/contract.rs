@@ -81,9 +81,9 @@ pub trait LogBuffer: Send + Sync {
     }
 }
 
-/// Makes the buffer of a log that is not to have lanes. See [`LogOptions::buffer`].
+/// Makes a log buffer in place of lanes, for [`LogOptions::buffer`](crate::LogOptions::buffer).
 ///
-/// All buffers write the same format, so a log may have another one each time it is opened.
+/// All buffers write the same format, so each opening of a log may choose another one.
 pub trait MakeLogBuffer: fmt::Debug + Send + Sync {
     /// Returns whether large records reach the buffer as fragments. Then a record takes at most an eighth of the
     /// buffer, and a larger one is appended in several. Otherwise a record takes at most a quarter, and a larger one is
@@ -101,7 +101,7 @@ pub trait MakeLogBuffer: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NewLogBuffer<'a> {
-    /// Memory in bytes: [`LogOptions::ring_bytes`]. A session reserves at most a quarter of it.
+    /// Bytes of memory: [`LogOptions::ring_bytes`](crate::LogOptions::ring_bytes). A session takes at most a quarter.
     pub bytes: usize,
     /// The first LSN is greater.
     pub floor: Lsn,

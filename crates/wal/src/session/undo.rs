@@ -87,10 +87,8 @@ impl Session {
         }
     }
 
-    /// Takes the blocks that the session was granted and keeps for later: its transaction is over.
-    /// [`Log::give_back_undo_log`] gives them to others.
-    ///
-    /// [`Log::give_back_undo_log`]: crate::Log::give_back_undo_log
+    /// Takes the granted blocks that the session keeps for its next transaction, and returns how many. For the function
+    /// given to [`Log::on_shortage`](crate::Log::on_shortage), which gives them to other sessions.
     pub fn take_idle_undo_log(&mut self) -> u64 {
         self.undo_log.take_idle()
     }
