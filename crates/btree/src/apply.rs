@@ -1,6 +1,6 @@
-//! What a record does to one page. Redo and compensation come through [`apply`], and so does every change at run time but that of one
-//! row: the writer knows where its row is, and calls the same edits of [`node`] that [`apply`] calls after a search. So a page that is
-//! recovered is the page that was.
+//! Applies a log record to one page. Redo, compensation and normal operation all use [`apply`]. The one exception is a
+//! change of one row at run time: the writer knows where its row is, and calls the same edits of [`node`] without the
+//! search. So a recovered page equals the lost one.
 
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
 use crate::node::{self, Damage, Node};
@@ -19,7 +19,7 @@ const UNKNOWN: Damage = "a log record of unknown kind";
 const NO_PAGE: Damage = "a log record names a page too many";
 const NO_ROW: Damage = "a log record changes a row that is not there";
 
-/// Applies page `index` of a record of a tree. Touches nothing but the page.
+/// Applies a record of a tree to its page `index`, and changes nothing else.
 pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl PageMut) -> Result<(), Damage> {
     let kind = TreeKind::from_number(record.kind).ok_or(UNKNOWN)?;
     let body = record.body;
@@ -129,7 +129,7 @@ fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damag
     }
 }
 
-/// The left node keeps its first entries, and knows the right one as its sibling.
+/// Keeps the first entries of the left node, and makes the right one its sibling.
 fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     if split.from > node.len() {
@@ -143,7 +143,7 @@ fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Resu
     Ok(())
 }
 
-/// Takes the entry that leads to the right node of a merge from its parent.
+/// Removes from the parent the entry that leads to the right node of a merge.
 fn unlink(page: &mut impl PageMut, link: &Link<'_>) -> Result<(), Damage> {
     let parent = Node::parse(page.bytes())?;
     match parent.search(link.separator)? {
@@ -152,7 +152,7 @@ fn unlink(page: &mut impl PageMut, link: &Link<'_>) -> Result<(), Damage> {
     }
 }
 
-/// The root becomes what its only child was.
+/// Replaces the root by its only child.
 fn collapse(page: &mut impl PageMut, table: TableId, child: Absorb<'_>) -> Result<(), Damage> {
     let root = Node::parse(page.bytes())?;
     if root.is_leaf() || root.len() > 0 || root.leftmost()? != child.page {
@@ -161,7 +161,7 @@ fn collapse(page: &mut impl PageMut, table: TableId, child: Absorb<'_>) -> Resul
     node::apply_image(page, table, child.image)
 }
 
-/// Takes the last child from a node; one that has none left is an empty leaf.
+/// Removes the last child of a node; a node without children becomes an empty leaf.
 fn drop_last_child(page: &mut impl PageMut, table: TableId) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     match node.len() {

@@ -4,8 +4,8 @@ use crate::format::RowHeader;
 use foreshore_txn::{Before, Txn, UndoPtr};
 use std::ops::Range;
 
-/// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the change,
-/// from byte `at` on.
+/// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the
+/// change, from byte `at` on.
 pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at: usize) -> Before<'_> {
     let (len, end) = (value.len(), differs.end);
     assert!(header.is_ghost() || end <= len, "a change reaches to byte {end} of a value of {len}");
@@ -24,8 +24,8 @@ pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at:
     }
 }
 
-/// The header that a change of a row replaces, and the entry of the lock whose place the change takes: where the transaction has
-/// entered nothing since it locked the row, which is then `mine`, the header from before that.
+/// Returns the header from before the transaction's first entry for the row, and the lock entry that the change
+/// replaces. A lock entry is replaced if the transaction has entered nothing since; the row is then `mine`.
 pub(crate) fn before_lock(txn: &Txn, mine: bool, header: RowHeader) -> (RowHeader, UndoPtr) {
     let lock = if mine { txn.before_lock(UndoPtr::from_bits(header.undo)) } else { None };
     lock.map_or((header, UndoPtr::NULL), |Before { xid, flags, undo, lock, .. }| {

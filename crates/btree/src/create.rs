@@ -1,8 +1,8 @@
 //! Creation of tables, and its undo.
 //!
-//! Creating a table is one record of a transaction: the row in the catalogue, the root and its allocation. Its undo is one
-//! record too, after the pages below the root have been freed as [`crate::drop`] says. So neither a crash nor a rollback
-//! at any point leaks a page or leaves a table half there.
+//! Creating a table is one record of a transaction: the row in the catalogue, the root and its allocation. Its undo is
+//! one record too, after the pages below the root have been freed (see [`crate::drop`]). So neither a crash nor a
+//! rollback leaks a page or leaves half a table.
 
 use crate::before::before;
 use crate::format::{LEAF_HEADER, RowHeader, SLOT};
@@ -45,8 +45,8 @@ impl Trees {
 }
 
 impl Tree {
-    /// Creates the tree of a new table, with a row for it in `self`, the catalogue. `value` makes that row from the root
-    /// page. If the transaction is rolled back the row goes, and all pages of the table are free.
+    /// Creates the tree of a new table, with a row for it in `self`, the catalogue. `value` makes that row from the
+    /// root page. A rollback removes the row and frees all pages of the table.
     ///
     /// # Errors
     /// `KeyExists` if the row exists; otherwise as [`Tree::put`].
@@ -107,7 +107,8 @@ impl Tree {
         Error::KeyExists { table: self.table.into(), key: key.into() }
     }
 
-    /// The row change that enters a table, and the room that it needs: a new row, or the return of a ghost.
+    /// Returns the row change that enters a table, and the space that it needs: a new row, or a ghost made alive
+    /// again.
     fn catalogue_row(
         &self,
         txn: &Txn,
@@ -156,7 +157,7 @@ impl Tree {
 }
 
 impl Trees {
-    /// Takes the creation of a table back. All its rows have been taken back before.
+    /// Undoes the creation of a table. All its rows have been undone before.
     pub(crate) fn undo_create(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
         let create = CreateTable::decode(entry.body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
         let table = self.tree(create.table, create.root);
@@ -164,7 +165,7 @@ impl Trees {
             match table.free_last(&mut Structure::of_undo(context), Dep::none()) {
                 Ok(true) => {}
                 Ok(false) => break,
-                // Pages that a damaged one hides stay allocated, and no table has them.
+                // Pages below a damaged one stay allocated, and belong to no table.
                 Err(Error::Corrupted { .. }) if context.is_at_restart() => break,
                 Err(error) => return Err(error),
             }

@@ -1,8 +1,8 @@
 //! Scans in key order, from both ends.
 //!
-//! A scan from the back comes to leaves from their right. There are no links to the left, so the leaf before another is found
-//! from the root, as the one that covers what lies right before the low fence; latches are taken on no way but down and to the
-//! right. A leaf that has been split meanwhile is met in its parts.
+//! A backward scan goes from leaf to leaf without left links. It finds the leaf before another one from the root, as
+//! the leaf that covers the keys right below the low fence. So latches are only taken downwards and to the right. If
+//! that leaf has been split meanwhile, the scan meets its parts one by one.
 
 mod ahead;
 mod locked;
@@ -25,43 +25,44 @@ use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries that a scan by a snapshot takes first: most scans end soon.
+/// Entries that the first step of a snapshot scan takes: most scans end soon.
 const FIRST_STEP: usize = 16;
-/// No leaf has more entries.
+/// Upper bound of the entries of a leaf.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
-/// A scan of part of a tree. Made by [`Tree::range`]. Rows may be taken from both ends in turns; each is handed out once.
+/// A scan of part of a tree. Made by [`Tree::range`]. Rows may be taken from both ends alternately; each is returned
+/// once.
 ///
-/// Leaves are copied without a latch, and rows are handed out once the copy has been validated. The next leaf is found
-/// from the root by a fence, so splits in between do no harm. Rows that the same transaction writes between the ends of the
-/// cursor are seen. A cursor that reads by a snapshot reads all of its leaves by the same one.
+/// Leaves are copied without a latch, and rows are returned once the copy has been validated. The next leaf is found
+/// from the root by a fence, so splits in between do no harm. The cursor sees rows that its own transaction writes
+/// between its ends. A snapshot cursor reads all leaves by the same snapshot.
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
-    /// What it reads by; without one it locks what it reads.
+    /// The snapshot that it reads by; without one it locks what it reads.
     snapshot: Option<Arc<Snapshot>>,
     locking: Locking,
-    /// What has not been read yet, between the rows at hand; `None` if that is nothing.
+    /// The keys not read yet, between the rows at hand; `None` if there are none.
     unread: Option<Span>,
-    /// What lies between the last rows that were handed out before those at hand.
+    /// The keys between the last rows that were returned before those at hand.
     from: Span,
     /// Rows at hand.
     front: Rows,
     back: Rows,
     /// The transaction's last change when the rows were copied.
     copied_at: Lsn,
-    /// What the step that runs has locked shared and may give up, in the order of its requests.
+    /// Shared locks of the running step that it may still release, in the order of its requests.
     entered: Vec<Entered>,
-    /// How many entries of a leaf the next step takes at most: few at first, fewer where each is locked, or the transaction writes
-    /// between them.
+    /// How many entries of a leaf the next step takes at most. Few at first, and fewer if each is locked or the
+    /// transaction writes between them.
     step: usize,
     ahead: ReadAhead,
     spilled: FetchedAhead,
 }
 
 impl Tree {
-    /// A scan of the rows between two bounds, from either end or both. What a serializable transaction finds, and what it does not
-    /// find, holds to its end.
+    /// Scans the rows between two bounds, from either end or both. For a serializable transaction, found and missing
+    /// rows stay so to its end.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
@@ -74,14 +75,14 @@ impl Tree {
         Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
     }
 
-    /// As [`range`](Self::range) over the newest rows, each of which is locked when it is handed out and stays so to the end of the
-    /// transaction. A serializable one locks what lies between them too, but for a lock that passes over rows.
+    /// Scans the newest rows as [`range`](Self::range) does, and locks each row when it is returned, to the end of the
+    /// transaction. A serializable transaction locks the keys between them too, unless the lock skips rows.
     ///
-    /// One that reads by a snapshot has a conflict with each row that has changed since. A lock for update that passes over rows
-    /// passes over those that have been removed since, too.
+    /// A transaction that reads by a snapshot gets a conflict for each row that has changed since. A lock for update
+    /// that skips locked rows also skips rows that were deleted since.
     ///
     /// # Errors
-    /// As [`range`](Self::range). `RowLocked` if it does not wait, and the table is not free.
+    /// As [`range`](Self::range). `RowLocked` if it does not wait, and the table is locked.
     pub fn range_locked(
         &self,
         txn: &mut Txn,
@@ -124,17 +125,17 @@ impl Tree {
 }
 
 impl Cursor {
-    /// The next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
+    /// Returns the next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `RowLocked`, `Conflict`, `SnapshotTooOld`, `TableDropped`, `DiskFull`, `Corrupted`,
-    /// `Io`, `OutOfFrames`, `Poisoned`; with locks for update also `TooManyTransactions`, `TransactionTooLarge`, `UndoMemory`. The next call
-    /// goes on where this one began.
+    /// `Io`, `OutOfFrames`, `Poisoned`; with locks for update also `TooManyTransactions`, `TransactionTooLarge`,
+    /// `UndoMemory`. The next call continues where this one began.
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         self.take(txn, End::Front)
     }
 
-    /// The last row of those that have not been handed out, or `None` if all have.
+    /// Returns the last row that has not been returned, or `None` at the end.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -146,7 +147,7 @@ impl Cursor {
         if txn.last_lsn() != self.copied_at {
             self.forget();
         }
-        // Not what a step has read: it may fail, or find no row, and there may be rows in it when it is read again.
+        // Keep no row of a failed step: there may be new rows when it is read again.
         if self.rows(end).is_empty()
             && let Some(key) = self.rows(end).last(end).map(<[u8]>::to_vec)
         {
@@ -164,7 +165,7 @@ impl Cursor {
                 }
             }
         }
-        // With nothing left between them the rows of one end are followed by those of the other.
+        // If no unread keys are left between them, the rows of one end continue with those of the other.
         let is_near = !self.rows(end).is_empty();
         Ok(match (end, is_near) {
             (End::Front, true) | (End::Back, false) => self.front.take(end),
@@ -179,7 +180,8 @@ impl Cursor {
         }
     }
 
-    /// The transaction has written: what is at hand may be stale, and rows may have come between what has been handed out.
+    /// Drops the rows at hand, because the transaction has written: they may be stale, and rows may have been added
+    /// between the returned ones.
     fn forget(&mut self) {
         let last = |near: &Rows, far: &Rows, end| far.last(end).or_else(|| near.last(end)).map(<[u8]>::to_vec);
         if let Some(key) = last(&self.front, &self.back, End::Front) {
@@ -190,18 +192,18 @@ impl Cursor {
         }
         self.front.clear();
         self.back.clear();
-        // Who writes between rows has no use for many at a time.
+        // A transaction that writes between rows has no use for many at a time.
         self.step = 1;
         self.unread = self.from.clone().unless_empty();
     }
 
-    /// Its table.
+    /// Returns its table.
     #[must_use]
     pub const fn table(&self) -> TableId {
         self.tree.table()
     }
 
-    /// Copies the rows of one leaf, or, if they are locked, some of them, at one end of what has not been read.
+    /// Copies the rows of one leaf at one end of the unread keys; some of them if they are locked.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
         if let Some(snapshot) = self.snapshot.clone() {
@@ -217,18 +219,18 @@ impl Cursor {
             return Ok(rest);
         }
         if self.tree.is_retired() {
-            // Created by this transaction, which has rolled that back.
+            // Its creation by this transaction was rolled back.
             return Err(Error::TableDropped { table: self.tree.table().into() });
         }
         self.lock_leaf(txn, span, end)
     }
 
-    /// The next step takes twice as much.
+    /// Doubles the size of the next step.
     fn take_more(&mut self) {
         self.step = (2 * self.step).min(MAX_STEP);
     }
 
-    /// Notes what is left behind a step.
+    /// Notes the keys that a step leaves unread.
     fn go_on(&mut self, txn: &mut Txn, span: Span, end: End, rest: Rest) {
         let is_leaf = matches!(rest, Rest::Leaf(_));
         self.unread = span.rest(end, rest);
@@ -237,7 +239,7 @@ impl Cursor {
         }
     }
 
-    /// Copies the rows of a leaf as the snapshot has them, a step at most.
+    /// Copies the rows of a leaf as the snapshot sees them, at most one step.
     fn copy_leaf<const ONCE: bool>(
         &mut self,
         txn: &mut Txn,
@@ -256,7 +258,7 @@ impl Cursor {
             let leaf: ReadGuard<'_, ONCE> =
                 tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
             let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
-            // Without a latch: what is read counts if the page is unchanged once the versions have been read.
+            // Without a latch: the copy is valid if the page is unchanged once the versions have been read.
             let rest = tree.copy_rows(&leaf, rows, (span, end, step), |header, image| {
                 if is_unfinished {
                     return Ok(Copied::Nothing);
@@ -306,15 +308,15 @@ enum Copied {
     Newest,
     /// A version that was put into the buffer.
     Older,
-    /// A row that is deleted for everybody who reads from now on.
+    /// A row that is deleted for all later readers.
     Ghost,
     /// Nothing.
     Nothing,
 }
 
 impl Tree {
-    /// Copies rows of a leaf that lie in a span, a step at most, from one end. `see` says what is found of a row by its header.
-    /// All of it counts only if the leaf holds afterwards.
+    /// Copies rows of a leaf that lie in a span, at most one step, from one end. `see` says what is found of a row by
+    /// its header. The result is valid only if the leaf then validates.
     fn copy_rows<const ONCE: bool>(
         &self,
         leaf: &ReadGuard<'_, ONCE>,
@@ -338,7 +340,7 @@ impl Tree {
         let (mut image, mut taken) = (Vec::new(), 0);
         for at in inside.clone() {
             let Place { header, key, value } = node.place(at)?;
-            // What is no node, or one that changes, could name the same bytes again and again.
+            // A page that is no node, or that changes, could name the same bytes again and again.
             taken += key.len() + value.len();
             if taken > PAGE_SIZE {
                 return Err("the entries of a node overlap");

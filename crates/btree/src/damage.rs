@@ -1,12 +1,13 @@
-//! Recovery and scans beside damaged pages.
+//! Recovery and scans that meet damaged pages.
 //!
-//! **A change that is to be taken back, in a row that is out of reach.** A restart quarantines the page in the way, durably before the
-//! end of the transaction is. Readers come to rows by the same way, from the root, so no reader reads that row any more, and
-//! its change is passed over for good: the log names it where older changes are taken back, and the transaction ends. Not so where
-//! a page beside the way is damaged: then the row is read, and the rollback is parked. A rollback at run time quarantines nothing and is
-//! parked, too, unless the page in the way is quarantined already, as for a transaction that was prepared before the restart.
+//! **Undo of a change whose row cannot be reached.** A restart quarantines the damaged page on the path to the row,
+//! durably before the transaction ends. Readers descend the same path from the root, so no reader can read that row
+//! any more. Its change is skipped for good: the log says so before older changes are undone, and the transaction
+//! ends. If a damaged page elsewhere stops the undo, the row is still readable, and the rollback is parked. A rollback
+//! at run time quarantines nothing and is parked too, unless the page is quarantined already, as for a transaction
+//! prepared before the restart.
 //!
-//! **A scan over a damaged page** fails there. It can go on behind what the page had, which the node above it knows.
+//! **A scan over a damaged page** fails there. It can continue behind the keys of that page, which the parent knows.
 
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::format::MAX_LEVEL;
@@ -16,20 +17,21 @@ use foreshore_base::{Error, Result};
 use foreshore_buffer::PageRead;
 use foreshore_wal::Session;
 
-/// What recovery does about a row that it has failed to come to.
+/// What recovery does about a row that it cannot reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// It tries again: the damaged page is quarantined now.
+    /// Tries again: the damaged page is quarantined.
     TryAgain,
-    /// It leaves the row alone, which no operation can reach.
+    /// Leaves the row alone, which no operation can reach.
     Lost,
 }
 
 impl Tree {
-    /// Decides about the row of `key`, in whose way `error` was met. `quarantines`: at a restart.
+    /// Decides about the row of `key`, whose descent failed with `error`. `quarantines`: at a restart.
     ///
     /// # Errors
-    /// `error` where it is not damage of a page, or readers come to the row; what [`foreshore_space::Space::quarantine`] fails with.
+    /// `error` if it is not damage of a page, or readers can reach the row; errors of
+    /// [`foreshore_space::Space::quarantine`].
     pub(crate) fn meet_damage(
         &self,
         session: &mut Session,
@@ -60,17 +62,17 @@ impl Tree {
         }
     }
 
-    /// The smallest key behind `key` at which another leaf, or a subtree whose nodes are lost, begins, as the lowest sound node above
-    /// the leaf of `key` has it; `None` if that is the last one. Where a scan goes on that a damaged page has ended.
+    /// Returns the key at which a scan continues after a damaged page: the smallest one behind `key` at which another
+    /// leaf or lost subtree begins. The lowest sound node above the leaf of `key` says so. `None` if there is none.
     ///
     /// # Errors
-    /// `Corrupted` if the root is damaged; what a read can fail with.
+    /// `Corrupted` if the root is damaged; errors of a read.
     pub fn beyond_damage(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut damage = None;
         for level in 1..=MAX_LEVEL {
             match self.separator_behind(key, level) {
                 Ok(found) => return Ok(found),
-                // A level above the root is damage too, and the first error tells more.
+                // A level above the root is damage too, and the first error says more.
                 Err(error @ Error::Corrupted { .. }) => drop(damage.get_or_insert(error)),
                 Err(error) => return Err(error),
             }
@@ -103,6 +105,6 @@ fn next_separator<P: PageRead>(node: &NodeView<P>, key: &[u8]) -> Result<Option<
         false if node.has_high() => node.copy_high()?,
         false => return Ok(None),
     };
-    // The search may have been led by a head that is not that of its key.
+    // The search may have been misled by a head that is not that of its key.
     if found.as_slice() > key { Ok(Some(found)) } else { Err("a separator is not above the keys before it") }
 }

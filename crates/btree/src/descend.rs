@@ -1,27 +1,25 @@
-//! The way down to a node, by optimistic lock coupling (Leis, Haubenschild and Neumann, "Optimistic Lock Coupling",
+//! The descent to a node, by optimistic lock coupling (Leis, Haubenschild and Neumann, "Optimistic Lock Coupling",
 //! 2019).
 //!
-//! Nodes on the way are read without a latch, so that readers of the root do not meet on its cache line:
+//! Nodes on the path are read without a latch, so that readers of the root do not contend for its cache line:
 //!
-//! 1. note the version of a node, read in it where the key leads;
-//! 2. find the child: note its version, or latch it;
-//! 3. validate the version of the upper node, and only now believe the child. From here on the child is known to have
-//!    been the right one when its version was noted, whatever becomes of the upper node.
-//! 4. A child that does not cover the key has an open split: go on to its sibling in the same three steps.
+//! 1. Note the version of a node, and read in it where the key leads.
+//! 2. Find the child: note its version, or latch it.
+//! 3. Validate the version of the upper node, and only then trust the child. Now the child is known to have been the
+//!    right one when its version was noted, even if the upper node changes.
+//! 4. A child that does not cover the key has an open split: go to its sibling by the same three steps.
 //!
-//! A version that does not validate starts the way again from the root. After [`MAX_RESTARTS`] of them nodes are
-//! latched shared on the way, each one before the one above it is released. So every way ends, however many threads
-//! write in turns on however few cores.
+//! If validation fails, the descent restarts from the root. After [`MAX_RESTARTS`] restarts nodes are latched shared,
+//! each one before the one above it is released. So every descent ends, however many threads write.
 //!
-//! A writer latches the node that it came for in step 2, and waits for the latch there, parked: that costs the
-//! one exchange that raising a noted version to a latch would cost, and a hot leaf makes its writers queue instead of
-//! restart. A reader validates the leaf itself, once it has copied what it wants ([`Access::holds`]).
+//! A writer latches its target node in step 2, and parks if the latch is taken. That costs one exchange, like
+//! upgrading a noted version to a latch. At a hot leaf writers then queue instead of restarting. A reader validates
+//! the leaf itself after it has copied its rows ([`Access::holds`]).
 //!
-//! What is read before it is validated may be nonsense: every offset is checked, loops are bounded, and damage counts
-//! only if the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, with nothing
-//! latched; then the way starts again. That is no restart to be counted, as pins stay. The same goes for a page that
-//! another thread has latched while another one is latched here, unless it is pinned: a thread waits with a latch only for a
-//! page that stays.
+//! Bytes read before validation may be inconsistent: every offset is checked, loops are bounded, and damage counts
+//! only if the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, while no
+//! latch is held; then the descent restarts. This restart is not counted, because pins stay. The same holds for a page
+//! that another thread has latched, if this thread holds a latch: it may wait only for a pinned page.
 
 use crate::format::MAX_LEVEL;
 use crate::node::{Damage, Goal, NodeView};
@@ -32,7 +30,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use std::cmp::Ordering;
 
-/// Restarts of one operation after which it latches what it reads.
+/// Restarts of one operation after which it latches the nodes that it reads.
 const MAX_RESTARTS: u32 = if MODEL { 1 } else { 8 };
 
 /// How nodes are read.
@@ -52,31 +50,32 @@ impl Restarts {
     }
 }
 
-/// Access to a page on the way down.
+/// Access to a page during a descent.
 pub(crate) trait Access<'p>: Sized {
     type Page<'a>: PageRead
     where
         Self: 'a;
 
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
-    /// `None` if the page must be pinned first, with nothing latched. The node above it is held as `reading` says.
+    /// Returns `None` if the page must be pinned first, with no latch held. The node above it is held as `reading`
+    /// says.
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
-    /// Pins a page that must be.
+    /// Pins a page for which `try_fix` returned `None`.
     fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
         pool.pin(pid)
     }
-    /// [`Access::try_fix`] while this access goes on.
+    /// Fixes the next page as [`Access::try_fix`] does, while this access stays.
     fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
     fn pid(&self) -> PageId;
     fn page(&self) -> Self::Page<'_>;
-    /// Whether everything read so far was one state of the page.
+    /// Returns whether all reads so far saw one state of the page.
     fn holds(&self) -> bool;
 }
 
-/// Access for who reads; `ONCE`, for a scan that does not want the page again.
+/// Access of a reader. `ONCE`: a scan that does not need the page again.
 pub(crate) struct ReadGuard<'p, const ONCE: bool = false> {
     page: OptimisticGuard<'p>,
-    /// Held where reading without it has failed too often.
+    /// Held if reading without it has failed too often.
     _latch: Option<SharedGuard<'p>>,
 }
 
@@ -183,11 +182,11 @@ pub(crate) struct Unlinked {
     pub(crate) separator: Vec<u8>,
 }
 
-/// Why a way has not led to its end.
+/// Why a descent has not reached its goal.
 pub(crate) enum Halt {
-    /// An open split is in front of it.
+    /// It met an open split.
     Open(Unlinked),
-    /// A page, on that level, must be pinned: it is not in memory, or latched and might leave.
+    /// That page, on that level, must be pinned: it is not in memory, or latched and may be evicted.
     Missing(PageId, u8),
     /// A node has changed while it was read.
     Changed,
@@ -201,10 +200,10 @@ impl From<Error> for Halt {
 }
 
 impl Tree {
-    /// Finds the node on `level` that covers the goal; the root where that level is gone since the caller knew of it.
-    /// Finishes open splits that it meets; one that lacks the space is passed by over its sibling.
+    /// Finds the node on `level` that covers the goal; the root if that level is gone by now. Finishes open splits on
+    /// the path; one that lacks the space is passed through its sibling.
     ///
-    /// Log space of `bytes` is reserved when the latch is there, although the finished splits have used some.
+    /// Log space of `bytes` is reserved when the latch is held, although finishing splits has used some.
     pub(crate) fn find<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -215,7 +214,7 @@ impl Tree {
         self.find_again(structure, Goal::At(key), level, bytes, &mut Restarts::default())
     }
 
-    /// [`Tree::find`] for an operation that has been disturbed before. Readers by a snapshot pass by all open splits.
+    /// Calls [`Tree::find`] again after a disturbance. Snapshot readers pass all open splits.
     pub(crate) fn find_again<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -245,7 +244,7 @@ impl Tree {
         }
     }
 
-    /// The same without any change of the tree: an open split is reported, if `report` says so, or passed by.
+    /// Descends without changing the tree: an open split is reported if `report` is set, otherwise passed.
     pub(crate) fn descend<'p, G: Access<'p>>(
         &'p self,
         goal: Goal<'_>,
@@ -253,7 +252,7 @@ impl Tree {
         report: bool,
         restarts: &mut Restarts,
     ) -> Result<Result<G, Unlinked>> {
-        // One a level, so that a way down makes progress however small the pool is.
+        // One a level, so that a descent makes progress however small the pool is.
         let mut pins: Vec<(u8, Pinned<'p>)> = Vec::new();
         let mut refused = None;
         loop {
@@ -268,8 +267,8 @@ impl Tree {
                             pins.push((missing, pin));
                             assert!(pins.len() <= usize::from(MAX_LEVEL) + 1, "{} pins on one way down", pins.len());
                         }
-                        // It may have been merged away since it was found, and cut off. If not, the same way leads to
-                        // it.
+                        // It may have been merged away since it was found, and truncated. If not, the descent leads to
+                        // it again.
                         Err(Error::Corrupted { .. }) if refused != Some(pid) => refused = Some(pid),
                         Err(error) => return Err(error.in_table(self.table)),
                     }
@@ -292,7 +291,7 @@ impl Tree {
         if root_level <= level {
             drop(current);
             let root = G::fix(self.pool(), self.root, reading)?;
-            // It may have grown in the meantime.
+            // The tree may have grown in the meantime.
             let same = self.sound(&root, self.node(&root)?.root_level())? == root_level;
             return if same && root.holds() { Ok(root) } else { Err(Halt::Changed) };
         }
@@ -302,7 +301,7 @@ impl Tree {
         self.step_down(current, goal, level, report, reading)
     }
 
-    /// From a node to the one on `level` below it that covers the goal.
+    /// Goes from a node to the one on `level` below it that covers the goal.
     pub(crate) fn step_down<'p, G: Access<'p>>(
         &'p self,
         above: ReadGuard<'p>,
@@ -314,7 +313,7 @@ impl Tree {
         self.move_right(self.step_to_child(above, goal, level, reading)?, goal, level, report, reading)
     }
 
-    /// From a node to its child on `level` that leads to the goal. Reads nothing of the child.
+    /// Goes from a node to its child on `level` that leads to the goal, without reading the child.
     #[inline(always)]
     pub(crate) fn step_to_child<'p, G: Access<'p>>(
         &'p self,
@@ -331,10 +330,11 @@ impl Tree {
         led_to(&above, G::try_fix(self.pool(), child, reading))?.ok_or(Halt::Missing(child, level))
     }
 
-    /// Goes to the sibling that covers the goal; a left node that is latched stays so until the right one is.
+    /// Moves right to the sibling that covers the goal; a latched left node stays latched until the right one is.
     ///
-    /// A node that does not cover the goal that its parent sent here has an open split: parents learn of siblings and
-    /// nodes lose the mark in one step, under both latches, and a sibling is linked only after the node on its left.
+    /// If a parent leads here and the node does not cover the goal, the node has an open split. A parent gets a
+    /// separator, and the node loses its mark, in one step under both latches. A sibling is linked only after the node
+    /// on its left.
     pub(crate) fn move_right<'p, G: Access<'p>>(
         &'p self,
         mut guard: G,
@@ -375,15 +375,15 @@ impl Tree {
         Ok(node)
     }
 
-    /// Passes `result` on; damage counts only if what was read belongs together.
+    /// Returns `result`; damage counts only if all reads saw one state of the page.
     #[inline]
     pub(crate) fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
         result.map_err(|why| if guard.holds() { self.corrupted(guard.pid(), why).into() } else { Halt::Changed })
     }
 }
 
-/// Passes on what was found by an id that was read in `node`. Only if that holds the id was ever there, and an error
-/// counts.
+/// Returns a page found by an id that was read in `node`. The id is valid, and an error counts, only if `node`
+/// validates.
 fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
     let too_early = found.is_err() && mutant("btree: an id is refused before it is validated");
     if !node.holds() && !too_early && !mutant("btree: child read without validating the parent") {

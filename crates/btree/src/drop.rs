@@ -1,16 +1,16 @@
-//! Tables go: the pages of a tree become free.
+//! The end of a table: the pages of its tree become free.
 //!
-//! A table goes when its creation is rolled back, or when a transaction that dropped it has committed and no reader by
-//! a snapshot needs it ([`crate::end`]). Either way no operation uses the tree any more. Its pages are freed one by
-//! one, the last leaf first, each by one record together with the entry that leads to it. Stopped anywhere, the tree is
-//! whole as far as it goes, and the next try goes on. The root is freed by the record that takes the row out of the
-//! catalogue, so the row stands for as long as a page does.
+//! A table ends when its creation is rolled back, or when the transaction that dropped it has committed and no
+//! snapshot reader needs it ([`crate::end`]). No operation uses the tree any more. Its pages are freed one by one, the
+//! last leaf first, each by one record that also removes the entry that leads to it. An interrupted drop leaves a
+//! smaller but valid tree, and the next try continues. The record that frees the root also removes the row from the
+//! catalogue, so the row exists as long as a page does.
 //!
-//! **Why a freed page may be used again at once.** The record that frees a page rests on the last change of the page, on
-//! the commit that dropped the table, and on the map page. The record that takes the page into use rests on the map page
-//! too, so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN and so never the new
-//! life of a page without the end of the old one, nor that end without the commit. Until the new life is durable the
-//! page's home has the old one (see [`foreshore_buffer::Pool::pin_unread`]).
+//! **Why a freed page may be reused at once.** The record that frees a page depends on the last change of the page, on
+//! the commit that dropped the table, and on the map page. The record that reuses the page depends on the map page
+//! too, so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN. So it never has
+//! the reuse without the freeing, nor the freeing without the commit. Until the reuse is durable the page's home has
+//! the old content (see [`foreshore_buffer::Pool::pin_unread`]).
 
 use crate::descend::Unlinked;
 use crate::format::{LEAF_HEADER, MAX_LEVEL, SLOT};
@@ -31,14 +31,14 @@ use std::collections::HashSet;
 const MAX_DROP_BODY: usize = 16 + MAX_KEY + GHOST_BODY;
 
 impl Tree {
-    /// As [`insert_new`](Self::insert_new) into a catalogue, for who drops a table: on a full disk a leaf without room is split
-    /// with a page of those that are kept for rollbacks. The drop gives back more.
+    /// Inserts a row into a catalogue as [`insert_new`](Self::insert_new) does, for a transaction that drops a table.
+    /// On a full disk a full leaf is split with a page that is reserved for rollbacks, since the drop frees more.
     ///
     /// # Errors
     /// As [`insert_new`](Self::insert_new).
     pub fn insert_dropped(&self, txn: &mut Txn, key: &[u8], row: &[u8]) -> Result<()> {
         let need = SLOT + LEAF_HEADER + key.len() + row.len();
-        // A root first hands its contents down.
+        // The first split of a full root only grows the tree.
         for _ in 0..2 {
             match self.insert_new(txn, key, row) {
                 Err(Error::DiskFull { .. }) => self.make_room(&mut Structure::of_freeing(txn), key, 0, need)?,
@@ -50,11 +50,11 @@ impl Tree {
 
     /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the
     /// root is left. The transaction holds the table exclusively, and
-    /// [`Visibility::passed`](foreshore_txn::Visibility::passed) has reached `dropped`. Nothing of what is done here
-    /// can be rolled back.
+    /// [`Visibility::passed`](foreshore_txn::Visibility::passed) has reached `dropped`. The freed pages cannot be
+    /// rolled back.
     ///
     /// # Errors
-    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free, and the next try goes on.
+    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. Freed pages stay free, and the next try continues.
     pub fn free_some(&self, txn: &mut Txn, dropped: Csn, pages: usize) -> Result<bool> {
         for _ in 0..pages {
             if !self.free_last(&mut Structure::of_freeing(txn), Dep::none().observed(dropped))? {
@@ -64,9 +64,9 @@ impl Tree {
         Ok(false)
     }
 
-    /// Ends a table of which only the root is left: the row of `key` goes from `self`, the catalogue, and the root is free. The last
-    /// row of a leaf stays as a ghost, as after a rollback: keys of dropped tables only grow, and many empty leaves in a row
-    /// would be in the way of whoever looks for the next key.
+    /// Ends a table of which only the root is left: removes the row of `key` from `self`, the catalogue, and frees the
+    /// root. The last row of a leaf stays as a ghost, as after a rollback. Otherwise, since keys of dropped tables
+    /// only grow, searches for the next key would pass many empty leaves.
     ///
     /// # Errors
     /// As [`free_some`](Self::free_some).
@@ -83,7 +83,7 @@ impl Tree {
         loop {
             let structure = &mut Structure::of_freeing(txn);
             let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
-            // A transaction that has read the row, or scanned over it, has the catalogue as it was until its end.
+            // A transaction that has read the row, or scanned over it, sees the same catalogue to its end.
             let target = Target::row(self.table, key);
             let (locks, owner) = txn.locks();
             if locks.shared_by_other(owner, target) {
@@ -107,10 +107,10 @@ impl Tree {
         Ok(())
     }
 
-    /// All pages of a tree that may have lost some. Nobody changes it meanwhile.
+    /// Returns all pages of a tree that may have lost some. No other thread changes it meanwhile.
     ///
     /// # Errors
-    /// `Corrupted` for a page that is reached twice or is none of the tree; what a read can fail with.
+    /// `Corrupted` for a page that is reached twice or is not of the tree; errors of a read.
     pub fn pages(&self) -> Result<HashSet<PageId>> {
         let mut found = HashSet::new();
         let mut ahead = vec![self.root];
@@ -134,10 +134,11 @@ impl Tree {
         Ok(found)
     }
 
-    /// How many pages a tree has that no operation changes. Reads its inner nodes alone, and asks `goes_on` before each.
+    /// Counts the pages of a tree that no operation changes. Reads only its inner nodes, and calls `goes_on` before
+    /// each.
     ///
     /// # Errors
-    /// `Corrupted` for a node that is reached twice or is none of the tree; what a read, or `goes_on`, can fail with.
+    /// `Corrupted` for a node that is reached twice or is not of the tree; errors of a read, or of `goes_on`.
     pub fn count_pages(&self, goes_on: impl Fn() -> Result<()>) -> Result<u64> {
         let (mut count, mut found, mut ahead) = (0, HashSet::new(), vec![self.root]);
         while let Some(pid) = ahead.pop() {
@@ -167,8 +168,8 @@ impl Tree {
         Ok(count)
     }
 
-    /// Frees the last leaf of the tree, and with it goes the entry that leads to it; an inner node that has lost its last
-    /// child is a leaf. False if the root is the only page: it ends as an empty leaf. Nobody else uses the tree.
+    /// Frees the last leaf of the tree and removes the entry that leads to it. An inner node without children is a
+    /// leaf. Returns false if the root is the only page; it is then an empty leaf. No other thread uses the tree.
     pub(crate) fn free_last(&self, structure: &mut Structure<'_>, dep: Dep) -> Result<bool> {
         let Some((parent, child)) = self.last_leaf(structure)? else { return Ok(false) };
         let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
@@ -184,14 +185,14 @@ impl Tree {
         Ok(true)
     }
 
-    /// Returns the stamp of a page that is about to be free. What threads know of the page counts no more.
+    /// Returns the LSN of a page that is about to be free. Optimistic readers of the page now fail.
     pub(crate) fn leave_page(&self, pid: PageId) -> Result<Lsn> {
         let mut page = self.pool().exclusive(pid)?;
         expire(&mut page);
         Ok(page.lsn())
     }
 
-    /// The last leaf of the tree and its parent; `None` if the root is the only page.
+    /// Returns the last leaf of the tree and its parent; `None` if the root is the only page.
     fn last_leaf(&self, structure: &mut Structure<'_>) -> Result<Option<(Pinned<'_>, PageId)>> {
         let (mut parent, mut pid, mut above) = (None, self.root, MAX_LEVEL + 1);
         let mut linked: Option<Unlinked> = None;

@@ -1,20 +1,20 @@
-//! The end of a table, as operations that have its tree open learn of it.
+//! The end of a table, as seen by operations that have its tree open.
 //!
-//! Writers and locking readers hold a lock of the table, which a transaction that drops it waits for. Readers by a
-//! snapshot hold none: a table that was dropped by a commit above their snapshot is there for them, by this protocol.
+//! Writers and locking readers hold a lock of the table, for which a transaction that drops it waits. Snapshot readers
+//! hold none. A table dropped by a commit above their snapshot still exists for them, by this protocol:
 //!
-//! 1. *Drop.* The dropper notes its xid in the tree before its commit record, and the number of the commit afterwards.
-//!    A reader asks its snapshot about either. A reader whose snapshot is at or above the commit finds one of them: it
-//!    has read a clock that was raised behind the note.
-//! 2. *Read.* Each operation shows itself in the slot of its snapshot ([`Txn::begin_read`]), then looks at the note. It
+//! 1. *Drop.* The dropper notes its xid in the tree before its commit record, and its commit number afterwards. A
+//!    reader checks the noted value against its snapshot. A reader whose snapshot is at or above the commit finds one
+//!    of the two, because the clock that it has read was raised after the note.
+//! 2. *Read.* Each operation registers in the slot of its snapshot ([`Txn::begin_read`]), then reads the note. It
 //!    changes nothing in the tree, not even an open split.
 //! 3. *Free.* Pages are freed when [`foreshore_txn::Visibility::passed`] has reached the commit: no snapshot is below
-//!    it, and no operation of a cancelled reader is under way.
+//!    it, and no operation of a cancelled reader is running.
 //!
 //! **Invariant:** no page of a table is freed during an operation that reads the table by a snapshot.
 //!
-//! What such an operation takes for damage is judged again all the same ([`Tree::judge`]) before it is called so: pages
-//! are validated by the id of the table in them, so no reader takes a page of another table for its own.
+//! If such an operation finds damage, [`Tree::judge`] checks the snapshot again first. Pages are validated by the id
+//! of the table in them, so no reader mistakes a page of another table for its own.
 
 use crate::tree::Tree;
 use foreshore_base::{Csn, Error, Result, Xid};
@@ -23,14 +23,14 @@ use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_txn::{ReadOperation, Snapshot, Txn};
 
-/// Whether a table is dropped.
+/// State of a table: in use, or dropped.
 ///
 /// ```text
 ///  bits 0..2   0 in use | 1 dropping | 2 dropped | 3 withdrawn
 ///  bits 2..64  the xid of the dropper, if dropping; the number of its commit, if dropped
 /// ```
 ///
-/// 1. 0 -> 1 -> 2: by the dropper, which holds the table exclusively up to its commit, before its commit record and
+/// 1. 0 -> 1 -> 2: by the dropper, which holds the table exclusively up to its commit: 1 before its commit record, 2
 ///    when that has its number.
 /// 2. 0 -> 3: by the creator, which rolls the creation back. No other transaction knows the tree.
 #[derive(Debug, Default)]
@@ -102,7 +102,8 @@ impl Tree {
         self.end.stage() != Stage::InUse
     }
 
-    /// The commit that dropped the table, if `snapshot` sees it; zero if nothing has to become durable for that.
+    /// Returns the commit that dropped the table, if `snapshot` sees it; zero if no commit has to become durable for
+    /// that.
     #[must_use]
     pub fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
         match self.end.stage() {
@@ -113,15 +114,15 @@ impl Tree {
         }
     }
 
-    /// Locks the table, which may have been dropped since the caller got to know it.
+    /// Locks the table, which may have been dropped since the caller opened it.
     #[inline]
     pub(crate) fn lock(&self, txn: &mut Txn, mode: TableMode) -> Result<()> {
         txn.lock_table(self.table, mode)?;
         if self.is_retired() { Err(self.dropped_under(txn)) } else { Ok(()) }
     }
 
-    /// The error for a transaction that was granted a lock of a table that is gone. It rests on the commit that dropped
-    /// the table.
+    /// Returns the error for a transaction that was granted a lock of a dropped table. The error depends on the commit
+    /// that dropped it.
     #[cold]
     fn dropped_under(&self, txn: &mut Txn) -> Error {
         txn.observe_ended();
@@ -138,14 +139,14 @@ impl Tree {
 
     fn check_there(&self, txn: &mut Txn, snapshot: &Snapshot) -> Result<()> {
         let Some(csn) = self.gone_at(snapshot) else { return Ok(()) };
-        // A cancelled snapshot sees what it should not.
+        // A cancelled snapshot may see too much.
         txn.check_snapshot(snapshot)?;
         txn.observe(csn);
         Err(Error::TableDropped { table: self.table.into() })
     }
 
-    /// Judges an error of an operation that read by `snapshot` again: what looks like damage counts only while the
-    /// snapshot was not cancelled and the table is there for it.
+    /// Checks an error of a snapshot read again: damage counts only if the snapshot was not cancelled and still sees
+    /// the table.
     #[cold]
     pub(crate) fn judge(&self, txn: &mut Txn, snapshot: &Snapshot, error: Error) -> Error {
         if !matches!(error, Error::Corrupted { .. }) {

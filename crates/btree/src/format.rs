@@ -12,18 +12,20 @@
 //!  | u16    | u16  | u16     | u16      | u64           | u64            | u16     | u16     | u16      | u16      |
 //!  run:          0..10 run end | 10..16 shared
 //!
-//!  slot:         0 tuple at u16 | 2 key length u16 | 4 head u32: 4 bytes of the key behind the shared ones, big-endian,
-//!                zero-padded
+//!  slot:         0 tuple at u16 | 2 key length u16 | 4 head u32: 4 bytes of the key behind the shared ones,
+//!                big-endian, zero-padded
 //!  leaf tuple:   0 xid48 << 16 | flags16   8 undo48 << 16 | value length 16   16 key ... value ...
 //!  inner tuple:  0 child u64   8 key ...
 //! ```
 //!
 //! Slots are in key order. The heap grows downwards and holds tuples and the two fences in any order; `garbage` counts
-//! its dead bytes. `run end` is one more than the entry that was inserted last, or 0 if that is not known: a key that belongs at
-//! that entry goes on with an ascending run. It is a hint. A node holds keys `low <= key < high`. `shared` is a number of bytes
-//! with which both fences begin, and so each key between them: heads say what comes behind, where keys differ. It is 0 in a node
-//! without a high fence. Entry `i` of an inner node leads to keys from its own on; keys below the first lead to the leftmost
-//! child. The level in the page header is 0 for a leaf.
+//! its unused bytes. `run end` is one more than the index of the entry that was inserted last, or 0 if unknown. It is
+//! a hint: a key that belongs at that index continues an ascending run.
+//!
+//! A node holds keys `low <= key < high`. `shared` is the length of a common prefix of both fences, and so of each key
+//! between them: heads have the bytes behind it. It is 0 in a node without a high fence. Entry `i` of an inner node
+//! leads to keys from its own on; keys below the first lead to the leftmost child. The level in the page header is 0
+//! for a leaf.
 //!
 //! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
 
@@ -54,14 +56,14 @@ pub(crate) const SLOTS: usize = PAGE_HEADER + 32;
 
 /// Bits of the run end.
 pub(crate) const RUN_END_BITS: u32 = 10;
-/// Most bytes that `shared` counts.
+/// Largest value of `shared`.
 pub(crate) const MAX_SHARED: usize = (1 << (u16::BITS - RUN_END_BITS)) - 1;
 
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 8;
-/// Bytes of a leaf tuple in front of its key.
+/// Bytes of a leaf tuple before its key.
 pub(crate) const LEAF_HEADER: usize = 16;
-/// Bytes of an inner tuple in front of its key.
+/// Bytes of an inner tuple before its key.
 pub(crate) const INNER_HEADER: usize = 8;
 /// Highest level of a node. A tree of this height has more leaves than a file has pages.
 pub(crate) const MAX_LEVEL: u8 = 31;
@@ -72,41 +74,41 @@ pub(crate) const MAX_LEAF_ENTRY: usize = SLOT + LEAF_HEADER + MAX_KEY + MAX_VALU
 pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
 
 const _: () = assert!(SLOTS == 64 && PAGE_SIZE <= u16::MAX as usize);
-// No node has as many entries as the run end has room for.
+// No node has more entries than the run end can count.
 const _: () = assert!((PAGE_SIZE - SLOTS) / (SLOT + INNER_HEADER) < 1 << RUN_END_BITS);
 // Fields that are read as one word.
 const _: () =
     assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4);
-// Between the largest fences, two of any entries fit a leaf, and an inner node that is too full for one more entry has
-// at least four: so splitting always makes room.
+// Any two entries fit a leaf, even between the largest fences. An inner node that is too full for one more entry has
+// at least four. So a split always makes space.
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 2 * MAX_LEAF_ENTRY <= PAGE_SIZE);
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 5 * MAX_INNER_ENTRY <= PAGE_SIZE);
 
-/// Header of a leaf tuple: who wrote or locked the row last.
+/// Header of a leaf tuple: the transaction that wrote or locked the row last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowHeader {
     /// The transaction that holds the row if it is live, else the last that held it.
     pub xid: Xid,
     /// [`GHOST`], [`OVERFLOW`].
     pub flags: u16,
-    /// Undo pointer, 48 bits. Where the version before lies, in the run that wrote it.
+    /// Undo pointer, 48 bits: where the version before lies, in the run that wrote it.
     pub undo: u64,
 }
 
 impl RowHeader {
-    /// Whether the row is deleted.
+    /// Returns whether the row is deleted.
     #[must_use]
     pub const fn is_ghost(self) -> bool {
         self.flags & GHOST != 0
     }
 
-    /// First word on the page: xid and flags.
+    /// Returns the first word on the page: xid and flags.
     pub(crate) const fn owner(self) -> u64 {
         debug_assert!(self.xid.0 < MAX_XID);
         self.xid.0 << 16 | self.flags as u64
     }
 
-    /// The header that has that first word and no undo pointer.
+    /// Returns the header with that first word and no undo pointer.
     pub(crate) const fn from_owner(owner: u64) -> Self {
         Self { xid: Xid(owner >> 16), flags: owner as u16, undo: 0 }
     }
@@ -119,14 +121,14 @@ impl RowHeader {
         bytes
     }
 
-    /// Reads the two words in front of a key: the header and the length of the value.
+    /// Decodes the two words before a key: the header and the length of the value.
     #[inline]
     pub(crate) const fn from_words(owner: u64, undo: u64) -> (Self, usize) {
         (Self { undo: undo >> 16, ..Self::from_owner(owner) }, (undo & 0xffff) as usize)
     }
 }
 
-/// The four bytes of a key behind the first `shared` as a number that compares like them.
+/// Returns the four bytes of a key behind the first `shared`, as a number that compares like them.
 #[inline]
 pub(crate) fn key_head(key: &[u8], shared: usize) -> u32 {
     let rest = key.get(shared..).unwrap_or_default();

@@ -1,19 +1,19 @@
-//! Three leaves become two, where no two of them fit one: the left one takes rows of the middle one, and the rest goes
-//! with the right one.
+//! Redistribution: three leaves become two, if no two of them fit one. The left leaf takes rows of the middle one, and
+//! the rest is merged with the right one.
 //!
 //! 1. *Unlink* the middle leaf, as for a merge (see [`crate::merge`]).
-//! 2. *Shift*: the left leaf takes the first rows of the middle one, and the key at which the others begin is its high
-//!    fence. One record with both leaves. The tree is still as after the first step of a split, at another key.
+//! 2. *Shift*: the left leaf takes the first rows of the middle one, and its high fence becomes the key at which the
+//!    others begin. One record with both leaves. The tree is still as after the first step of a split, at another key.
 //! 3. *Link* the middle leaf, as in the second step of a split.
 //! 4. *Merge* the right leaf into the middle one.
 //!
-//! **Why no reader is led astray.** Each of the three nodes that a reader of a row that moves has come by is changed
-//! under its exclusive latch: the parent in step 1, both leaves in step 2. The steps hold the left leaf from the first
-//! to the second one.
+//! **Why no reader goes astray.** A reader of a moved row has come through the parent, the left or the middle leaf.
+//! Step 1 changes the parent and step 2 both leaves, under their exclusive latches. The left leaf stays latched from
+//! the first step to the second.
 //!
-//! Random inserts and removes of as many rows leave leaves 75 to 80 % full, not 65: what leaves have more or less than
-//! their share by chance is leveled out. It is the redistribution of B*-trees (Knuth, *The Art of Computer
-//! Programming*, volume 3, section 6.2.4), done where rows leave and not where they come.
+//! With as many random inserts as removes, leaves stay 75 to 80 % full instead of 65 %, because random differences are
+//! leveled out. This is the redistribution of B*-trees (Knuth, *The Art of Computer Programming*, volume 3, section
+//! 6.2.4), applied to removes instead of inserts.
 
 use crate::descend::Unlinked;
 use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_open};
@@ -28,8 +28,8 @@ use foreshore_buffer::{AccessPattern, ExclusiveGuard, Pinned, change_cost};
 use foreshore_wal::Dep;
 
 impl Tree {
-    /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one. False
-    /// if they hold too much, have changed, or have a row with a live writer.
+    /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one.
+    /// Returns false if they hold too much, have changed, or have a row with a live writer.
     pub(crate) fn level_out(&self, merging: &mut Merging<'_>, first: &Pair, second: &Pair) -> Result<bool> {
         let pages = [first.left, first.right, second.right];
         let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, AccessPattern::Scan)));
@@ -41,8 +41,8 @@ impl Tree {
         self.merge(merging, second, 0)
     }
 
-    /// How many bytes the left leaf has when the two share the rows of three; `None` if they cannot, or where a rollback
-    /// may need what is free.
+    /// Returns how many bytes the left leaf has when two leaves share the rows of three. `None` if they cannot, or if
+    /// a rollback may need the free space.
     fn plan(&self, merging: &mut Merging<'_>, leaves: [&Pinned<'_>; 3]) -> Result<Option<usize>> {
         let mut copies = [[0; PAGE_SIZE]; 3];
         for (copy, page) in copies.iter_mut().zip(leaves) {
@@ -61,7 +61,7 @@ impl Tree {
         Ok(most)
     }
 
-    /// Steps 1 to 3: the left leaf of a pair has `most` bytes at most afterwards. False if nothing moves.
+    /// Runs steps 1 to 3: the left leaf of a pair has at most `most` bytes afterwards. Returns false if nothing moves.
     fn shift<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -79,7 +79,7 @@ impl Tree {
         self.link(structure, &Unlinked { left: pair.left, level: 0, separator }).map(|()| is_done)
     }
 
-    /// Step 2. Returns the key at which the right leaf begins then; `None` if it stays as it is.
+    /// Runs step 2. Returns the key at which the right leaf then begins; `None` if it stays as it is.
     fn shift_rows<'p>(
         &self,
         structure: &mut Structure<'_>,
@@ -97,7 +97,7 @@ impl Tree {
         Absorb::encode_front(&mut body, pid);
         let front = body.len();
         encode_image(&mut body, &image).map_err(damage)?;
-        // What is wrong with the right leaf is found out before the left one is changed.
+        // Damage of the right leaf is found before the left one is changed.
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(right);
         give_away(&mut copy, &body[front..]).map_err(damage)?;
@@ -114,7 +114,7 @@ impl Tree {
     }
 }
 
-/// Bytes of the first rows of a leaf that are `most` together at most, and how many rows they are. One row stays.
+/// Returns how many of the first rows of a leaf have at most `most` bytes together, and those bytes. One row stays.
 fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize), Damage> {
     let (mut sum, mut count) = (0, 0);
     while count + 1 < leaf.len() {
@@ -144,14 +144,14 @@ fn plan(left: &Node<'_>, middle: &Node<'_>, right: &Node<'_>) -> Result<Option<u
     Ok(ends.iter().all(|&bytes| bytes <= MOST).then_some(most))
 }
 
-/// Rows that go from a leaf to its left neighbour.
+/// Rows that move from a leaf to its left neighbour.
 struct Moved {
     image: [u8; PAGE_SIZE],
     /// The key at which the others begin.
     low: Vec<u8>,
 }
 
-/// What the left leaf takes, up to `most` bytes with its own; `None` if it has no space.
+/// Returns the rows that the left leaf takes, up to `most` bytes with its own; `None` if it has no space.
 fn moved(left: &Node<'_>, right: &Node<'_>, most: usize) -> Result<Option<Moved>, Damage> {
     let before = left.entry_bytes()?;
     let (sum, count) = first_rows(right, most.saturating_sub(before))?;

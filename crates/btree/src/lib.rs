@@ -1,23 +1,23 @@
 //! B+-trees of Foreshore.
 //!
-//! A table is a tree of pages: rows in the leaves, separators above, every node between two fences. The page of the root
-//! never changes. Ways down read nodes without latches, as long as others do not write there all the time. Latches are taken
-//! from the root downwards and from left to right, at most two of nodes at a time, then the map page; nobody waits for the
-//! disk under a latch. Splits and merges have two steps each, between which the tree is the same: a node whose right sibling the
-//! parent does not know.
+//! A table is a tree of pages: rows in the leaves, separators above, every node between two fences. The page of the
+//! root never changes. Descents read nodes without latches unless writers disturb them too often. Latches are taken
+//! from the root downwards and from left to right: at most two of nodes at a time, then that of the map page. No
+//! thread waits for the disk under a latch. Splits and merges have two steps each. Between them the tree has the same
+//! intermediate state: a node whose right sibling the parent does not know.
 //!
 //! - [`Trees`]: all trees of a database; redo and undo of their records.
 //! - [`Tree`]: the rows of one table, by key, in serializable transactions.
 //! - [`Cursor`]: a scan in key order.
 //!
-//! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete. An operation that goes
-//! right over such a node finishes its split, but for readers by a snapshot, which hold no lock of the table and change
+//! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete. An operation that
+//! moves right over such a node finishes its split. Snapshot readers do not: they hold no lock of the table and change
 //! nothing.
 //!
-//! **Invariant:** what was read without a latch counts, damage included, only after the version of its page has been validated.
+//! **Invariant:** bytes read without a latch count, as damage too, only once the version of their page is validated.
 //!
-//! **Invariant:** what a record does to a page is a function of the record and of the page alone, and the running engine
-//! changes pages by the same function as redo.
+//! **Invariant:** what a record does to a page depends only on the record and the page. Normal operation changes pages
+//! by the same function as redo.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Reading one row under a lock of it, at any isolation.
+//! Reading one row under a lock, at any isolation level.
 
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::lookup::copy_row;
@@ -12,11 +12,11 @@ use foreshore_sync::primitive::thread;
 use foreshore_txn::{RowHolder, Txn};
 
 impl Tree {
-    /// Locks the row of `key`, copies its newest value to `out`, and says whether it exists. It stays as it is to the end of the
-    /// transaction; that it does not exist stays so for a serializable one.
+    /// Locks the row of `key`, copies its newest value to `out`, and returns whether it exists. The row stays
+    /// unchanged to the end of the transaction. For a serializable transaction, a missing row stays missing too.
     ///
     /// # Errors
-    /// `RowLocked` if it does not wait. `Conflict` if the transaction reads by a snapshot and the row has changed since.
+    /// `RowLocked` if it does not wait. `Conflict` if the transaction has a snapshot and the row has changed since.
     /// Otherwise as [`get`](Self::get), or as [`put`](Self::put) for an update.
     pub fn get_locked(&self, txn: &mut Txn, key: &[u8], lock: RowLock, out: &mut Vec<u8>) -> Result<Locked<()>> {
         match lock.strength() {
@@ -31,8 +31,8 @@ impl Tree {
         }
     }
 
-    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, nobody
-    /// inserts it before a serializable transaction ends.
+    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, no other
+    /// transaction inserts it before a serializable transaction ends.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -40,7 +40,7 @@ impl Tree {
         Ok(self.get_locked(txn, key, RowLock::update(), out)? == Locked::Row(()))
     }
 
-    /// Locks the whole table against writes of others: reads by this transaction lock nothing more.
+    /// Locks the whole table against writes of others; later reads by this transaction take no more locks.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`.
@@ -48,7 +48,8 @@ impl Tree {
         self.lock(txn, TableMode::Shared)
     }
 
-    /// Locks the table for who asks for rows of it, which is refused too where that would wait and the rows are not waited for.
+    /// Locks the table for a request of rows. If the request does not wait for rows, it does not wait for the table
+    /// either.
     pub(crate) fn lock_by(&self, txn: &mut Txn, mode: TableMode, wait: LockWait) -> Result<()> {
         if wait == LockWait::NoWait && !txn.try_lock_table(self.table, mode) {
             let (locks, owner) = txn.locks();
@@ -57,8 +58,8 @@ impl Tree {
         self.lock(txn, mode)
     }
 
-    /// Copies the value of `key` to `out` and returns whether there is one, whatever the isolation. The answer holds to the
-    /// end of the transaction: the key is locked shared, whether it exists or not.
+    /// Copies the value of `key` to `out` and returns whether there is one, at any isolation level. The answer holds
+    /// to the end of the transaction: the key is locked shared, whether it exists or not.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
@@ -66,7 +67,7 @@ impl Tree {
         Ok(matches!(self.get_shared(txn, key, LockWait::Wait, out)?, (Locked::Row(()), _)))
     }
 
-    /// The same for who may not wait, and the xid in the header of the row.
+    /// Does the same for a request that may not wait, and also returns the xid in the header of the row.
     fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<()>, Xid)> {
         self.check_key(key)?;
         self.lock_by(txn, TableMode::IntentShared, wait)?;
@@ -81,7 +82,7 @@ impl Tree {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
             let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out);
-            // Before the validation: a version that still holds then says that nobody has rolled this row back meanwhile, so a
+            // Before the validation. If the version still holds, no writer has rolled this row back meanwhile, so a
             // writer that has ended has committed.
             let early = mutant("btree: validate before the holder is asked for") && leaf.holds() && {
                 // The writer needs the time of a whole rollback.
@@ -89,8 +90,8 @@ impl Tree {
                 true
             };
             let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost, header.xid)));
-            // Who does not wait comes second where there is a holder, and enters nothing. In between the row may find one: the
-            // next look at the header says whose the row is, and the lock goes out again.
+            // A request that does not wait yields to a holder and enters no lock. If the row gets a holder in between,
+            // the next read of the header shows it, and the lock is released.
             let shares =
                 waits || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && self.enter(txn, target, &mut entered);
             if !early && !leaf.holds() {
@@ -124,16 +125,17 @@ impl Tree {
         }
     }
 
-    /// Locks a key shared if that needs no wait. `entered` gets what is to go out again if the request is refused after all.
+    /// Locks a key shared if that needs no wait. `entered` gets the lock that is released if the request is refused
+    /// after all.
     fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> bool {
         let (locks, owner) = txn.locks();
         let share = locks.try_share(owner, target);
-        // What a later try of the same request enters is nothing.
+        // A later try of the same request finds its own lock and enters none.
         *entered = entered.or(share);
         share.is_some()
     }
 
-    /// Locks a key shared; false if it is passed over. `entered` as for [`enter`](Self::enter).
+    /// Locks a key shared; returns false if it is skipped. `entered` as for [`enter`](Self::enter).
     pub(crate) fn share_by(
         &self,
         txn: &mut Txn,
@@ -150,7 +152,7 @@ impl Tree {
         self.refuse(txn, target, None, wait).map(|()| false)
     }
 
-    /// What becomes of a request that does not wait for `target`: it is passed over, or an error.
+    /// Returns what becomes of a request that does not wait for `target`: the row is skipped, or an error.
     pub(crate) fn refuse(&self, txn: &mut Txn, target: Target<'_>, holder: Option<Xid>, wait: LockWait) -> Result<()> {
         match wait {
             LockWait::SkipLocked => Ok(()),

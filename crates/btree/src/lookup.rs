@@ -9,8 +9,8 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 
 impl Tree {
-    /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. What it sees is up to the
-    /// isolation of the transaction.
+    /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. The isolation
+    /// level of the transaction decides which version it sees.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `Corrupted`, `Io`, `OutOfFrames`,
@@ -22,7 +22,7 @@ impl Tree {
         }
     }
 
-    /// Copies the value of `key` as `snapshot` sees it, and says whether there is one. Takes no lock.
+    /// Copies the value of `key` as `snapshot` sees it, and returns whether there is one. Takes no lock.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -7,13 +7,12 @@
 //! 2. The search among the heads of its keys. The lines of the row that it leads to are prefetched.
 //! 3. The comparison of the key, the copy of the value, the validation of the leaf.
 //!
-//! A key that meets anything unusual is looked up alone. Its page may be out of memory, or have
-//! changed.
+//! A key that meets anything unusual is looked up alone. Its page may be out of memory, or have changed.
 //!
 //! **Invariant:** the version of a leaf is noted before its parent is validated. What is read in the leaf counts only
 //! if that version holds after stage 3. So each row is read as [`Tree::get_at`] reads it.
 //!
-//! Sources: group prefetching is of Chen, Ailamaki, Gibbons and Mowry, "Improving Hash Join Performance through
+//! Sources: group prefetching is by Chen, Ailamaki, Gibbons and Mowry, "Improving Hash Join Performance through
 //! Prefetching" (ICDE 2004). Psaropoulos, Legler, May and Ailamaki apply it to indexes, "Interleaving with Coroutines"
 //! (VLDB 2017).
 
@@ -27,7 +26,8 @@ use foreshore_sync::primitive::MODEL;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Range;
 
-/// Keys that are looked up at once: enough to fill the processor's queue of misses, and few enough for its nearest cache.
+/// Keys that are looked up at once: enough to fill the processor's queue of misses, and few enough for its first
+/// cache.
 const AT_ONCE: usize = if MODEL { 2 } else { 16 };
 
 /// Keys to look up, and the values found. Its memory is used again by the next batch.
@@ -58,25 +58,25 @@ impl Batch {
         self.key_ends.push(self.keys.len());
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.key_ends.len()
     }
 
-    /// Whether it has no key.
+    /// Returns whether it has no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.key_ends.is_empty()
     }
 
-    /// Key `index`.
+    /// Returns key `index`.
     #[must_use]
     pub fn key(&self, index: usize) -> &[u8] {
         key(&self.keys, &self.key_ends, index)
     }
 
-    /// The value of key `index`, after a lookup; `None` if the key does not exist.
+    /// Returns the value of key `index`, after a lookup; `None` if the key does not exist.
     #[must_use]
     pub fn value(&self, index: usize) -> Option<&[u8]> {
         self.found[index].clone().map(|range| &self.values[range])
@@ -88,7 +88,7 @@ fn key<'k>(keys: &'k [u8], ends: &[usize], index: usize) -> &'k [u8] {
     &keys[start..ends[index]]
 }
 
-/// A key on its way: its leaf, and the entry that the search among heads leads to.
+/// A key being looked up: its leaf, and the entry that the search among heads leads to.
 struct Lookup<'p> {
     leaf: ReadGuard<'p>,
     hint: Result<usize, usize>,
@@ -123,7 +123,7 @@ impl Tree {
         let count = AT_ONCE.min(batch.len() - first);
         let mut lookups: [Option<Lookup<'_>>; AT_ONCE] = [const { None }; AT_ONCE];
         for (at, lookup) in lookups[..count].iter_mut().enumerate() {
-            // What keeps a key from its leaf is met again, and told, by the lookup of that key alone.
+            // An error is reported by the lookup of that key alone.
             *lookup = self.leaf_ahead(batch.key(first + at)).ok().map(|leaf| Lookup { leaf, hint: Ok(0) });
         }
         for (at, lookup) in lookups[..count].iter_mut().enumerate() {
@@ -144,7 +144,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Finds the leaf to which the nodes above lead for `key`. To find it prefetches its first lines.
+    /// Finds the leaf of `key` from its parent, and prefetches the first lines of the leaf.
     fn leaf_ahead(&self, key: &[u8]) -> Result<ReadGuard<'_>, Halt> {
         let goal = Goal::At(key);
         let mut current: ReadGuard<'_> = ReadGuard::fix(self.pool(), self.root, Reading::Optimistic)?;
@@ -170,7 +170,7 @@ impl Tree {
         Ok(Lookup { leaf, hint })
     }
 
-    /// Copies the row of key `index` from its leaf. `false`: the key has to be looked up alone.
+    /// Copies the row of key `index` from its leaf. Returns `false` if the key has to be looked up alone.
     fn finish_lookup(
         &self,
         txn: &mut Txn,
@@ -213,7 +213,7 @@ impl Tree {
 }
 
 impl Batch {
-    /// Adds what was found of the next key.
+    /// Adds the result for the next key.
     fn add(&mut self, value: Option<&Vec<u8>>) {
         assert!(self.found.len() < self.key_ends.len(), "{} answers for fewer keys", self.found.len() + 1);
         let start = self.values.len();

@@ -1,24 +1,24 @@
-//! Nodes that hold little go: merges in two steps, and the collapse of the root.
+//! Merges of thin nodes in two steps, and the collapse of the root.
 //!
 //! 1. *Unlink*: the parent loses the separator of the right node, and the left one is marked incomplete. One record
 //!    with parent and left node. The tree is now as after the first step of a split, and any traverser may finish that
 //!    split instead.
-//! 2. *Merge*: the left node takes entries, high fence and sibling of the right one, loses the mark, and the map has
-//!    the right page as free. One record with left node and map page, which carries what the right node had.
+//! 2. *Merge*: the left node takes entries, high fence and sibling of the right one and loses the mark, and the right
+//!    page is free in the map. One record with left node and map page, which carries the content of the right node.
 //!
-//! The left node stays latched from the first step to the second, unless the right one holds too much by then: the two
-//! are linked again. Both belong to one parent. A node that is the only child of its parent goes after that parent has
-//! been merged.
+//! The left node stays latched from the first step to the second. If the right node then holds too much, the two are
+//! linked again. Both belong to one parent. A node that is the only child of its parent is merged after that parent
+//! has been merged.
 //!
-//! A root with one child takes what the child has, and sinks one level (*collapse*). Leaves of which no two fit one are
-//! leveled out, three to two (see [`crate::level`]).
+//! A root with one child takes the child's content and sinks one level (*collapse*). Leaves of which no two fit one
+//! are redistributed, three to two (see [`crate::level`]).
 //!
-//! **Why no reader is led astray.** A page is reached by an id that was read in its parent, or in its left sibling, and
-//! counts once that node has been validated (see [`crate::descend`]). Step 1 changes the parent and step 2 the left
-//! node. So a reader that comes to the page later fails there. A reader that came to it before fails at the page
-//! itself: it is latched exclusively in step 2, and its version moves although its bytes stay.
+//! **Why no reader goes astray.** A page is reached by an id that was read in its parent or left sibling, and that
+//! node is validated afterwards (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a
+//! reader that reaches the page later fails there. A reader that reached it before fails at the page itself: it is
+//! latched exclusively in step 2, and its version changes although its bytes stay.
 //!
-//! **Why the page may be used again at once.** The record of step 2 rests on the last change of the page and on the map
+//! **Why the page may be reused at once.** The record of step 2 depends on the last change of the page and on the map
 //! page, like that of [`crate::drop`].
 
 use crate::descend::Unlinked;
@@ -40,7 +40,7 @@ use foreshore_wal::Dep;
 pub(crate) const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
 /// Bytes of a node for entries and fences.
 pub(crate) const CAPACITY: usize = PAGE_SIZE - SLOTS;
-/// Bytes of them at most that a merge leaves in use, so that the next row does not split the node again.
+/// Most bytes of them that a merge leaves in use, so that the next row does not split the node again.
 pub(crate) const MOST: usize = CAPACITY * 15 / 16;
 
 /// Two neighbours below one parent.
@@ -55,7 +55,7 @@ pub(crate) struct Pair {
 pub struct Merged {
     /// Pages that are free now.
     pub pages: usize,
-    /// A leaf that stays thin, and a writer of a row in it or in a neighbour that may be rolled back: the rollback may
+    /// A leaf that stays thin, and a writer of a row in it or in a neighbour that may be rolled back. The rollback may
     /// need the space that the row had.
     pub live: Option<(PageId, Xid)>,
 }
@@ -63,7 +63,7 @@ pub struct Merged {
 /// The merges of one transaction.
 pub(crate) struct Merging<'t> {
     txn: &'t mut Txn,
-    /// The writer that the last attempts met.
+    /// The writer with a live row that the last attempts met.
     live: Option<Xid>,
 }
 
@@ -72,7 +72,7 @@ impl Merging<'_> {
         Structure::of_freeing(self.txn)
     }
 
-    /// Whether some row of a node has a writer that may be rolled back. Then its leaf is not merged.
+    /// Returns whether some row of a node has a writer that may be rolled back. Then its leaf is not merged.
     pub(crate) fn is_live(&mut self, node: &Node<'_>) -> Result<bool, Damage> {
         let live = live_writer(node, self.txn)?;
         self.live = self.live.or(live);
@@ -80,7 +80,7 @@ impl Merging<'_> {
     }
 }
 
-/// What the parent of a thin node tells.
+/// What the parent of a thin node knows about it.
 struct Family {
     /// The node.
     page: PageId,
@@ -91,19 +91,17 @@ struct Family {
 }
 
 impl Tree {
-    /// Frees the leaf of `key` if it is thin: a neighbour takes its rows, or it takes those of a neighbour. Parents
-    /// that become thin go in the same way, and the root collapses. Nothing is done where no neighbour has the free
-    /// space, or where a rollback may need that space.
-    ///
-    /// The caller holds the table against its drop, and no check of the tree runs.
+    /// Merges the leaf of `key` with a neighbour if it is thin. Parents that become thin are merged likewise, and the
+    /// root collapses. Nothing is done if no neighbour has the space, or if a rollback may need that space. The caller
+    /// prevents a drop of the table, and no check of the tree runs.
     ///
     /// # Errors
-    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. What has been freed is free.
+    /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. Freed pages stay free.
     pub fn merge_leaf(&self, txn: &mut Txn, key: &[u8]) -> Result<Merged> {
         txn.freeing(|txn| {
             let mut merged = Merged::default();
             loop {
-                // Again, for a leaf that had no neighbour below its parent, or is thin with what it took.
+                // Again, for a leaf that had no neighbour below its parent, or is still thin after a merge.
                 let Merged { pages, live } = self.merge_path(&mut Merging { txn, live: None }, key)?;
                 merged = Merged { pages: merged.pages + pages, live };
                 if pages == 0 {
@@ -137,13 +135,14 @@ impl Tree {
                 freed += self.collapse(&mut merging.structure())?;
                 break;
             }
-            // The parent has one entry less, or none at all.
+            // The parent has lost an entry, or none.
             level += 1;
         }
         Ok(Merged { pages: freed, live })
     }
 
-    /// The pairs that the node on `level` that covers `key` may be merged in; `None` if it is the root, or not thin.
+    /// Returns the pairs in which the node on `level` that covers `key` may be merged; `None` if it is the root, or
+    /// not thin.
     fn family(&self, structure: &mut Structure<'_>, key: &[u8], level: u8) -> Result<Option<Family>> {
         let mut page = [0; PAGE_SIZE];
         let pid = self.copy_node::<true>(structure, Goal::At(key), level, &mut page)?;
@@ -161,7 +160,8 @@ impl Tree {
         Ok(Some(Family { page: pid, pairs, is_top: above == self.root }))
     }
 
-    /// Merges two neighbours on `level`; false if they changed, hold too much, or have a row with a live writer.
+    /// Merges two neighbours on `level`; returns false if they changed, hold too much, or have a row with a live
+    /// writer.
     pub(crate) fn merge(&self, merging: &mut Merging<'_>, pair: &Pair, level: u8) -> Result<bool> {
         let pins = [pair.left, pair.right].map(|pid| self.named(self.pool().pin_as(pid, AccessPattern::Scan)));
         let [left_pin, right_pin] = pins;
@@ -183,8 +183,8 @@ impl Tree {
         self.link(structure, &open).map(|()| false)
     }
 
-    /// The map page of a page that is about to be freed. A map that has the page as free is damaged, and is found out
-    /// before anything is changed. The answer stays: this thread alone frees pages of the tree.
+    /// Returns the map page of a page that is about to be freed. A map that has the page as free is damaged, which is
+    /// found before anything is changed. The result stays valid: only this thread frees pages of the tree.
     fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
         let map = self.trees.space().map_page(pid, structure.session, structure.purpose)?;
         let is_allocated = is_allocated(&map.shared(), pid).and_then(|found| match found {
@@ -195,13 +195,13 @@ impl Tree {
         Ok(map)
     }
 
-    /// Whether the left one of two nodes can take what the right one has, as far as one can tell without both latches.
-    /// False where a rollback may need what is free.
+    /// Estimates without both latches whether the left one of two nodes can take the content of the right one. Returns
+    /// false if a rollback may need the free space.
     fn would_fit(&self, merging: &mut Merging<'_>, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(&left.shared());
         let right_page = right.shared();
-        // One of them may have been freed, and be another's page by now.
+        // One of them may have been freed, and now belong to another tree.
         let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
         if is_open(&second) {
             return Ok(false);
@@ -213,7 +213,7 @@ impl Tree {
         Ok(!merging.is_live(&first).map_err(damage)? && !merging.is_live(&second).map_err(damage)?)
     }
 
-    /// First step. Returns the left node, latched; `None` if the two are no neighbours any more.
+    /// Runs the first step. Returns the left node, latched; `None` if the two are no longer neighbours.
     pub(crate) fn unlink<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -228,7 +228,7 @@ impl Tree {
         if view.level() != level + 1 || !are_neighbours(&view, pair).map_err(damage)? {
             return Ok(None);
         }
-        // It is pinned, so that this waits for the holder of its latch and for nothing else.
+        // The page is pinned, so this waits only for the holder of its latch.
         let Some(mut left) = self.pool().try_exclusive(pair.left)? else { return Ok(None) };
         let node = self.parse(pair.left, &left)?;
         let high = node.high().map_err(|why| self.corrupted(pair.left, why))?;
@@ -247,8 +247,8 @@ impl Tree {
         Ok(Some(left))
     }
 
-    /// Second step; false if the right node holds too much, or a split of it is open: the mark of the left node stands
-    /// for this merge alone.
+    /// Runs the second step; returns false if the right node holds too much or has an open split. The mark of the left
+    /// node stands for this merge alone.
     fn absorb<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -282,7 +282,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// The root takes what its only child has, as often as it has only one. Returns how many pages are free.
+    /// Replaces the root by its only child, as often as it has only one. Returns how many pages are free.
     fn collapse(&self, structure: &mut Structure<'_>) -> Result<usize> {
         let mut freed = 0;
         while let Some(child) = self.only_child()? {
@@ -325,7 +325,7 @@ impl Tree {
         Ok(freed)
     }
 
-    /// The child of a root that has one.
+    /// Returns the child of a root that has only one.
     fn only_child(&self) -> Result<Option<PageId>> {
         let root = self.named(self.pool().shared(self.root))?;
         let view = self.parse(self.root, &root)?;
@@ -336,19 +336,19 @@ impl Tree {
     }
 }
 
-/// Whether a split of the right node of a pair is open.
+/// Returns whether the right node of a pair has an open split.
 pub(crate) fn is_open(right: &Node<'_>) -> bool {
     right.is_incomplete() && !mutant("btree: a merge takes a node whose split is open")
 }
 
-/// Ends what readers without a latch may know of a page that is free now.
+/// Makes optimistic readers of a freed page fail.
 pub(crate) fn expire(page: &mut ExclusiveGuard<'_>) {
     if !mutant("btree: a page is freed behind its readers") {
         page.expire_reads();
     }
 }
 
-/// The pairs below `parent` of the node that covers `key`, which is page `thin`.
+/// Returns the pairs below `parent` of the node that covers `key`, which is page `thin`.
 fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Damage> {
     let entries = parent.entries_to(Goal::At(key))?;
     let child = |entries: usize| match entries {
@@ -364,7 +364,7 @@ fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Da
         let (left, right) = (child(entries - 1)?, child(entries)?);
         Ok::<_, Damage>(Pair { left, right, separator: parent.key(entries - 1)?.to_vec() })
     };
-    // Into the left one first: what goes is then little.
+    // First try to merge it into the left neighbour: then little is moved.
     if entries > 0 {
         pairs.push(pair(entries)?);
     }
@@ -374,15 +374,15 @@ fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Da
     Ok(pairs)
 }
 
-/// Whether the parent leads to both nodes of a pair, side by side.
+/// Returns whether the parent leads to both nodes of a pair, side by side.
 fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Damage> {
     let Ok(at) = parent.search(&pair.separator)? else { return Ok(false) };
     let left = if at == 0 { parent.leftmost()? } else { parent.child(at - 1)? };
     Ok(left == pair.left && parent.child(at)? == pair.right)
 }
 
-/// Whether `left` can take what `right` has and is then at most fifteen sixteenths full, so that the next row does not
-/// split it again. An empty one takes whatever fits.
+/// Returns whether `left` can take the content of `right` and is then at most fifteen sixteenths full, so that the
+/// next row does not split it again. An empty left node takes anything.
 fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
     let entries = [left.entry_bytes()?, right.entry_bytes()?];
@@ -392,7 +392,7 @@ fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     Ok(sum <= most)
 }
 
-/// A node without garbage. No split of it is open.
+/// Returns a copy of a node without garbage. It has no open split.
 fn image_of(node: &Node<'_>) -> Result<[u8; PAGE_SIZE], Damage> {
     let leftmost = if node.is_leaf() { None } else { Some(node.leftmost()?) };
     let fences = (node.low()?, node.high()?);

@@ -1,4 +1,4 @@
-//! Deleted rows leave their leaves: in the background, and where a row needs the space.
+//! Removal of deleted rows from their leaves: in the background, and when a row needs the space.
 
 use crate::format::SLOT;
 use crate::node::{Damage, Goal, Node, NodeView, Row};
@@ -14,25 +14,25 @@ use foreshore_wal::Dep;
 
 /// Largest body of a purge: every slot of a page.
 const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
-/// Log that a purge takes.
+/// Log space that a purge takes.
 const PURGE_COST: usize = change_cost(1, MAX_PURGE_BODY);
 
-/// Of so many rows of a leaf one at least is deleted where the purge changes the page at once: each change is a log
-/// record, and a page to write.
+/// A purge changes a page at once only if at least one of so many rows is deleted. Each change costs a log record and a
+/// page write.
 const FEW: usize = 8;
 
-/// What [`Tree::purge_leaf`] has left.
+/// The result of [`Tree::purge_leaf`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgedLeaf {
     /// The page of the leaf.
     pub page: PageId,
-    /// Deleted rows that went.
+    /// Deleted rows that were removed.
     pub purged: usize,
-    /// Deleted rows that may go, and were too few for a change of the page.
+    /// Removable deleted rows that were too few for a change of the page.
     pub few: usize,
     /// Deleted rows that had to stay.
     pub held: usize,
-    /// The first of their writers: when its end is settled some may go.
+    /// The first of their writers: when its end is settled some may be removed.
     pub oldest: Xid,
     /// The key at which the next leaf begins.
     pub next: Option<Vec<u8>>,
@@ -47,14 +47,14 @@ pub struct PurgedLeaf {
 
 /// Deleted rows of a leaf.
 struct Ghosts {
-    /// The body of the record that takes those out that may go.
+    /// The body of the record that removes the removable ones.
     body: Vec<u8>,
     held: usize,
     oldest: Xid,
 }
 
 impl Tree {
-    /// Makes free space of `need` more bytes in the leaf of `key`: by taking out ghosts, else by a split.
+    /// Makes `need` more bytes free in the leaf of `key`: by a purge of ghosts, else by a split.
     pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, PURGE_COST)?;
         let body = self.to_purge(&leaf, need, |xid| txn.is_settled(xid))?;
@@ -64,8 +64,8 @@ impl Tree {
         txn.with_space(|txn| self.make_room(&mut Structure::of(txn), key, 0, need))
     }
 
-    /// As [`room_for_row`](Self::room_for_row), for a row that comes back. A purge needs no page, which a full disk may
-    /// not have. What it logs is less than what is charged for the bytes that it frees (see
+    /// As [`room_for_row`](Self::room_for_row), for a row that a rollback restores. A purge needs no page, which a
+    /// full disk may not have. It logs less than what is charged for the bytes that it frees (see
     /// [`structure_cost`](crate::split::structure_cost)).
     pub(crate) fn room_for_undo(&self, context: &mut UndoContext<'_>, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_undo(context), key, 0, PURGE_COST)?;
@@ -76,7 +76,7 @@ impl Tree {
         self.make_room(&mut Structure::of_undo(context), key, 0, need)
     }
 
-    /// The body of a purge of the ghosts in a leaf that are not needed; empty if there are none, or `need` bytes are
+    /// Returns the body of a purge of the unneeded ghosts in a leaf; empty if there are none, or if `need` bytes are
     /// free.
     fn to_purge(&self, leaf: &ExclusiveGuard<'_>, need: usize, is_settled: impl Fn(Xid) -> bool) -> Result<Vec<u8>> {
         let node = self.parse(leaf.pid(), leaf)?;
@@ -86,7 +86,7 @@ impl Tree {
         Ok(ghosts_of(&node, is_settled).map_err(|why| self.corrupted(leaf.pid(), why))?.body)
     }
 
-    /// Logs a purge with that body, if it has one, and says whether the leaf has `need` free bytes now.
+    /// Logs a purge with that body, if it has one, and returns whether the leaf has `need` free bytes now.
     fn purge_for(
         &self,
         structure: &mut Structure<'_>,
@@ -101,9 +101,9 @@ impl Tree {
         Ok(Node::parse(&leaf).map_err(|why| self.corrupted(pid, why))?.free() >= need)
     }
 
-    /// Takes the ghosts out of the leaf of `key` that may go: those whose deletion is durable, and whose row no
-    /// snapshot sees. Without `all` it leaves them where they are fewer than one in eight rows. Takes the log space
-    /// that is kept back on a full disk. A leaf that stays as it is passes through the pool as that of a scan does.
+    /// Removes the removable ghosts from the leaf of `key`: those whose deletion is durable, and whose row no snapshot
+    /// sees. Without `all` it leaves them if they are fewer than one in eight rows. Uses the log space that is
+    /// reserved on a full disk. An unchanged leaf is evicted early, like those of a scan.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
@@ -125,7 +125,7 @@ impl Tree {
         })
     }
 
-    /// What a purge of a leaf has to leave, and the body of the record that does it; empty if there is nothing to do.
+    /// Returns what a purge of a leaf has to leave, and the body of its record; empty if there is nothing to do.
     fn survey(&self, pid: PageId, page: &[u8], all: bool, txn: &Txn) -> Result<(PurgedLeaf, Vec<u8>)> {
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, page)?;
@@ -142,7 +142,7 @@ impl Tree {
         Ok((leaf, body))
     }
 
-    /// Notes how much a leaf holds, and for whom.
+    /// Notes how much a leaf holds, and the live writer of a thin one.
     fn weigh(&self, found: &mut PurgedLeaf, leaf: &Node<'_>, txn: &Txn) -> Result<()> {
         let damage = |why| self.corrupted(found.page, why);
         let is_thin = found.page != self.root && leaf.is_thin().map_err(damage)?;
@@ -165,7 +165,7 @@ impl Tree {
         Ok(())
     }
 
-    /// As [`note_ghost`](Self::note_ghost) for a row that a scan has met.
+    /// Calls [`note_ghost`](Self::note_ghost) if a row that a scan has met is deleted.
     #[inline]
     pub(crate) fn note_if_ghost(&self, pid: PageId, row: &Row<'_>) {
         if row.header.is_ghost() {
@@ -173,7 +173,7 @@ impl Tree {
         }
     }
 
-    /// As [`note_ghost`](Self::note_ghost) for a leaf that got rows of another one, if a deleted one is among them.
+    /// Calls [`note_ghost`](Self::note_ghost) if a leaf that got rows of another one has a deleted row.
     pub(crate) fn note_ghosts_of(&self, pid: PageId, leaf: &Node<'_>) {
         if !leaf.is_leaf() {
             return;
@@ -184,8 +184,8 @@ impl Tree {
         }
     }
 
-    /// Has the background purge look at a leaf in page `pid` unless `key` has a row there: a rollback has left a ghost,
-    /// or less than there was.
+    /// Queues a leaf in page `pid` for the background purge unless `key` has a row there: a rollback has left a ghost,
+    /// or fewer rows.
     pub(crate) fn note_unless_row(&self, pid: PageId, leaf: &Node<'_>, key: &[u8]) -> Result<(), Damage> {
         let is_row = match leaf.search(key)? {
             Ok(at) => !leaf.row(at)?.header.is_ghost(),
@@ -197,17 +197,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Has the background purge look at a leaf in page `pid` that has no row, unless its table is dropped.
+    /// Queues a leaf in page `pid` without rows for the background purge, unless its table is dropped.
     pub(crate) fn note_if_empty<P: PageRead>(&self, pid: PageId, leaf: &NodeView<P>) {
         if leaf.len() == 0 && pid != self.root && leaf.is_leaf() && !self.is_retired() {
             self.trees.queue().add(self.table, pid, || leaf.copy_low().unwrap_or_default());
         }
     }
 
-    /// The key at which the leaf in page `pid` begins; `None` if the page is no leaf of this tree any more.
+    /// Returns the key at which the leaf in page `pid` begins; `None` if the page is no longer a leaf of this tree.
     ///
     /// # Errors
-    /// What a read can fail with.
+    /// Errors of a read.
     pub fn first_key_of(&self, pid: PageId) -> Result<Option<Vec<u8>>> {
         let page = match self.pool().shared_as(pid, AccessPattern::Scan) {
             Ok(page) => page,
@@ -222,8 +222,8 @@ impl Tree {
         Ok(node.low().ok().map(<[u8]>::to_vec))
     }
 
-    /// Has the background purge look at the leaf of `key`, in page `pid`, which has a deleted row or little else. A
-    /// dropped table that older snapshots still read is not purged: its pages go as they are.
+    /// Queues the leaf of `key`, in page `pid`, for the background purge: it has a deleted row or few rows. A dropped
+    /// table that older snapshots still read is not purged: its pages are freed as they are.
     #[inline]
     pub(crate) fn note_ghost(&self, pid: PageId, key: &[u8]) {
         if !self.is_retired() {
@@ -232,8 +232,8 @@ impl Tree {
     }
 }
 
-/// A writer of a row in a leaf that may be rolled back, and then may need the space that the row had. An inner node has
-/// none.
+/// Returns a writer of a row in a leaf that may be rolled back, and then may need the space that the row had. An inner
+/// node has none.
 pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Damage> {
     for at in 0..if node.is_leaf() { node.len() } else { 0 } {
         let xid = node.row(at)?.header.xid;
@@ -246,9 +246,9 @@ pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Dam
 
 /// Collects the deleted rows of a leaf.
 ///
-/// A ghost goes when its deletion is durable: a reader that then finds nothing where it was relies on nothing that may
-/// be lost. Locks go by keys and need no ghost. No snapshot sees what was there before it, so no reader looks for its
-/// undo; at restart, where that is not yet so, nothing is purged.
+/// A ghost is removed when its deletion is durable, so a reader that finds no row relies on nothing that may be lost.
+/// Locks refer to keys and need no ghost. No snapshot sees the row before it, so no reader looks for its undo. At a
+/// restart, when that is not yet true, nothing is purged.
 fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
     let mut ghosts = Ghosts { body: Vec::new(), held: 0, oldest: Xid(u64::MAX) };
     for at in 0..node.len() {

@@ -1,16 +1,16 @@
-//! Leaves that hold deleted rows, or little else, for the background purge.
+//! Queue of leaves with deleted rows or few rows, for the background purge.
 //!
-//! A slot holds one leaf, as table and page, so a leaf that many removes meet stands in the queue once. A bucket of
-//! slots is one cache line: an operation that meets a leaf which is in the queue reads that line and writes nothing.
-//! Where the bucket of a leaf is full, the key at which the leaf begins widens a range of its table, and the purge
-//! looks at all leaves of the range. So memory is bounded and no leaf is forgotten.
+//! A slot holds one leaf, as table and page, so a leaf that many removes meet is queued once. A bucket of slots is one
+//! cache line: an operation that meets a queued leaf reads that line and writes nothing. If the bucket of a leaf is
+//! full, the key at which the leaf begins widens a range of its table, and the purge visits all leaves of the range.
+//! So memory is bounded and no leaf is forgotten.
 //!
 //! **Signal.** The purge is awake or asleep ([`LeafQueue::is_awake`]):
 //!
 //! 1. The thread that adds a leaf stores it, fences, and signals if the purge is asleep.
-//! 2. The purge says that it is asleep, fences, and looks at the slots once more.
+//! 2. The purge says that it is asleep, fences, and reads the slots once more.
 //!
-//! Of the two fences one is first, so either the purge sees the leaf or the thread sees it asleep.
+//! One of the two fences is first, so either the purge sees the leaf or the thread sees it asleep.
 
 use foreshore_base::{PageId, TableId};
 use foreshore_sync::model::mutant;
@@ -24,7 +24,7 @@ const BUCKET: usize = if MODEL { 2 } else { 8 };
 /// Buckets: 32 KiB of slots.
 const BUCKETS: usize = if MODEL { 2 } else { 512 };
 
-/// A leaf for the purge to look at. It may have left its table by now.
+/// A leaf for the purge to visit. It may have left its table by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedLeaf {
     /// The table that it was a leaf of.
@@ -33,7 +33,7 @@ pub struct QueuedLeaf {
     pub page: PageId,
 }
 
-/// Keys between which leaves were not queued one by one, both included.
+/// A range of keys, bounds included, whose leaves were not queued one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedRange {
     /// A key of the first leaf.
@@ -48,7 +48,7 @@ pub(crate) struct LeafQueue {
     /// Table in the upper half and page in the lower, which is never zero in use; 0: free.
     buckets: Box<[CachePadded<[AtomicU64; BUCKET]>]>,
     ranges: Mutex<BTreeMap<TableId, QueuedRange>>,
-    /// The bucket that is looked at next.
+    /// The bucket that is read next.
     next: AtomicU64,
     is_awake: AtomicBool,
     signal: Signal,
@@ -69,7 +69,7 @@ impl LeafQueue {
         self.signal.clone()
     }
 
-    /// Adds a leaf unless it is there. `low` gives the key at which it begins.
+    /// Adds a leaf unless it is queued. `low` returns the key at which it begins.
     #[inline]
     pub(crate) fn add(&self, table: TableId, page: PageId, low: impl FnOnce() -> Vec<u8>) {
         debug_assert!(0 < page.0 && page.0 >> 32 == 0, "page {page} of {table:?} does not fit a slot of the queue");
@@ -110,11 +110,11 @@ impl LeafQueue {
 
     /// Says that the purge is awake, and needs no signal.
     pub(crate) fn wake(&self) {
-        // ORDERING: hint. A signal too many is all that a late store costs.
+        // ORDERING: hint. A late store costs only an unneeded signal.
         self.is_awake.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the purge is asleep, unless something is in the queue.
+    /// Says that the purge is asleep, unless a leaf is queued.
     pub(crate) fn sleep(&self) -> bool {
         // ORDERING: Relaxed, the fence orders it.
         self.is_awake.store(false, Ordering::Relaxed);
@@ -129,15 +129,15 @@ impl LeafQueue {
         is_empty
     }
 
-    /// Whether nothing is in the queue.
+    /// Returns whether no leaf is queued.
     pub(crate) fn is_empty(&self) -> bool {
         // ORDERING: Relaxed, ordered by the fence of `sleep`.
         let mut slots = self.buckets.iter().flat_map(|bucket| bucket.iter());
         slots.all(|slot| slot.load(Ordering::Relaxed) == 0) && self.ranges.lock().is_empty()
     }
 
-    /// Takes leaves out, about `most` at most: the slots of one bucket go together. The next call goes on behind them,
-    /// so that no leaf waits for those that are added again and again.
+    /// Takes out about `most` leaves at most: the slots of one bucket are taken together. The next call continues
+    /// behind them, so that no leaf waits for those that are added again and again.
     pub(crate) fn take(&self, most: usize, mut out: impl FnMut(QueuedLeaf)) {
         // ORDERING: hint, one thread takes leaves out.
         let first = self.next.load(Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl LeafQueue {
         self.next.store(at % BUCKETS as u64, Ordering::Relaxed);
     }
 
-    /// Takes all ranges out.
+    /// Takes out all ranges.
     pub(crate) fn take_ranges(&self) -> BTreeMap<TableId, QueuedRange> {
         std::mem::take(&mut *self.ranges.lock())
     }

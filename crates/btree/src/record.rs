@@ -36,38 +36,39 @@ foreshore_space::record_kinds! {
     pub enum TreeKind {
         /// A new row. Undone by [`TreeKind::RowErase`].
         RowInsert = 32 => "row-insert",
-        /// A change of header and value: update, delete (ghost flag), return of a ghost. Undone by [`TreeKind::RowRestore`].
+        /// A change of header and value: update, delete (ghost flag), or a ghost made alive again. Undone by
+        /// [`TreeKind::RowRestore`].
         RowWrite = 33 => "row-write",
-        /// Compensation of an insert: the row is taken out.
+        /// Compensation of an insert: the row is removed.
         RowErase = 34 => "row-erase",
         /// Compensation of a write: header and value as before.
         RowRestore = 35 => "row-restore",
-        /// The lock of a row that was not changed. Never logged: it exists as an undo entry, as the header must show
-        /// its former owner again, whose commit may not be durable yet.
+        /// The lock of a row that was not changed. Never logged, but it needs an undo entry: afterwards the header
+        /// must show its former owner again, whose commit may not be durable yet.
         RowLock = 36 => "row-lock",
-        /// Ghosts that nobody needs are taken out.
+        /// Unneeded ghosts are removed.
         Purge = 40 => "purge",
         /// First step of a split: the right half moves to a new node.
         Split = 41 => "split",
         /// Second step of a split: the parent learns of the right half.
         Link = 42 => "link",
-        /// The root hands its contents down to a new child and rises one level.
+        /// The root moves its contents to a new child and rises one level.
         Grow = 43 => "grow",
         /// The root of the first tree of a database.
         CreateRoot = 44 => "create-root",
         /// A catalogue row and the root of its table. Undone by [`TreeKind::DropTable`].
         CreateTable = 45 => "create-table",
-        /// The end of a table, or compensation of a creation: the catalogue row goes, and the root is free.
+        /// The end of a table, or compensation of a creation: the catalogue row is removed, and the root is free.
         DropTable = 46 => "drop-table",
-        /// The last child of a node of a table that is going away is free.
+        /// The last child of a node of a dropped table is freed.
         FreeLast = 47 => "free-last",
-        /// First step of a merge, and the reverse of [`TreeKind::Link`]: the parent forgets the right node.
+        /// First step of a merge, and the reverse of [`TreeKind::Link`]: the parent loses the entry of the right node.
         Unlink = 48 => "unlink",
-        /// Second step of a merge: the left node takes what the right one has, which is free.
+        /// Second step of a merge: the left node takes the content of the right one, which is freed.
         Merge = 49 => "merge",
-        /// The root takes what its only child has, which is free, and sinks one level.
+        /// The root takes the content of its only child, which is freed, and sinks one level.
         Collapse = 50 => "collapse",
-        /// Instead of the second step of a merge: the first rows of the right leaf go to the left one.
+        /// In place of the second step of a merge: the first rows of the right leaf move to the left one.
         Shift = 51 => "shift",
     }
 }
@@ -80,14 +81,14 @@ fn decode<'a, T>(body: &'a [u8], fields: impl FnOnce(&mut Decoder<'a>) -> Result
     fields(&mut Decoder::new(body)).map_err(|Short| SHORT)
 }
 
-/// What differs between two values.
+/// The difference of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delta<'a> {
     /// Length of the common prefix.
     pub(crate) prefix: usize,
-    /// What the old value has behind it, up to the common suffix.
+    /// The bytes of the old value between common prefix and common suffix.
     pub(crate) old: &'a [u8],
-    /// What the new value has there.
+    /// The bytes of the new value there.
     pub(crate) new: &'a [u8],
 }
 
@@ -99,7 +100,7 @@ impl<'a> Delta<'a> {
         Self { prefix, old: &old[..old.len() - suffix], new: &new[..new.len() - suffix] }
     }
 
-    /// A value with `cut` bytes behind the prefix replaced by `middle`.
+    /// Returns a value with `cut` bytes behind the prefix replaced by `middle`.
     pub(crate) fn splice(value: &[u8], prefix: usize, cut: usize, middle: &[u8]) -> Result<Vec<u8>, Damage> {
         let (front, rest) = value.split_at_checked(prefix).ok_or("a change reaches beyond the value")?;
         let (_, suffix) = rest.split_at_checked(cut).ok_or("a change reaches beyond the value")?;
@@ -182,12 +183,12 @@ impl<'a> RowWrite<'a> {
         Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, body, undo, grows }
     }
 
-    /// Where the old middle is in the undo.
+    /// Returns where the old middle is in the undo.
     pub(crate) const fn old_middle(key: &[u8]) -> usize {
         8 + 8 + 2 + key.len() + 2 + 2
     }
 
-    /// The compensation of this change.
+    /// Returns the compensation of this change.
     pub(crate) const fn restore(&self) -> RowRestore<'a> {
         let Delta { prefix, old, new } = self.delta;
         RowRestore { owner: self.old_owner, key: self.key, prefix, cut: new.len(), middle: old }
@@ -201,7 +202,7 @@ pub(crate) struct Logged<'b> {
     pub(crate) undo_kind: TreeKind,
     /// Body of the record.
     pub(crate) body: &'b [u8],
-    /// What undo in memory keeps: the root and the body of the compensation.
+    /// Content of the undo entry: the root and the body of the compensation.
     pub(crate) undo: &'b [u8],
     /// Bytes that the row grows by when the change is rolled back.
     pub(crate) grows: usize,
@@ -299,7 +300,7 @@ impl<'a> Link<'a> {
 /// Body of [`TreeKind::Merge`], [`TreeKind::Collapse`] and [`TreeKind::Shift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Absorb<'a> {
-    /// The page that is free, and what it had; of a shift, the right leaf, and what it gives away.
+    /// The freed page and its content. Of a shift, the right leaf and the rows that it gives away.
     pub(crate) page: PageId,
     pub(crate) image: &'a [u8],
 }

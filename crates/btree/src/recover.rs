@@ -1,4 +1,4 @@
-//! Redo and undo of the records of trees and of the space below them.
+//! Redo and undo of the records of trees and of the space layer.
 
 use crate::apply::apply;
 use crate::damage::Row;
@@ -18,10 +18,10 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
 
-/// The header of a row that was not there, and has been left as a ghost. Nobody has written it, so it is gone for everybody.
+/// The header of an undone insert that stays as a ghost. It has no writer, so the row is gone for every reader.
 const GONE: RowHeader = RowHeader { xid: Xid::ZERO, flags: GHOST, undo: 0 };
 
-/// Where the row of an undo entry is, and how its change is taken back.
+/// Where the row of an undo entry is, and how its change is undone.
 struct Compensation<'a> {
     root: PageId,
     key: &'a [u8],
@@ -44,8 +44,8 @@ pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
 }
 
 impl<'a> Compensation<'a> {
-    /// Leaves a ghost where an inserted row was: the row stays locked, or the leaf has no other entry. A large
-    /// transaction that is taken back would leave many empty leaves.
+    /// Leaves a ghost in place of an inserted row if the row stays locked, or the leaf has no other entry. Otherwise
+    /// the rollback of a large transaction would leave many empty leaves.
     fn leave_ghost(&mut self) {
         (self.kind, self.body) = (TreeKind::RowRestore, to_ghost(self.key));
     }
@@ -65,7 +65,7 @@ impl<'a> Compensation<'a> {
                 let grow = restore.middle.len().saturating_sub(restore.cut);
                 Ok(Self { root: write.root, key: write.key, kind: TreeKind::RowRestore, body, grow })
             }
-            // From memory, or a copy of that in the log: it keeps the compensation behind the root.
+            // From memory, or from a copy in the log: the compensation follows the root.
             kind @ (TreeKind::RowErase | TreeKind::RowRestore) => {
                 let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
                 let root = PageId(u64::from_le_bytes(*root));
@@ -106,7 +106,7 @@ impl ResourceManager for Trees {
             let is_at_restart = context.is_at_restart();
             undone = match self.tree(entry.table, root).meet_damage(context.session(), key, error, is_at_restart)? {
                 Row::TryAgain => self.undo_entry(context, entry),
-                // The log knows nothing of a lock.
+                // A lock is not logged.
                 Row::Lost if entry.lsn == Lsn::ZERO => Ok(false),
                 Row::Lost => context.pass_for_good(entry).map(|()| false),
             };
@@ -137,7 +137,7 @@ impl ResourceManager for Trees {
     }
 }
 
-/// Root and key of the row that an undo entry leads to.
+/// Returns root and key of the row that an undo entry leads to.
 fn place_of<'a>(entry: &UndoEntry<'a>) -> Option<(PageId, &'a [u8])> {
     let change = match TreeKind::from_number(entry.kind)? {
         TreeKind::CreateTable => CreateTable::decode(entry.body).ok()?.row,
@@ -156,7 +156,7 @@ impl Trees {
                 }
                 self.undo_lock(context, entry, kind).map(|()| false)
             }
-            // The transaction keeps the lock of the catalogue, and the entry leads to a table that is gone.
+            // The transaction keeps the lock of the catalogue, and the entry refers to a dropped table.
             Some(TreeKind::CreateTable) => {
                 self.undo_create(context, &UndoEntry { keep: None, ..*entry }).map(|()| false)
             }
@@ -169,7 +169,7 @@ impl Trees {
         }
     }
 
-    /// Takes the change of a row back, wherever the row is by now, and the lock of the row unless that is to be kept.
+    /// Undoes the change of a row, wherever the row is by now, and releases its lock unless that is kept.
     pub(crate) fn undo_row(
         &self,
         context: &mut UndoContext<'_>,
@@ -233,7 +233,7 @@ impl Trees {
                     ..old
                 });
             }
-            // Whoever had the row before has it again, with the versions that came before that.
+            // The owner before has the row again, with its older versions.
             if has_predecessor && !mutant("btree: a rollback keeps the undo pointer") {
                 tree.point_to_undo(&mut leaf, key, entry.next)?;
             }
@@ -241,8 +241,8 @@ impl Trees {
         }
     }
 
-    /// Shows the former owner of a locked row again. The commit of that owner may not be durable yet, and who reads the row
-    /// must learn of it.
+    /// Shows the former owner of a locked row again. The commit of that owner may not be durable yet, and readers of
+    /// the row must learn of it.
     fn undo_lock(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>, kind: TreeKind) -> Result<()> {
         let lock = RowLock::of(RowChange { kind, body: entry.body });
         let lock = lock.map_err(|why| self.corrupted(PageId::ZERO, why))?;
@@ -266,7 +266,7 @@ impl Trees {
 }
 
 impl<'a> RowLock<'a> {
-    /// The lock that is left of a change of a row which was taken back, or that never was more.
+    /// The lock that remains of an undone change, or that never was more.
     pub(crate) fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
         if change.kind == TreeKind::RowLock {
             return Self::decode(change.body);

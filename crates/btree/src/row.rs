@@ -14,7 +14,7 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{Before, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
 
-/// What a row that exists gets.
+/// The new state of an existing row.
 #[derive(Clone, Copy)]
 pub(crate) enum New<'a> {
     Value(&'a [u8]),
@@ -22,17 +22,18 @@ pub(crate) enum New<'a> {
     Ghost,
 }
 
-/// A row that may be changed, and what came before.
+/// A row that may be changed, and its state before.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) at: usize,
     pub(crate) header: RowHeader,
-    /// The transaction has the row already.
+    /// Whether the transaction holds the row already.
     pub(crate) mine: bool,
 }
 
 impl Tree {
-    /// Inserts a row in front of entry `at` of a leaf that has the room. False if others have its place shared.
+    /// Inserts a row before entry `at` of a leaf that has the space. Returns false if others hold shared locks of its
+    /// key.
     pub(crate) fn insert_row(
         &self,
         txn: &mut Txn,
@@ -54,7 +55,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Takes a row and gives it another value, or makes it a ghost. False if others have it shared.
+    /// Takes the lock of a row and gives it another value, or makes it a ghost. Returns false if others hold shared
+    /// locks of it.
     pub(crate) fn write_row(
         &self,
         txn: &mut Txn,
@@ -76,12 +78,12 @@ impl Tree {
         let (old_owner, owner) = (before_header.owner(), header.owner());
         let mut bytes = txn.take_buffer();
         let logged = RowWrite { root: self.root, old_owner, owner, key, delta }.logged(&mut bytes);
-        // What is left of the page's own bytes here are places: the page changes from here on.
+        // Only numbers are kept from here on: the page changes.
         let (prefix, cut, len) = (delta.prefix, delta.old.len(), delta.new.len());
         let middle = if let New::Value(new) = new { &new[prefix..prefix + len] } else { &[] };
         let is_taken = found.mine || self.take_header(txn, xid, leaf, key, found)?;
         if is_taken {
-            // Before the undo entry, so that none is left without its change where a damaged page refuses it.
+            // Before the undo entry, so that a damaged page leaves no entry without its change.
             node::splice_value(leaf, found.at, header, (prefix, cut, middle)).map_err(damage)?;
             let at = RowWrite::old_middle(key);
             let before = Before { lock, ..before(before_header, old, prefix..prefix + cut, at) };
@@ -94,7 +96,7 @@ impl Tree {
         Ok(is_taken)
     }
 
-    /// Takes a row that is not changed. False if others have it shared.
+    /// Takes the lock of a row that is not changed. Returns false if others hold shared locks of it.
     pub(crate) fn lock_alone(
         &self,
         txn: &mut Txn,
@@ -111,8 +113,8 @@ impl Tree {
         Ok(is_taken)
     }
 
-    /// Stores the xid in the header of a row that nobody holds. If others have the row shared the old header comes back, and
-    /// the answer is no.
+    /// Stores the xid in the header of a row without a holder. If others hold shared locks of the row, it restores the
+    /// old header and returns no.
     fn take_header(
         &self,
         txn: &mut Txn,
@@ -133,7 +135,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Keeps the lock of a row that is not changed. Not logged: a crash ends it.
+    /// Enters the lock of a row that is not changed. Not logged: a crash ends it.
     fn enter_lock(
         &self,
         txn: &mut Txn,
@@ -145,7 +147,7 @@ impl Tree {
     ) -> Result<()> {
         let mut body = txn.take_buffer();
         RowLock { root: self.root, old_owner: found.header.owner(), key }.encode(&mut body);
-        // The value too, though it is as it was: who reads an older version takes it from here when the entries of younger ones
+        // The unchanged value too: a reader of an older version takes it from here when the entries of younger ones
         // have gone.
         let before = Some(before(found.header, value, 0..0, 0));
         let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
@@ -158,7 +160,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Enters the undo of a change of entry `at` that was just made, logs it, and leaves the undo pointer in the header.
+    /// Enters the undo of the change just made to entry `at`, logs it, and stores the undo pointer in the header.
     fn log_row(
         &self,
         txn: &mut Txn,
@@ -183,12 +185,12 @@ impl Tree {
         node::set_undo(leaf, at, undo.bits()).map_err(|why| self.corrupted(pid, why))
     }
 
-    /// Leaves an undo pointer in the header of a row that was just written.
+    /// Stores an undo pointer in the header of a row that was just written.
     pub(crate) fn point_to_undo(&self, leaf: &mut ExclusiveGuard<'_>, key: &[u8], undo: UndoPtr) -> Result<()> {
         self.edit_header(leaf, key, |header| RowHeader { undo: undo.bits(), ..header })
     }
 
-    /// Changes the header of a row that is there.
+    /// Changes the header of an existing row.
     pub(crate) fn edit_header(
         &self,
         leaf: &mut ExclusiveGuard<'_>,

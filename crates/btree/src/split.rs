@@ -1,11 +1,11 @@
-//! Making room: splits in two steps, and growth of the root.
+//! Splits in two steps, and growth of the root.
 //!
-//! 1. *Split*: the right half of a node moves to a new sibling, and the node is marked incomplete. One record with the two
-//!    nodes and the map page, which so allocates the sibling.
+//! 1. *Split*: the right half of a node moves to a new sibling, and the node is marked incomplete. One record with the
+//!    two nodes and the map page, which also allocates the sibling.
 //! 2. *Link*: the parent gets a separator for the sibling, and the mark goes. One record with parent and left node.
 //!
-//! A crash between the two leaves a tree that is right and a step that anybody finishes. Neither step is part of a
-//! transaction: a rollback leaves the structure alone. After the B-link tree (Lehman and Yao 1981) and the Foster B-tree
+//! A crash between the two leaves a valid tree and a step that any operation finishes. Neither step is part of a
+//! transaction, so a rollback does not undo it. After the B-link tree (Lehman and Yao 1981) and the Foster B-tree
 //! (Graefe, Kimura and Kuno 2012).
 
 use crate::descend::{ReadGuard, Restarts, Unlinked};
@@ -28,9 +28,10 @@ const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 /// Largest body of a record that links a sibling.
 pub(crate) const MAX_LINK_BODY: usize = 8 + MAX_KEY;
 
-/// Log that splits may take before a row can grow by so many bytes when it is taken back. A split leaves a quarter of a
-/// page free in the node of the row at least, as rows take up to three eighths: so the splits of a rollback are as many
-/// as the quarters that its rows grow by, beside the first of each page. Those take what is kept back, and where that
+/// Log space that splits may take before an undone row can grow by so many bytes. A split leaves at least a quarter of
+/// a page free in the node of the row, as a row takes at most three eighths. So a rollback needs one split for each
+/// quarter page that its rows grow by, and one more for each page. The latter use the common reserve; when that is
+/// used up the rollback is parked.
 /// is used up the rollback is parked.
 pub(crate) const fn structure_cost(grows: usize) -> u64 {
     let split = change_cost(3, MAX_SPLIT_BODY) + change_cost(2, MAX_LINK_BODY);
@@ -39,8 +40,8 @@ pub(crate) const fn structure_cost(grows: usize) -> u64 {
 
 const _: () = assert!(structure_cost(MAX_VALUE) <= MAX_STRUCTURE);
 
-/// A page that was handed out, with a frame, and its map page in memory. Taken before the first latch; goes back if it is
-/// not linked. Until then the page keeps the bytes of its last life, which a crash may bring back.
+/// A new page with a frame, and its map page in memory. Allocated before the first latch, and given back if it is not
+/// linked. Until then the page keeps its former bytes, which a crash may bring back.
 pub(crate) struct NewPage<'p> {
     space: &'p Space,
     pub(crate) page: Pinned<'p>,
@@ -60,7 +61,7 @@ impl<'p> NewPage<'p> {
         Ok(Self { space, page, map, linked: false })
     }
 
-    /// The record that links the page is logged.
+    /// Notes that the record that links the page is logged.
     pub(crate) fn linked(&mut self) {
         assert!(!self.linked, "page {} enters a tree twice", self.page.pid());
         self.linked = true;
@@ -75,20 +76,20 @@ impl Drop for NewPage<'_> {
     }
 }
 
-/// Where a node is cut: entries from `from` on go right, keys from `separator` on belong there.
+/// Where a node is split: entries from `from` on go right, keys from `separator` on belong there.
 struct Cut {
     from: usize,
     separator: Vec<u8>,
-    /// Leftmost child of the right node, where the node is an inner one; its entry moves up.
+    /// Leftmost child of the right node, if the node is an inner one; its entry moves up.
     leftmost: Option<PageId>,
 }
 
 impl Tree {
-    /// Makes room for an entry of `need` bytes, slot included, in the node on `level` that covers `key`, by at most one
-    /// split. The caller looks again. No latch is held.
+    /// Makes space for an entry of `need` bytes, slot included, in the node on `level` that covers `key`, by at most
+    /// one split. The caller checks again. No latch is held.
     pub(crate) fn make_room(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, need: usize) -> Result<()> {
         if need > CAPACITY {
-            // A change that is taken back at a restart may say so.
+            // An undone change in a damaged log may say so.
             return Err(self.corrupted(self.root, "a row is larger than a node"));
         }
         let mut new = NewPage::take(&self.trees, structure)?;
@@ -105,7 +106,8 @@ impl Tree {
             }
             if view.is_incomplete() {
                 let separator = view.high().map_err(|why| self.corrupted(pid, why))?.unwrap_or_default().to_vec();
-                // The link changes the node, and so does the operation that opens the split again. None of both can be done to a damaged one.
+                // The link changes the node, and so does the operation that opens the split again. Neither can change
+                // a damaged node.
                 if linked.replace((pid, node.lsn())) == Some((pid, node.lsn())) {
                     return Err(self.corrupted(pid, "the split of a node stays open"));
                 }
@@ -118,7 +120,7 @@ impl Tree {
         };
         drop(new);
         match self.link(structure, &open) {
-            // The split stands without its link, and whoever finds the space links it.
+            // The split stays without its link; the next operation that finds the space links it.
             Err(Error::DiskFull { .. } | Error::LogSpace) => Ok(()),
             other => other,
         }
@@ -160,7 +162,7 @@ impl Tree {
         Ok(cut.separator)
     }
 
-    /// The root hands its contents down to a new child.
+    /// Moves the root's contents to a new child.
     fn grow<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -193,7 +195,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Second step of a split, by whoever comes first; nothing if it is done already. No latch is held.
+    /// Runs the second step of a split, unless it is done already. Any operation may call it. No latch is held.
     pub(crate) fn link(&self, structure: &mut Structure<'_>, open: &Unlinked) -> Result<()> {
         // Keeps the left node in memory from one try to the next.
         let mut pin: Option<Pinned<'_>> = None;
@@ -206,12 +208,12 @@ impl Tree {
             let damage = |why| self.corrupted(pid, why);
             let view = self.parse(pid, &parent)?;
             if view.level() != open.level + 1 {
-                // The root has taken what the nodes on that level had, and knows of all that were split.
+                // The root has taken the contents of the nodes on that level, and knows all that were split.
                 return Ok(());
             }
             if view.child_for(&open.separator).map_err(damage)? != open.left {
                 drop(parent);
-                // Linked already; or a sibling further left is not, and comes first.
+                // It is linked already; or a sibling further left is not, and comes first.
                 match self.descend::<ReadGuard<'_>>(
                     Goal::At(&open.separator),
                     open.level,
@@ -235,8 +237,8 @@ impl Tree {
                 pause::point("btree: the left node of a split is to be pinned");
                 match self.pool().pin(open.left) {
                     Ok(pinned) => pin = Some(pinned),
-                    // It may have been merged away since the parent was latched, and cut off. If not, the parent still
-                    // leads to it.
+                    // It may have been merged away since the parent was latched, and truncated. If not, the parent
+                    // still leads to it.
                     Err(Error::Corrupted { .. }) if !is_refused => is_refused = true,
                     Err(error) => return Err(error.in_table(self.table)),
                 }
@@ -254,8 +256,8 @@ impl Tree {
             let (were_sound, sibling) = (begins && all_sound(&[&parent, &left]), node.right());
             let pages = [pid, open.left];
             let record = record(TreeKind::Link, 0, 0, self.table, &pages, &body);
-            // The left node's LSN, that of the split or later, enters the record's dependencies with the page: no link is
-            // recovered without its split.
+            // The left node's LSN is that of the split or later. It enters the record's dependencies with the page, so
+            // no link is recovered without its split.
             structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
             assert_sound(were_sound, &[&parent, &left], "the link", open.left);
             assert_linked(&left, sibling);
@@ -266,8 +268,7 @@ impl Tree {
     }
 }
 
-/// Of a node to which keys come in ascending order, so much stays in the left half, in tenths. The rest is for keys that come
-/// a little late.
+/// Tenths of a node that stay in the left half if keys come in ascending order. The rest is for late keys.
 const RUN_TENTHS: usize = 9;
 
 /// Cuts a node that an entry of `need` bytes for `key` does not fit.
@@ -278,8 +279,8 @@ const RUN_TENTHS: usize = 9;
 /// | behind the key that was inserted last, with others on its right | what lies on its left, up to nine tenths |
 /// | elsewhere | half of the bytes |
 ///
-/// So ascending runs leave full nodes behind, wherever in the tree they are. In the second case the keys on the right are none of the
-/// run, and the node on the left goes on with it.
+/// So ascending runs leave full nodes behind, wherever in the tree they are. In the second case the keys on the right
+/// do not belong to the run, which continues in the left node.
 fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     let len = node.len();
     let found = node.search(key)?;
@@ -302,7 +303,7 @@ fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     if node.is_leaf() {
         let (from, separator) = match len {
             0 => return Err("a leaf without entries is full"),
-            // One large row: the new one gets a leaf for itself.
+            // One large row: the new one gets its own leaf.
             1 if at == 0 => (0, separator(key, node.key(0)?)?),
             1 => (1, separator(node.key(0)?, key)?),
             _ if is_inside && at <= from => {
@@ -320,7 +321,7 @@ fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     if len < 3 {
         return Err("an inner node with few entries is full");
     }
-    // The entry in the middle moves up: its key parts the halves, its child is the right one's first.
+    // The entry in the middle moves up: its key separates the halves, and its child is the first of the right one.
     let from = if is_inside { from.min(at) } else { from }.min(len - 2);
     Ok(Cut { from, separator: node.key(from)?.to_vec(), leftmost: Some(node.child(from)?) })
 }

@@ -1,7 +1,8 @@
-//! Rows of prepared transactions after a restart: held again, with the undo and the older versions that were lost with the memory.
+//! Prepared transactions after a restart: their rows are locked again, with the undo and older versions that memory
+//! has lost.
 //!
-//! The pages have the rows as the last change left them. Going back over the changes gives the value before each, which
-//! is the version that readers are to see; going forth again enters them.
+//! The pages have the rows as the last change left them. Going back over the changes gives the value before each,
+//! which is the version that readers see. Going forward enters them as undo.
 
 use crate::before::before;
 use crate::damage::Row;
@@ -20,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 /// Table and key of a row.
 type RowKey<'a> = (TableId, &'a [u8]);
 
-/// A change as undo in memory has it.
+/// A change as its undo entry describes it.
 struct Change<'a> {
     logged: &'a LoggedChange,
     root: PageId,
@@ -32,19 +33,19 @@ struct Change<'a> {
     header: Option<RowHeader>,
     /// Length of the prefix that the value has in common with the one before.
     prefix: usize,
-    /// Bytes behind it that the change has made, up to the common suffix.
+    /// Bytes behind it that the change wrote, up to the common suffix.
     cut: usize,
-    /// What was there before.
+    /// The bytes that were there before.
     old: &'a [u8],
-    /// The value before, unless the row was deleted. Empty where that was one of this transaction and an older change of the row comes
-    /// before: no reader sees it, and a value for each change of a large row would be many times the undo.
+    /// The value before, unless the row was deleted. Empty if an older change of this transaction wrote it. No reader
+    /// sees that value, and a copy for each change of a large row would be many times the undo.
     value: Vec<u8>,
-    /// The table whose row in the catalogue it is.
+    /// The table whose catalogue row it is.
     creates: Option<TableId>,
 }
 
 impl<'a> Change<'a> {
-    /// A change of a transaction that had the xid `was` and now has `is`.
+    /// Decodes a change of a transaction that had the xid `was` and now has `is`.
     fn of(logged: &'a LoggedChange, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
         let kind = TreeKind::from_number(logged.kind).ok_or("a change of unknown kind")?;
         if logged.lsn == Lsn::ZERO {
@@ -77,12 +78,12 @@ impl<'a> Change<'a> {
         Ok(Self { kind, body, root: CATALOGUE_ROOT, creates: Some(create.table), ..row })
     }
 
-    /// Whether the row before was one of this transaction, which has `xid` in rows.
+    /// Returns whether this transaction, which has `xid` in rows, wrote the row before.
     fn is_on_own(&self, xid: Xid) -> bool {
         self.header.is_some_and(|header| header.xid == xid)
     }
 
-    /// Whether the row is locked and not changed, which no record but the prepare says.
+    /// Returns whether the row is locked and not changed, which only the prepare record says.
     fn is_lock(&self) -> bool {
         self.logged.lsn == Lsn::ZERO
     }
@@ -126,7 +127,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The body of an undo entry of `kind`, under the second of the two xids in place of the first.
+/// Returns the body of an undo entry of `kind` with the second xid in place of the first.
 pub(crate) fn rename(kind: TreeKind, body: &[u8], (was, is): (Xid, Xid)) -> Result<Vec<u8>, Damage> {
     let mut out = Vec::with_capacity(body.len());
     match kind {
@@ -145,32 +146,32 @@ pub(crate) fn rename(kind: TreeKind, body: &[u8], (was, is): (Xid, Xid)) -> Resu
             let row = rename(create.row.kind, create.row.body, (was, is))?;
             CreateTable { row: RowChange { kind: create.row.kind, body: &row }, ..create }.encode(&mut out);
         }
-        // It names no owner before.
+        // It names no former owner.
         _ => out.put(body),
     }
     assert_eq!(out.len(), body.len(), "bytes of an undo entry under {is}, and of the one under {was}");
     Ok(out)
 }
 
-/// The header with that owner, under the xid that the transaction has now.
+/// Returns the header with that owner, under the transaction's new xid.
 fn renamed(owner: u64, was: Xid, is: Xid) -> RowHeader {
     let header = RowHeader::from_owner(owner);
     if header.xid == was { RowHeader { xid: is, ..header } } else { header }
 }
 
 impl Trees {
-    /// See [`foreshore_txn::ResourceManager::take_over`].
+    /// Implements [`foreshore_txn::ResourceManager::take_over`].
     pub(crate) fn hold_again(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()> {
         let damage = |why| self.corrupted(PageId::ZERO, why);
         let names = (again.was(), again.xid());
         let mut changes: Vec<Change<'_>> =
             changes.iter().map(|logged| Change::of(logged, names).map_err(damage)).collect::<Result<_>>()?;
-        // Locks come before all changes, and a rollback to them finds the tables gone that the transaction has created.
+        // Locks come before all changes. A rollback to them finds no tables that the transaction has created.
         let created: HashSet<TableId> = changes.iter().filter_map(|change| change.creates).collect();
         changes.retain(|change| !(change.is_lock() && created.contains(&change.logged.table)));
-        // Of each row the change that was met last, going back, and the value before it.
+        // For each row the change that was met last, going back, and the value before it.
         let mut values: HashMap<RowKey<'_>, (usize, Vec<u8>)> = HashMap::new();
-        // Rows that are out of reach: for good, or until the next restart.
+        // Rows that cannot be reached: for good, or until the next restart.
         let mut lost: HashSet<RowKey<'_>> = HashSet::new();
         for at in (0..changes.len()).rev() {
             let Change { logged, root, key, .. } = changes[at];
@@ -219,8 +220,8 @@ impl Trees {
         Ok(())
     }
 
-    /// Enters the change of a row that is out of reach, for its rollback to say in the log that it passed over it. That of a loser has
-    /// said so.
+    /// Enters the change of a row that cannot be reached, so that its rollback logs that it was skipped. For a loser
+    /// that is logged already.
     fn enter_lost(again: &mut dyn TakeOver, change: &Change<'_>) -> Result<()> {
         let Change { logged, kind, ref body, .. } = *change;
         if again.is_loser() || logged.lsn == Lsn::ZERO {
@@ -231,12 +232,12 @@ impl Trees {
         Ok(())
     }
 
-    /// Enters one change, whose row was entered before at `previous`, and leaves the pointer to it in the row.
+    /// Enters one change, whose row was entered before at `previous`, and stores the pointer to it in the row.
     fn hold_row(&self, again: &mut dyn TakeOver, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
         let Change { logged, key, kind, ref body, .. } = *change;
         let earlier = change.header.map(|header| {
             let Change { prefix, old, .. } = *change;
-            // What is not among the changes was there before the transaction.
+            // A row without an earlier change here existed before the transaction.
             let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
             let has_image = is_first || header.xid != again.xid();
             let (differs, at) =
@@ -278,7 +279,7 @@ impl Tree {
         self.find(&mut Structure { session: again.session(), purpose, pages, links: true }, key, 0, 0)
     }
 
-    /// As [`held_row`](Self::held_row); `None` if damage hides the row for good.
+    /// Returns [`held_row`](Self::held_row), or `None` if damage hides the row for good.
     fn held_row_or_lost(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<Option<Vec<u8>>> {
         loop {
             match self.held_row(again, key) {
@@ -291,7 +292,7 @@ impl Tree {
         }
     }
 
-    /// The value of a row that the transaction holds, alive or deleted.
+    /// Returns the value of a row that the transaction holds, alive or deleted.
     fn held_row(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<Vec<u8>> {
         let leaf = self.leaf_of(again, key)?;
         let pid = leaf.pid();

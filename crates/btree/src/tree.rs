@@ -1,4 +1,4 @@
-//! Trees of a database, and what they share.
+//! The trees of a database, and what they share.
 
 use crate::end::TableEnd;
 use crate::node::{Damage, Node};
@@ -20,7 +20,7 @@ pub struct Trees {
     base: Arc<Base>,
 }
 
-/// What trees stand on.
+/// The parts below the trees.
 #[derive(Debug)]
 struct Base {
     pool: Pool,
@@ -41,7 +41,7 @@ pub(crate) struct Counters {
     pub(crate) restarts: ShardedCounter,
 }
 
-/// Changes of structure, and what they and others disturbed, since the trees were opened.
+/// Structure changes and restarts, since the trees were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeStats {
@@ -49,22 +49,22 @@ pub struct TreeStats {
     pub leaf_splits: u64,
     /// Inner nodes split.
     pub inner_splits: u64,
-    /// Roots that handed their contents down.
+    /// Roots that moved their contents to a child.
     pub root_splits: u64,
-    /// Leaves that ghosts were taken out of.
+    /// Leaves that ghosts were purged from.
     pub purges: u64,
-    /// Nodes that a neighbour took the entries of, and whose pages are free.
+    /// Nodes merged into a neighbour, with their pages freed.
     pub merges: u64,
     /// Leaves that gave rows to their left neighbour, so that three became two.
     pub shifts: u64,
-    /// Roots that took what their only child had.
+    /// Roots that took the content of their only child.
     pub collapses: u64,
-    /// Reads of nodes that were in vain because the node changed meanwhile.
+    /// Reads of nodes repeated because the node changed meanwhile.
     pub restarts: u64,
 }
 
 impl Trees {
-    /// Trees in the pages of `pool`, which `space` hands out.
+    /// Opens the trees in the pages of `pool`, which `space` allocates.
     #[must_use]
     pub fn new(pool: Pool, space: Arc<Space>) -> Self {
         let counters = Counters {
@@ -80,7 +80,7 @@ impl Trees {
         Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new() }) }
     }
 
-    /// Counters.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> TreeStats {
         let Counters { leaf_splits, inner_splits, root_splits, purges, merges, shifts, collapses, restarts } =
@@ -97,40 +97,40 @@ impl Trees {
         }
     }
 
-    /// The tree of `table`, whose root is page `root`.
+    /// Returns the tree of `table`, whose root is page `root`.
     #[must_use]
     pub fn tree(&self, table: TableId, root: PageId) -> Tree {
         Tree { trees: self.clone(), table, root, end: Arc::default() }
     }
 
-    /// The signal of the thread that grows the data file.
+    /// Returns the signal of the thread that grows the data file.
     #[must_use]
     pub fn space_signal(&self) -> Signal {
         self.base.space.signal()
     }
 
-    /// The signal of the thread that purges: given when a leaf is queued and [`purge_sleeps`](Self::purge_sleeps) has
-    /// said yes.
+    /// Returns the signal of the purge thread: sent when a leaf is queued after [`purge_sleeps`](Self::purge_sleeps)
+    /// returned true.
     #[must_use]
     pub fn purge_signal(&self) -> Signal {
         self.queue().signal()
     }
 
-    /// Says that the thread that purges is awake and needs no signal, and returns whether a leaf is queued.
+    /// Says that the purge thread is awake and needs no signal, and returns whether a leaf is queued.
     #[must_use]
     pub fn wake_purge(&self) -> bool {
         self.queue().wake();
         !self.queue().is_empty()
     }
 
-    /// Takes out the leaves, about `most` at most, and all ranges of leaves that have deleted rows or little else.
+    /// Takes out about `most` leaves at most, and all ranges of leaves, that have deleted rows or few rows.
     pub fn take_queued(&self, most: usize, out: impl FnMut(QueuedLeaf)) -> BTreeMap<TableId, QueuedRange> {
         self.queue().wake();
         self.queue().take(most, out);
         self.queue().take_ranges()
     }
 
-    /// Says that the thread that purges waits for its signal. False if a leaf is queued: then it does not.
+    /// Says that the purge thread waits for its signal. Returns false if a leaf is queued: then it does not wait.
     #[must_use]
     pub fn purge_sleeps(&self) -> bool {
         self.queue().sleep()
@@ -168,13 +168,13 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The table that the tree holds.
+    /// Returns its table.
     #[must_use]
     pub const fn table(&self) -> TableId {
         self.table
     }
 
-    /// The page of the root. It stays the same for as long as the table exists.
+    /// Returns the page of the root. It stays the same as long as the table exists.
     #[must_use]
     pub const fn root(&self) -> PageId {
         self.root
@@ -189,7 +189,7 @@ impl Tree {
         self.trees.corrupted(pid, why).in_table(self.table)
     }
 
-    /// Passes `result` on, with this table in an error that names a page of it.
+    /// Returns `result`, with this table in an error that names a page of it.
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.in_table(self.table))
     }
@@ -223,40 +223,40 @@ impl Tree {
     }
 }
 
-/// Changes of structure: not part of any transaction and never undone. Run on the session of whoever needs them.
+/// Structure changes: not part of any transaction and never undone. They use the session of the operation that needs
+/// them.
 pub(crate) struct Structure<'s> {
     pub(crate) session: &'s mut Session,
-    /// What log space is taken for.
+    /// Purpose of its log space.
     pub(crate) purpose: Purpose,
-    /// What pages are taken for.
+    /// Purpose of its pages.
     pub(crate) pages: Purpose,
-    /// Whether open splits on the way are finished.
+    /// Whether it finishes open splits on the path.
     pub(crate) links: bool,
 }
 
 impl<'s> Structure<'s> {
-    /// For those who read or write data, and help on their way.
+    /// For operations that read or write data, and finish splits on their path.
     pub(crate) fn of(txn: &'s mut Txn) -> Self {
         Self { session: txn.session(), purpose: Purpose::Data, pages: Purpose::Data, links: true }
     }
 
-    /// For readers by a snapshot. They hold no lock of the table, which may be dropped meanwhile, and leave it as it
-    /// is.
+    /// For snapshot readers. They hold no lock of the table, which may be dropped meanwhile, and do not change it.
     pub(crate) fn of_reader(txn: &'s mut Txn) -> Self {
         Self { links: false, ..Self::of(txn) }
     }
 
-    /// For those who free pages. They may need one to link what a full disk has left open, and give back more.
+    /// For operations that free pages. They may need one to link what a full disk has left open, and free more.
     pub(crate) fn of_freeing(txn: &'s mut Txn) -> Self {
         Self { pages: Purpose::Rollback, ..Self::of(txn) }
     }
 
-    /// For those who take a transaction back.
+    /// For a rollback.
     pub(crate) fn of_undo(context: &'s mut UndoContext<'_>) -> Self {
         Self { session: context.session(), purpose: Purpose::Rollback, pages: Purpose::Rollback, links: true }
     }
 
-    /// Makes sure that records of `bytes` together (see [`change_cost`]) can be appended. Before the first latch.
+    /// Reserves log space for records of `bytes` together (see [`change_cost`]). Before the first latch.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
         match self.purpose {
             Purpose::Data => self.session.reserve(bytes),
@@ -278,12 +278,12 @@ impl<'s> Structure<'s> {
     }
 }
 
-/// What is logged of a record.
+/// Returns what is logged of a record.
 pub(crate) const fn to_log<'a>(record: &ChangeRecord<'_>, body: &'a [&'a [u8]]) -> Change<'a> {
     Change { kind: record.kind, flags: record.flags, init_mask: record.init_mask, table: record.table, body }
 }
 
-/// A record of a tree with its body in one piece, as it will be read again.
+/// Returns a record of a tree with its body in one piece, as it will be read again.
 pub(crate) fn record<'a>(
     kind: TreeKind,
     flags: u8,
@@ -300,7 +300,7 @@ pub(crate) fn record<'a>(
 }
 
 impl Trees {
-    /// Applies a record to its pages, which are latched in its order.
+    /// Applies a record to its pages, which are latched in the record's order.
     ///
     /// A damaged page is refused before it is changed. If an earlier page of the record has been changed by then,
     /// memory and log contradict each other, and the log stops.

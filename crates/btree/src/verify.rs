@@ -1,19 +1,21 @@
 //! Checking a whole tree while others read and change it.
 //!
-//! No node is merged meanwhile: the caller keeps [`Tree::merge_leaf`](crate::Tree::merge_leaf) from running.
+//! The caller prevents merges ([`Tree::merge_leaf`](crate::Tree::merge_leaf)) meanwhile.
 //!
-//! Nodes are copied one at a time, each under a shared latch. That finds no false alarm, although the tree changes between
-//! two copies, because of what never changes while the table is there: a node stays, with the key at which it begins; an
-//! entry of an inner node leads to the same child, in that node or in one on its right; and where a node ends, as far as it
-//! was copied, the sibling that was copied with it begins.
+//! Nodes are copied one at a time, each under a shared latch. The tree changes between two copies, but there are no
+//! false alarms, because some facts never change while the table exists:
 //!
-//! So the walk goes from the left to the right on all levels at once, along the siblings that it copied, and copies a node
-//! before what is below it. Every entry that it copied must lead to a node that it meets. A node that it meets without an
-//! entry was split off meanwhile: then either the node on its left says that its split is open, or the parent has the entry
-//! by now. A node that is split off behind the walk is not met: see [`Tree::reaches`].
+//! - a node stays, with the key at which it begins
+//! - an entry of an inner node leads to the same child, in that node or in one to its right
+//! - a copied node ends where the sibling that it names begins
 //!
-//! A walk may go on after damage. What lies below a damaged node is left out, and the walk goes on with the next entry of the node
-//! above it, whatever siblings would have said.
+//! So the walk goes from left to right on all levels at once, along the copied siblings, and copies a node before its
+//! children. Every copied entry must lead to a node that the walk meets. A node met without an entry was split off
+//! meanwhile. Then either its left neighbour says that its split is open, or the parent has the entry by now. A node
+//! that is split off behind the walk is not met: see [`Tree::reaches`].
+//!
+//! A walk may continue after damage. It skips the nodes below a damaged node, and continues with the next entry of the
+//! parent, whatever siblings would have said.
 
 use crate::descend::{Access, ReadGuard, Restarts};
 use crate::node::{Goal, Node, NodeView};
@@ -44,7 +46,7 @@ pub struct TreeReport {
 /// Mutant: the copy of a parent counts, however old it is.
 const STALE: &str = "btree: verify believes the parent that it copied";
 
-/// The node that comes next on a level, as its left sibling or first parent has it; page zero at the end.
+/// The next node on a level, according to its left sibling or first parent; page zero at the end.
 #[derive(Clone, Debug)]
 struct Next {
     pid: PageId,
@@ -56,24 +58,24 @@ struct Walk<'t, 'w> {
     watch: &'w mut dyn FnMut(PageId) -> Result<()>,
     damage: &'w mut dyn FnMut(Error) -> Result<()>,
     report: TreeReport,
-    /// By level; none where damage hides it.
+    /// By level; none if damage hides it.
     next: Vec<Option<Next>>,
 }
 
 impl Tree {
-    /// Reads the whole tree and checks every node, the order of all keys, fences against parents and siblings, levels, and
-    /// that each page is reached once. Every page comes through the pool, whose checks apply. Others may change the tree
-    /// meanwhile, but its table is not dropped, and no node of it is merged.
+    /// Reads the whole tree and checks every node, the order of all keys, fences against parents and siblings, levels,
+    /// and that each page is reached once. Every page comes through the pool, whose checks apply. Other threads may
+    /// change the tree meanwhile, but the table is not dropped, and no node is merged.
     ///
     /// # Errors
-    /// `Corrupted` with the first page that is wrong; `Io`, `OutOfFrames`, `Poisoned`.
+    /// `Corrupted` with the first damaged page; `Io`, `OutOfFrames`, `Poisoned`.
     pub fn verify(&self) -> Result<TreeReport> {
         self.verify_with(&mut |_| Ok(()), &mut Err)
     }
 
-    /// The same, calling `watch` before each page is read, with nothing latched, and `damage` with each `Corrupted` that the walk or
-    /// `watch` finds. An error that `damage` returns, or another one of `watch`, ends the walk. The pages of the report are then
-    /// all that were met, the damaged ones among them.
+    /// Does the same, calling `watch` before each page is read, with no latch held, and `damage` with each `Corrupted`
+    /// that the walk or `watch` finds. An error that `damage` returns, or any other of `watch`, ends the walk. The
+    /// pages of the report are all that were met, damaged ones included.
     ///
     /// # Errors
     /// As [`verify`](Self::verify), and what `watch` and `damage` return.
@@ -93,16 +95,16 @@ impl Tree {
         Ok(walk.report)
     }
 
-    /// Whether the keys of the node at `pid` lead to it: for pages that a walk has not met. The table is not dropped
-    /// meanwhile.
+    /// Returns whether the keys of the node at `pid` lead to it: for pages that a walk has not met. The table is not
+    /// dropped meanwhile.
     ///
     /// # Errors
-    /// `Corrupted` if there is no node of this tree, or for damage on the way to it; `Io`, `OutOfFrames`, `Poisoned`.
+    /// `Corrupted` if there is no node of this tree, or for damage on the path to it; `Io`, `OutOfFrames`, `Poisoned`.
     pub fn reaches(&self, pid: PageId) -> Result<bool> {
         let page = self.copy_page(pid)?;
         let node = self.parse(pid, &page)?;
         let low = node.low().map_err(|why| self.corrupted(pid, why))?;
-        // Open splits are passed by and not finished: a check changes nothing.
+        // Open splits are passed and not finished: a check changes nothing.
         let found = self.descend::<ReadGuard<'_>>(Goal::At(low), node.level(), false, &mut Restarts::default())?;
         Ok(found.is_ok_and(|guard| guard.pid() == pid))
     }
@@ -113,7 +115,7 @@ impl Tree {
         Ok(page)
     }
 
-    /// Whether the node on `level` that covers `key` leads to `child` with it.
+    /// Returns whether the node on `level` that covers `key` leads to `child` with it.
     fn leads_to(&self, key: &[u8], level: u8, child: PageId) -> Result<bool> {
         let mut restarts = Restarts::default();
         loop {
@@ -144,14 +146,14 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Copies a node that something leads to, and [visits](Self::visit) it.
+    /// Copies a node that an entry or sibling leads to, and [visits](Self::visit) it.
     fn enter(&mut self, level: usize, at: &Next) -> Result<bool> {
         (self.watch)(at.pid)?;
         let page = self.tree.copy_page(at.pid)?;
         self.visit(level, at, &page)
     }
 
-    /// Leaves out what is below a damaged node, and goes on at `entry`.
+    /// Skips the nodes below a damaged node, and continues at `entry`.
     fn skip(&mut self, level: usize, at: &Next, entry: Option<&Next>, error: Error) -> Result<()> {
         self.report.pages.insert(at.pid);
         (self.damage)(error)?;
@@ -160,7 +162,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Checks a node that was copied and, below it, what it leads to. Whether a split of it is open.
+    /// Checks a copied node and the nodes below it. Returns whether it has an open split.
     fn visit(&mut self, level: usize, at: &Next, page: &[u8]) -> Result<bool> {
         let damage = |why| self.tree.corrupted(at.pid, why);
         let node = self.tree.parse(at.pid, page)?;
@@ -188,7 +190,7 @@ impl Walk<'_, '_> {
         Ok(node.is_incomplete())
     }
 
-    /// Goes on below a node to where it ends.
+    /// Walks the children of a node up to its end.
     fn children(&mut self, level: usize, at: &Next, node: &Node<'_>) -> Result<()> {
         let tree = self.tree;
         let damage = |why| tree.corrupted(at.pid, why);
@@ -200,7 +202,7 @@ impl Walk<'_, '_> {
         }));
         let mut entry = entries.next().transpose()?;
         let high = node.high().map_err(damage)?;
-        // Whether the node on the left says that its split is open.
+        // Whether the left neighbour says that its split is open.
         let mut is_open = false;
         loop {
             // None only behind a damaged last child: its upper bound is unknown.
@@ -215,7 +217,7 @@ impl Walk<'_, '_> {
                     if next.pid != child.pid {
                         return Err(tree.corrupted(next.pid, "not the right sibling of the node on its left"));
                     }
-                    // The entry was copied before the node on the left.
+                    // The entry was copied before the left neighbour.
                     if is_open {
                         return Err(tree.corrupted(child.pid, "its split is open, and the parent knows it"));
                     }

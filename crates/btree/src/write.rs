@@ -1,10 +1,10 @@
 //! Writing one row: lock, change, log.
 //!
-//! A row's write lock is the xid in its header. The order on a row, ghost or not, that another transaction may have shared,
-//! all of it under the exclusive latch of the leaf: store the xid, fence, look for shared locks; if there are, put the
-//! old header back, unlatch and queue behind the readers. Only then is anything logged. A new row has readers too, of
-//! its key and of intervals with it. They are looked for before it is inserted: the latch is what a scan that validates
-//! the leaf sees.
+//! A row's write lock is the xid in its header. Other transactions may hold shared locks of the row, ghost or not. So
+//! the writer stores the xid, fences, and checks for shared locks, all under the exclusive latch of the leaf. If there
+//! are any, it restores the old header, unlatches and queues behind the readers. Only then it logs. A new row has
+//! readers too, of its key and of intervals around it. The writer checks for them before the insert: a scan that
+//! validates the leaf sees the latch.
 
 use crate::format::{LEAF_HEADER, SLOT};
 use crate::node::{self, NO_WRITER};
@@ -16,15 +16,15 @@ use foreshore_lock::{LockWait, Locked, TableMode, Target};
 use foreshore_sync::model::mutant;
 use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn, UndoPtr};
 
-/// Fixed part of the body of a row change, generously.
+/// Upper bound of the fixed part of a row change's body.
 const ROW_BODY: usize = 48;
 
-/// What is to be done with a row.
+/// What a write does with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent<'a> {
     /// Lock it.
     Lock,
-    /// Lock it if it exists, for a scan that has met it: that it does not is the scan's to lock.
+    /// Lock it if it exists, for a scan that has met it: a missing row is locked by the scan itself.
     Take,
     /// Give it a value, whether it exists or not.
     Put(&'a [u8]),
@@ -37,7 +37,7 @@ pub(crate) enum Intent<'a> {
 }
 
 impl<'a> Intent<'a> {
-    /// The value that a row that exists gets.
+    /// Returns the value that an existing row gets.
     const fn value(self) -> Option<&'a [u8]> {
         match self {
             Self::Put(value) | Self::Update(value) => Some(value),
@@ -45,7 +45,7 @@ impl<'a> Intent<'a> {
         }
     }
 
-    /// What becomes of a row that exists, or is a `ghost`; `None` if it stays as it is.
+    /// Returns the new state of an existing row or `ghost`; `None` if it stays as it is.
     fn change(self, ghost: bool) -> Option<New<'a>> {
         match (ghost, self) {
             (true, _) => self.new_row().map(New::Value),
@@ -54,7 +54,7 @@ impl<'a> Intent<'a> {
         }
     }
 
-    /// The value that a row that does not exist gets.
+    /// Returns the value that a missing row gets.
     const fn new_row(self) -> Option<&'a [u8]> {
         match self {
             Self::Put(value) | Self::Insert(value) => Some(value),
@@ -65,23 +65,23 @@ impl<'a> Intent<'a> {
 
 /// How one try has ended.
 enum Try {
-    /// Done. Whether the row existed; then the value that it had is where the caller wants it.
+    /// Done. Says whether the row existed; then its old value is where the caller wants it.
     Done(bool),
-    /// The row does not exist, and nothing has been done.
+    /// The row does not exist, and nothing was done.
     Absent,
     /// Another transaction holds the row.
     Held(Xid),
-    /// Other transactions have the row shared.
+    /// Other transactions hold shared locks of the row.
     Shared,
-    /// It is passed over.
+    /// The row is skipped.
     Skipped,
-    /// To draw an xid needs a wait.
+    /// Drawing an xid needs a wait.
     NoXid,
-    /// The leaf needs so many free bytes.
+    /// The leaf needs that many free bytes.
     Full(usize),
 }
 
-/// Runs a write and returns the value that it has replaced.
+/// Runs a write and returns the value that it replaced.
 fn returned(write: impl FnOnce(&mut Vec<u8>) -> Result<bool>) -> Result<Option<Vec<u8>>> {
     let mut old = Vec::new();
     Ok(write(&mut old)?.then_some(old))
@@ -104,17 +104,17 @@ impl Tree {
         })
     }
 
-    /// Gives `key` a value and returns the one that it had.
+    /// Sets the value of `key` and returns the old one.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`, `TransactionTooLarge`, `UndoMemory`;
-    /// `DiskFull`, `LogSpace`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The row is then as it was. Past the deadline
-    /// [`Txn::by_deadline`] makes `Deadline` of those that end a wait.
+    /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`,
+    /// `TransactionTooLarge`, `UndoMemory`; `DiskFull`, `LogSpace`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The
+    /// row is then unchanged. After the deadline [`Txn::by_deadline`] replaces errors that end a wait by `Deadline`.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         returned(|old| self.put_over(txn, key, value, old))
     }
 
-    /// As [`Tree::put`]. The value that the key had is copied to `old`; returns whether it had one.
+    /// Sets the value of `key`, copies the old one to `old`, and returns whether there was one.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -122,7 +122,7 @@ impl Tree {
         self.write(txn, key, Intent::Put(value), old)
     }
 
-    /// Gives `key` a value if it has none.
+    /// Sets the value of `key` if it has none.
     ///
     /// # Errors
     /// `KeyExists` if it has one; the row is then locked, so that this answer holds. Otherwise as [`Tree::put`].
@@ -133,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// Gives `key` a value if it has one, and returns that.
+    /// Sets the value of `key` if it has one, and returns the old one.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -141,7 +141,7 @@ impl Tree {
         returned(|old| self.write(txn, key, Intent::Update(value), old))
     }
 
-    /// Deletes `key` and returns the value that it had.
+    /// Deletes `key` and returns its value.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -149,7 +149,7 @@ impl Tree {
         returned(|old| self.remove_into(txn, key, old))
     }
 
-    /// As [`Tree::remove`]. The value that the key had is copied to `old`; returns whether it had one.
+    /// Deletes `key`, copies its value to `old`, and returns whether there was one.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -161,7 +161,7 @@ impl Tree {
         Ok(matches!(self.write_by(txn, (key, intent), LockWait::Wait, old)?, Try::Done(true)))
     }
 
-    /// Done, absent or, where it may not wait, passed over.
+    /// Returns done, absent or, if it may not wait, skipped.
     fn write_by(
         &self,
         txn: &mut Txn,
@@ -174,7 +174,8 @@ impl Tree {
         let mut write = |txn: &mut Txn| self.write_checked(txn, (key, intent), wait, old);
         match intent {
             Intent::Put(_) | Intent::Insert(_) | Intent::Update(_) => write(txn),
-            // A full disk does not stop what frees space, nor the lock that mostly comes before it and that is not logged.
+            // On a full disk, operations that free space still work, and so does the lock that mostly comes before,
+            // which is not logged.
             Intent::Lock | Intent::Take | Intent::Remove => txn.freeing(write),
         }
     }
@@ -207,7 +208,8 @@ impl Tree {
         old: &mut Vec<u8>,
     ) -> Result<Try> {
         let row = Target::row(self.table, key);
-        // Only a serializable one promises that it stays so, and a scan does that by its intervals.
+        // Only a serializable transaction promises that a missing row stays missing, and a scan does that by its
+        // intervals.
         let mut absent = txn.isolation() != Isolation::Serializable
             || intent == Intent::Take && !mutant("btree: a scan locks what is not there")
             || mutant("sabotage: what is absent is not locked");
@@ -220,7 +222,7 @@ impl Tree {
             match outcome? {
                 done @ (Try::Done(_) | Try::Skipped) => return Ok(done),
                 Try::Absent if absent => return Ok(Try::Absent),
-                // That it does not exist must hold to the end of the transaction.
+                // The row must stay missing to the end of the transaction.
                 Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
                 Try::Absent => return Ok(Try::Skipped),
                 refused @ (Try::Held(_) | Try::Shared) if wait != LockWait::Wait => {
@@ -303,13 +305,13 @@ impl Tree {
             return Ok(Try::Shared);
         }
         if new.is_none() {
-            // Mostly a write follows.
+            // Usually a write follows.
             txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
         }
         Ok(Try::Done(!ghost))
     }
 
-    /// The leaf of a row that was the last one locked, if nothing has changed in it, and the entry of the row.
+    /// Returns the leaf of the row that was locked last, if nothing in it has changed, and the entry of the row.
     fn last_row<'p>(&'p self, txn: &Txn, key: &[u8]) -> Option<(ExclusiveGuard<'p>, usize)> {
         let RowPosition { page, at } = txn.last_row(self.table, key)?;
         Some((self.pool().exclusive_at(page)?, at))

@@ -1,4 +1,4 @@
-//! Leaves that are read before a long scan comes to them.
+//! Read-ahead: leaves that are read before a long scan reaches them.
 
 use super::Cursor;
 use super::span::{End, Span};
@@ -10,29 +10,29 @@ use foreshore_base::{PageId, Result};
 use foreshore_buffer::{AccessPattern, Scan};
 use foreshore_txn::Txn;
 
-/// How far leaves are read ahead: not for the first one, as most scans are short, and twice as many each time after that.
+/// How far leaves are read ahead: not at the first leaf, as most scans are short, and twice as far each time.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    /// Its part in what all scans may read ahead, once it does so.
+    /// Its share of what all scans may read ahead, once it reads ahead.
     scan: Option<Scan>,
-    /// For which end.
+    /// The end that the read-ahead is for.
     end: End,
-    /// Leaves that were asked for last.
+    /// Leaves that were requested last.
     window: usize,
     /// Those of them that have not been scanned.
     left: usize,
 }
 
 impl ReadAhead {
-    /// Returns the access pattern of the cursor: a scan where it is so long that it reads ahead. A short one is a few uses like
-    /// others.
+    /// Returns the access pattern of the cursor: a scan once it is long enough to read ahead. The pages of a short
+    /// scan count as used like any others.
     pub(super) fn pattern(&self) -> AccessPattern {
         if self.scan.is_some() { AccessPattern::Scan } else { AccessPattern::Random }
     }
 }
 
 impl Cursor {
-    /// Has the leaves from the next one on read in the background, when half of those asked for before have been scanned.
+    /// Requests that the next leaves be read in the background, when half of those requested before have been scanned.
     pub(super) fn read_ahead(&mut self, txn: &mut Txn, end: End) {
         let Some(span) = &self.unread else { return };
         let ahead = &mut self.ahead;
@@ -53,7 +53,7 @@ impl Cursor {
             return;
         }
         ahead.window = (2 * ahead.window).min(most);
-        // An error is for the scan, if it gets there.
+        // The scan meets the error itself, if it gets there.
         let leaves = match &self.snapshot {
             None => self.tree.leaves_of(&mut Structure::of(txn), span, end, ahead.window),
             Some(snapshot) => self
@@ -62,15 +62,15 @@ impl Cursor {
                 .and_then(|_operation| self.tree.leaves_of(&mut Structure::of_reader(txn), span, end, ahead.window)),
         };
         let leaves = leaves.unwrap_or_default();
-        // At the end of a node there are fewer.
+        // The last entries of a node are fewer.
         ahead.left = leaves.len();
         pool.prefetch(&leaves);
     }
 }
 
 impl Tree {
-    /// Copies the node on `level` that covers the goal; the root where that level is gone. With `ONCE` the node is
-    /// not wanted again (see [`AccessPattern::Scan`]).
+    /// Copies the node on `level` that covers the goal; the root if that level is gone. With `ONCE` the node is not
+    /// needed again (see [`AccessPattern::Scan`]).
     pub(crate) fn copy_node<const ONCE: bool>(
         &self,
         structure: &mut Structure<'_>,
@@ -89,15 +89,15 @@ impl Tree {
         }
     }
 
-    /// Up to `most` leaves side by side from one end of a span on, which is where another leaf ends; those below one node, and
-    /// none but the first that lies beyond the other end.
+    /// Returns up to `most` adjacent leaves, from the end of a span on, which is a leaf boundary. They all have one
+    /// parent, and only the first may lie beyond the other end.
     fn leaves_of(&self, structure: &mut Structure<'_>, span: &Span, end: End, most: usize) -> Result<Vec<PageId>> {
         let (goal, mut page) = (span.goal(end), [0; PAGE_SIZE]);
         let pid = self.copy_node::<false>(structure, goal, 1, &mut page)?;
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, &page)?;
         if node.level() != 1 {
-            // The root is the only leaf by now.
+            // The root has become the only leaf.
             return Ok(Vec::new());
         }
         let leaves = match end {
@@ -123,7 +123,7 @@ fn leaves_up(node: &Node<'_>, goal: Goal<'_>, span: &Span, most: usize) -> Resul
 fn leaves_down(node: &Node<'_>, goal: Goal<'_>, span: &Span, most: usize) -> Result<Vec<PageId>, Damage> {
     let mut leaves = vec![node.child_toward(goal)?];
     for index in (0..node.entries_to(goal)?).rev().take(most - 1) {
-        // It ends where the leaf before it, which is among them, begins.
+        // It ends where the next leaf, which is in the list, begins.
         if span.begins_from(node.key(index)?) {
             break;
         }

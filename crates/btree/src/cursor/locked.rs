@@ -1,23 +1,23 @@
 //! Scans that lock what they read.
 //!
-//! A serializable scan covers what it passes by an interval of keys, which grows with each step to exactly the last key
-//! that the step hands out; a step that comes to the end of a leaf covers up to the leaf's fence, and one that comes to
-//! the end of the range up to the bound that was asked for. A scan from the back does the same downwards. The rest is
-//! as [`foreshore_lock`] has it (`range.rs`): the interval grows between reading a leaf and validating it, so that what
-//! is handed out is what was locked. Rows need no locks of their own then. At other levels, and where the scan passes
-//! over rows that others have, it locks rows alone. The first steps take few rows at a time: a caller that wants one
-//! row locks one. Rows locked for update are locked one by one, as by a write, and looked at again with that lock.
+//! A serializable scan covers the keys that it passes by an interval, which grows with each step to exactly the last
+//! key that the step returns. At the end of a leaf it grows to the leaf's fence, at the end of the range to the
+//! requested bound. A backward scan does the same downwards. The interval grows between reading a leaf and validating
+//! it ([`foreshore_lock`], `range.rs`), so the returned rows are the locked ones, and need no locks of their own.
 //!
-//! **`no_wait` and `skip_locked`** leave no lock of what the scan has not handed out: what a step has entered goes out
-//! again if it comes to nothing, because the leaf has changed or a row is refused. A row is locked for update when
-//! nothing before it can be refused any more: its interval comes first.
+//! At other levels, and if the scan skips locked rows, it locks rows only. The first steps take few rows: a caller
+//! that wants one row locks one. Rows locked for update are locked one by one, as by a write, and read again under
+//! that lock.
 //!
-//! **`skip_locked` for update** does not ask for rows that are gone. By a snapshot that still has such a row it is
-//! passed over, whether its remover has ended or not. A row that is there and has changed since is a conflict as
-//! everywhere.
+//! **`no_wait` and `skip_locked`** leave no lock on rows that the scan does not return. A step releases its new locks
+//! if the leaf has changed or a row is refused. A row is locked for update only when no earlier request can be refused
+//! any more: its interval comes first.
 //!
-//! **The holder first.** The holder of a row may be about to insert in front of it, or behind it if it is the last. So
-//! the interval grows over a row when it is free, and not while its holder is waited for.
+//! **`skip_locked` for update** ignores deleted rows. If a snapshot still shows such a row it is skipped, whether its
+//! deleter has ended or not. An existing row that has changed since is a conflict as everywhere.
+//!
+//! **The holder first.** The holder of a row may be about to insert next to it. So the interval grows over a row when
+//! the row is free, and not while the scan waits for its holder.
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
@@ -38,7 +38,7 @@ use std::ops::{Bound, Range};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locking {
     lock: RowLock,
-    /// Whether what it passes stays as it is, and not only the rows.
+    /// Whether the keys between the rows are locked too.
     ranges: bool,
 }
 
@@ -47,7 +47,7 @@ impl Locking {
         Self { lock, ranges: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
     }
 
-    /// Whether it is for rows to take, of which those that are gone are none.
+    /// Whether rows are locked to be taken, so that deleted rows are ignored.
     fn takes(self) -> bool {
         self.lock.strength() == Strength::Update && self.lock.on_conflict() == LockWait::SkipLocked
     }
@@ -60,17 +60,17 @@ pub(super) enum Entered {
     Range(NewRange),
 }
 
-/// What a step has come to.
+/// How a step has ended.
 enum Step {
     /// The rows are at hand.
     Done(Rest),
     /// The leaf has changed while it was read.
     Changed,
-    /// A writer is queued on a key that the step would cover. With fewer rows it may come before that key.
+    /// A writer is queued on a key that the step would cover. With fewer rows the step may end before that key.
     Fewer,
     /// Another transaction holds the row.
     Held(Vec<u8>, Xid),
-    /// A row that is to be locked for update.
+    /// The row is to be locked for update.
     Free(Vec<u8>),
     /// A writer has its turn at the row, or waits for it.
     Busy(Vec<u8>),
@@ -78,27 +78,27 @@ enum Step {
     Behind(Interval),
 }
 
-/// What becomes of one key.
+/// What a step does with one key.
 enum Met {
     /// It is locked, and there is a row.
     Row,
-    /// There is none, or it is passed over.
+    /// There is no row, or it is skipped.
     Nothing,
-    /// Something else comes first.
+    /// Another step comes first.
     First(Step),
 }
 
 /// A leaf that a step reads.
 struct LeafCopy<'a, 'p, const ONCE: bool> {
     leaf: &'a ReadGuard<'p, ONCE>,
-    /// What it was when it was read.
+    /// The node as it was read.
     node: &'a Node<'a>,
     /// The entries that lie in the range.
     inside: Range<usize>,
 }
 
 impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
-    /// The entry of the range that is met after so many others.
+    /// Returns the entry of the range that is met after `met` others.
     const fn place(&self, met: usize, end: End) -> usize {
         match end {
             End::Front => self.inside.start + met,
@@ -112,7 +112,7 @@ impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
 }
 
 impl Cursor {
-    /// Takes the next rows of one leaf from one end of a span. What is passed over at that end is cut off.
+    /// Takes the next rows of one leaf from one end of a span. Skipped keys at that end are cut off.
     pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         let (tree, locking) = (self.tree.clone(), self.locking);
         let mut restarts = Restarts::default();
@@ -134,7 +134,7 @@ impl Cursor {
                 Step::Changed => tree.restart(&mut restarts),
                 Step::Fewer => self.step = 1,
                 Step::Held(key, holder) => {
-                    // Of the row alone: writers that come later stay behind this reader.
+                    // Locks only this row, so that later writers queue behind this reader.
                     txn.share(Target::row(tree.table, &key))?;
                     txn.wait_row(tree.table, &key, holder)?;
                 }
@@ -146,7 +146,7 @@ impl Cursor {
                         self.give_up(txn);
                     }
                     taken?;
-                    // What comes before it stays as it is, and is locked for good.
+                    // The interval before it is locked for good.
                     self.entered.clear();
                 }
             }
@@ -159,7 +159,7 @@ impl Cursor {
         Ok(rest)
     }
 
-    /// Takes out again what the step that runs has entered.
+    /// Releases the locks that the running step has entered.
     fn give_up(&mut self, txn: &mut Txn) {
         let (locks, owner) = txn.locks();
         for entered in self.entered.drain(..).rev() {
@@ -170,8 +170,9 @@ impl Cursor {
         }
     }
 
-    /// Locks for update a row that was free when it was met, and says whether that is done. From then on it is the first that a
-    /// scan of rows alone looks for: what has become free before it meanwhile would leave its lock behind for nothing.
+    /// Locks for update a row that was free when it was met, and returns whether that is done. From then on a scan of
+    /// rows alone looks for this row first. Otherwise a row before it that has become free would be returned, and this
+    /// lock would be kept for nothing.
     fn take_row(
         &mut self,
         tree: &Tree,
@@ -192,13 +193,13 @@ impl Cursor {
                 Ok(false)
             }
             Ok(Locked::Absent) => Ok(false),
-            // The row may have gone since it was met: the next look tells.
+            // The row may have been deleted since it was met: the next read tells.
             Err(Error::Conflict { .. }) if locking.takes() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// One try at a step: reads the leaf, locks what it takes of it, and validates.
+    /// Tries one step: reads the leaf, locks the rows that it takes, and validates.
     fn lock_rows<const ONCE: bool>(
         &mut self,
         tree: &Tree,
@@ -223,8 +224,8 @@ impl Cursor {
             thread::yield_now();
         }
         let step = self.lock_copy(tree, txn, (span, end), &copy);
-        // The holders were asked before this: a version that still holds then says that nobody has rolled these rows back
-        // meanwhile, so a writer that has ended has committed. Of a copy that is stale nothing counts.
+        // The holders were checked before this. If the version still holds, no writer has rolled these rows back
+        // meanwhile, so a writer that has ended has committed. A stale copy is discarded.
         let counts = leaf.holds()
             || match &step {
                 Ok(Step::Done(_)) => mutant("range: no validation after the lock"),
@@ -234,7 +235,7 @@ impl Cursor {
         if counts { step } else { Ok(Step::Changed) }
     }
 
-    /// Locks what a step takes of a leaf.
+    /// Locks the rows that a step takes of a leaf.
     fn lock_copy<const ONCE: bool>(
         &mut self,
         tree: &Tree,
@@ -246,14 +247,14 @@ impl Cursor {
         let met = match self.lock_entries(tree, txn, end, copy)? {
             Ok(met) => met,
             Err(Step::Free(key)) if ranges && self.locking.lock.on_conflict() == LockWait::NoWait => {
-                // The interval first: the lock of a row cannot be given up if the interval is refused.
+                // The interval first: a row lock cannot be released if the interval is refused.
                 let refused = self.cover(tree, txn, span.passed(end, &Rest::Row(key.clone())))?;
                 return Ok(refused.unwrap_or(Step::Free(key)));
             }
             Err(step) => return Ok(step),
         };
         let last = if met > 0 { Some(copy.key(tree, copy.place(met - 1, end))?) } else { None };
-        // What lies behind the last row takes room as a row does.
+        // The keys behind the last row count as a row.
         let has_room = !ranges || self.has_room(end);
         let is_full = |last: &[u8]| !has_room && !span.ends_with(end, last);
         let rest = match last {
@@ -281,7 +282,7 @@ impl Cursor {
         Ok(self.cover(tree, txn, interval)?.unwrap_or(Step::Done(rest)))
     }
 
-    /// Covers the keys that a step passes; or says what comes first.
+    /// Covers the keys that a step passes; or returns the step that comes first.
     fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
         let waits = self.locking.lock.on_conflict() == LockWait::Wait;
         let (locks, owner) = txn.locks();
@@ -290,14 +291,15 @@ impl Cursor {
         self.entered.extend(new.map(Entered::Range));
         match is_covered {
             true => Ok(None),
-            // What comes before the writer's key is handed out first.
+            // Rows before the writer's key are returned first.
             false if self.step > 1 => Ok(Some(Step::Fewer)),
             false if waits => Ok(Some(Step::Behind(interval))),
             false => Err(locks.range_refusal(owner, tree.table, &interval)),
         }
     }
 
-    /// Locks entries of a leaf as far as there is room for them, and says how many; or what comes before the first row.
+    /// Locks as many entries of a leaf as the step may take, and returns how many; or the step that comes before the
+    /// first row.
     fn lock_entries<const ONCE: bool>(
         &mut self,
         tree: &Tree,
@@ -314,7 +316,7 @@ impl Cursor {
             match self.meet(tree, txn, &row, pid) {
                 Ok(Met::Row) => self.rows(end).push(copy.node, place.key, place.value),
                 Ok(Met::Nothing) => {}
-                // That is for the next step: what is at hand is handed out before anything is waited for or refused.
+                // The next step does that: rows at hand are returned before the scan waits or fails.
                 Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,
                 Ok(Met::First(step)) => {
                     if matches!(step, Step::Free(_)) {
@@ -330,13 +332,13 @@ impl Cursor {
         Ok(Ok(met))
     }
 
-    /// Whether a step takes one more row than are at hand.
+    /// Returns whether the step takes one more row.
     fn has_room(&mut self, end: End) -> bool {
         let most = if self.locking.lock.strength() == Strength::Share { self.step } else { 1 };
         self.rows(end).len() < most
     }
 
-    /// Locks a key of the range, unless something else comes first.
+    /// Locks a key of the range, unless another step comes first.
     fn meet(&mut self, tree: &Tree, txn: &mut Txn, row: &Row<'_>, pid: PageId) -> Result<Met> {
         let (lock, is_row) = (self.locking.lock, !row.header.is_ghost());
         let target = Target::row(tree.table, row.key);
@@ -363,7 +365,7 @@ impl Cursor {
         if !mine && lock.strength() == Strength::Update {
             return Ok(Met::First(Step::Free(row.key.to_vec())));
         }
-        // A row of one's own is locked in its header, and one in an interval by that.
+        // The transaction's own row is locked in its header, and a row in an interval by the interval.
         if mine || self.locking.ranges || self.share(txn, target)? {
             return Ok(Met::Row);
         }
@@ -373,7 +375,7 @@ impl Cursor {
         })
     }
 
-    /// Enters a shared lock of a row if that needs no wait. False is an error for a scan that refuses to wait.
+    /// Enters a shared lock of a row if that needs no wait. A scan that refuses to wait turns `false` into an error.
     fn share(&mut self, txn: &mut Txn, target: Target<'_>) -> Result<bool> {
         let (locks, owner) = txn.locks();
         let share = locks.try_share(owner, target);

@@ -1,4 +1,4 @@
-//! What is left of a range, and the rows of it that are at hand.
+//! The rest of a range, and the rows of it that are at hand.
 
 use crate::node::{Damage, Goal, NodeView};
 use foreshore_base::limits::PAGE_SIZE;
@@ -24,12 +24,12 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Itself, if something may lie in it.
+    /// Returns itself unless it is empty.
     pub(super) fn unless_empty(self) -> Option<Self> {
         (!self.is_empty()).then_some(self)
     }
 
-    /// Whether nothing can lie in it.
+    /// Returns whether no key can lie in it.
     pub(super) fn is_empty(&self) -> bool {
         let (Bound::Included(upper) | Bound::Excluded(upper)) = &self.upper else { return false };
         let (lower, inside) = match &self.lower {
@@ -40,7 +40,7 @@ impl Span {
         if inside && matches!(self.upper, Bound::Included(_)) { lower > &upper[..] } else { lower >= &upper[..] }
     }
 
-    /// Whether it ends before `key`.
+    /// Returns whether it ends before `key`.
     pub(super) fn ends_before(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Included(upper) => key > &upper[..],
@@ -49,7 +49,7 @@ impl Span {
         }
     }
 
-    /// Whether nothing of it lies before `key`.
+    /// Returns whether it has no key before `key`.
     pub(super) fn begins_from(&self, key: &[u8]) -> bool {
         match &self.lower {
             Bound::Included(lower) | Bound::Excluded(lower) => &lower[..] >= key,
@@ -57,7 +57,7 @@ impl Span {
         }
     }
 
-    /// Whether `key` is the last one of it for a scan from one end.
+    /// Returns whether `key` is its last one for a scan from one end.
     pub(super) fn ends_with(&self, end: End, key: &[u8]) -> bool {
         let last = match end {
             End::Front => &self.upper,
@@ -66,7 +66,7 @@ impl Span {
         matches!(last, Bound::Included(last) if key == &last[..])
     }
 
-    /// The leaf in which it begins or ends.
+    /// Returns the leaf in which it begins or ends.
     pub(super) fn goal(&self, end: End) -> Goal<'_> {
         match (end, &self.lower, &self.upper) {
             (End::Front, Bound::Included(key) | Bound::Excluded(key), _) | (End::Back, _, Bound::Included(key)) => {
@@ -78,7 +78,7 @@ impl Span {
         }
     }
 
-    /// The entries of a leaf that lie in it.
+    /// Returns the entries of a leaf that lie in it.
     pub(super) fn entries<P: PageRead>(&self, node: &NodeView<P>) -> Result<Range<usize>, Damage> {
         let first = match &self.lower {
             Bound::Included(key) => node.search(key)?.unwrap_or_else(|at| at),
@@ -93,7 +93,7 @@ impl Span {
         if first <= behind { Ok(first..behind) } else { Err("keys are out of order") }
     }
 
-    /// How a step ends that has read all entries `inside` of a leaf.
+    /// Returns how a step ends that has read all entries `inside` of a leaf.
     pub(super) fn rest_of<P: PageRead>(
         &self,
         node: &NodeView<P>,
@@ -107,7 +107,7 @@ impl Span {
             End::Back if inside.start > 0 => Rest::Nothing,
             End::Back => {
                 let low = node.copy_low()?;
-                // A way to the left ends because it goes to ever smaller keys.
+                // A backward descent ends because it goes to ever smaller keys.
                 if self.ends_before(&low) {
                     return Err("the fences are out of order");
                 }
@@ -116,7 +116,7 @@ impl Span {
         })
     }
 
-    /// What is left behind a step at one end.
+    /// Returns what a step leaves of the span.
     pub(super) fn rest(mut self, end: End, step: Rest) -> Option<Self> {
         let bound = match (step, end) {
             (Rest::Nothing, _) => return None,
@@ -127,7 +127,7 @@ impl Span {
         self.unless_empty()
     }
 
-    /// The keys that a step passes that ends with `rest`: from the end of the span on, or up to it.
+    /// Returns the keys passed by a step that ends with `rest`.
     pub(super) fn passed(&self, end: End, rest: &Rest) -> Interval {
         let (mut lower, mut upper) = (self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice));
         match (end, rest) {
@@ -155,9 +155,9 @@ impl Span {
 pub(super) enum Rest {
     /// Nothing is left.
     Nothing,
-    /// With that row.
+    /// At that row.
     Row(Vec<u8>),
-    /// With a leaf: what lies further on begins from that key, or ends before it.
+    /// At the end of a leaf: the next keys begin from that key, or end before it.
     Leaf(Vec<u8>),
 }
 
@@ -178,17 +178,17 @@ impl Rows {
         self.left = 0..0;
     }
 
-    /// Whether none is left.
+    /// Returns whether none is left.
     pub(super) const fn is_empty(&self) -> bool {
         self.left.start == self.left.end
     }
 
-    /// Rows that were added, taken or not.
+    /// Returns how many rows were added, taken or not.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Makes room for `count` rows in all, of about `len` bytes each.
+    /// Reserves memory for `count` rows in all, of about `len` bytes each.
     pub(super) fn make_room(&mut self, count: usize, len: usize) {
         self.places.reserve(count);
         self.bytes.reserve((count * len).min(PAGE_SIZE));
@@ -198,13 +198,13 @@ impl Rows {
     pub(super) fn push<P: PageRead>(&mut self, leaf: &NodeView<P>, row_key: Range<usize>, row_value: Range<usize>) {
         let key = self.bytes.len();
         let value = key + row_key.len();
-        // They are side by side in the leaf.
+        // Key and value are adjacent in the leaf.
         leaf.append_to(row_key.start..row_value.end, &mut self.bytes);
         self.places.push((key..value, value..self.bytes.len()));
         self.left.end += 1;
     }
 
-    /// Adds a row of a leaf at the end, with the value that it had before.
+    /// Adds a row of a leaf at the end, with an older value.
     pub(super) fn push_older<P: PageRead>(&mut self, leaf: &NodeView<P>, row_key: Range<usize>, row_value: &[u8]) {
         let key = self.bytes.len();
         leaf.append_to(row_key, &mut self.bytes);
@@ -214,7 +214,7 @@ impl Rows {
         self.left.end += 1;
     }
 
-    /// For rows that were added from the largest key down.
+    /// Reverses rows that were added from the largest key down.
     pub(super) fn reverse(&mut self) {
         self.places.reverse();
     }
@@ -229,7 +229,7 @@ impl Rows {
         Some((&self.bytes[key.clone()], &self.bytes[value.clone()]))
     }
 
-    /// The key that was taken last from one end.
+    /// Returns the key that was taken last from one end.
     pub(super) fn last(&self, end: End) -> Option<&[u8]> {
         let at = match end {
             End::Front => self.left.start.checked_sub(1)?,

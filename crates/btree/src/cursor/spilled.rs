@@ -1,9 +1,9 @@
-//! Old versions that lie in the file: a scan has those of some leaves fetched at once.
+//! Old versions in the spill file: a scan fetches those of several leaves at once.
 //!
-//! The versions that one leaf leads to lie in as many chunks as writers have chosen, and those of the next leaves lie in the same
-//! chunks. So a scan that misses versions in a leaf asks for those of the leaves behind it, too: of none the first time, as most scans
-//! are short, and of twice as many each time. A row of these leaves may change before the scan comes there. The scan then misses
-//! its version, and fetches that for the leaf alone.
+//! The versions of one leaf lie in as many chunks as writers have chosen, and those of the next leaves lie in the same
+//! chunks. So a scan that misses versions in a leaf also requests those of the following leaves. It requests none the
+//! first time, as most scans are short, and twice as many each time. If a row changes before the scan reaches it, the
+//! scan misses its version and fetches it for that leaf alone.
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
@@ -14,34 +14,34 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_txn::{Fetched, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
 
-/// Leaves at most. Their rows take 1 MiB, as the versions of them do that are kept.
+/// Most leaves fetched at once. Their rows take 1 MiB, and so may the kept versions.
 const MOST: usize = 128;
-/// One leaf of so many frames at most: the leaves are in memory when the scan comes there.
+/// The leaves take at most one in `SHARE` frames, so that they stay in memory until the scan reaches them.
 const SHARE: usize = 16;
 
-/// What was fetched for a scan, and for which leaves.
+/// The versions that were fetched for a scan, and for which leaves.
 #[derive(Debug, Default)]
 pub(super) struct FetchedAhead {
     pub(super) fetched: Option<Box<Fetched>>,
-    /// For which end.
+    /// The end that they are for.
     end: End,
-    /// Leaves that were asked for at once the last time.
+    /// Leaves that were requested last.
     window: usize,
     reach: Reach,
 }
 
-/// How far from one end of a scan on versions were fetched.
+/// How far versions were fetched, from one end of a scan.
 #[derive(Debug, Default)]
 enum Reach {
     #[default]
     Nowhere,
-    /// To the leaf that begins with that key; from the back, that ends with it.
+    /// To the leaf that begins with that key; for a backward scan, that ends with it.
     To(Vec<u8>),
     Everywhere,
 }
 
 impl Reach {
-    /// As far as what is left behind it.
+    /// Up to the end of `behind`.
     fn before(behind: Option<Span>, end: End) -> Self {
         match behind.map(|mut span| std::mem::replace(span.bound(end), Bound::Unbounded)) {
             None => Self::Everywhere,
@@ -50,7 +50,7 @@ impl Reach {
         }
     }
 
-    /// Whether it is further than where a span begins.
+    /// Returns whether it lies beyond the beginning of a span.
     fn is_beyond(&self, span: &Span, end: End) -> bool {
         match (self, end) {
             (Self::Nowhere, _) => false,
@@ -65,7 +65,8 @@ impl Reach {
 }
 
 impl FetchedAhead {
-    /// Comes to the leaf at one end of a span. Returns whether what was fetched for it is kept; not if that `is_over` its memory.
+    /// Moves on to the leaf at one end of a span. Returns whether its fetched versions are kept; not if that `is_over`
+    /// its memory.
     pub(super) fn begin_leaf(&mut self, span: &Span, end: End, is_over: bool) -> bool {
         if self.end != end {
             (self.end, self.window) = (end, 0);
@@ -79,8 +80,8 @@ impl FetchedAhead {
 }
 
 impl Cursor {
-    /// Asks for the versions that the leaves behind a step lead to, which ends with `rest` at one end of `span`, if nothing was
-    /// fetched for them. A step that takes some rows of a leaf has the others before it.
+    /// Requests the versions of the leaves behind a step, which ends with `rest` at one end of `span`, unless they
+    /// were fetched. A step that takes some rows of a leaf leaves the others to the next one.
     pub(super) fn want_ahead<const ONCE: bool>(
         &mut self,
         txn: &mut Txn,
@@ -102,7 +103,7 @@ impl Cursor {
             leaves += 1;
             let wanted = txn.wanted();
             let Ok(rest) = self.want_leaf::<ONCE>(txn, snapshot, span, end) else {
-                // An error is for the scan, if it gets there.
+                // The scan meets the error itself, if it gets there.
                 txn.unwant(wanted);
                 break;
             };
@@ -112,7 +113,7 @@ impl Cursor {
         (self.spilled.window, self.spilled.reach) = (window, Reach::before(behind, end));
     }
 
-    /// Asks for the versions that the first leaf of a span leads to. Returns what lies behind that leaf.
+    /// Requests the versions of the first leaf of a span. Returns the rest of the span.
     fn want_leaf<const ONCE: bool>(
         &self,
         txn: &mut Txn,

@@ -1,6 +1,6 @@
-//! Changing a node. Every function checks first and changes then.
+//! Changing a node. Every function first checks, then changes.
 //!
-//! The result depends on the bytes of the node alone, so that redo builds the very same node.
+//! The result depends only on the bytes of the node, so that redo builds the very same node.
 
 use super::{Damage, Node, Place, common};
 use crate::format::{
@@ -27,7 +27,7 @@ pub(crate) fn init(page: &mut impl PageMut, level: u8, table: TableId) {
     put_u16(page, AT_HEAP, PAGE_SIZE);
 }
 
-/// Puts bytes on the heap and returns their place. The caller has checked that they fit in front of it.
+/// Puts bytes on the heap and returns their offset. The caller has checked that they fit.
 fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
     let size = parts.iter().map(|part| part.len()).sum::<usize>();
     assert!(SLOTS + size <= heap, "{size} bytes reach from the heap at {heap} into the slots");
@@ -46,7 +46,7 @@ fn put_run(page: &mut impl PageMut, run_end: usize, shared: usize) {
     put_u16(page, AT_RUN, run_end | shared << RUN_END_BITS);
 }
 
-/// Writes slot `index`: the tuple is at `at`, and its key begins as all do, with `shared` bytes that the head leaves out.
+/// Writes slot `index`: the tuple is at `at`, and the first `shared` bytes of its key are left out of the head.
 fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8], shared: usize) {
     assert!(SLOTS + (index + 1) * SLOT <= at, "slot {index} reaches into its own tuple at {at}");
     assert!(at + key.len() <= PAGE_SIZE, "slot {index} leads to {at}, and {} bytes there leave the node", key.len());
@@ -57,7 +57,7 @@ fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8], shar
     page.write(SLOTS + index * SLOT, &slot);
 }
 
-/// Inserts an entry in front of entry `index`.
+/// Inserts an entry before entry `index`.
 fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) -> Result<(), Damage> {
     let size: usize = parts.iter().map(|part| part.len()).sum();
     let node = Node::parse(page.bytes())?;
@@ -81,7 +81,7 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
     Ok(())
 }
 
-/// Inserts a row in front of entry `index` of a leaf.
+/// Inserts a row before entry `index` of a leaf.
 pub(crate) fn insert_leaf(
     page: &mut impl PageMut,
     index: usize,
@@ -95,12 +95,12 @@ pub(crate) fn insert_leaf(
     insert(page, index, &[&header.encode(value.len()), key, value], key)
 }
 
-/// Inserts a separator and the child on its right in front of entry `index` of an inner node.
+/// Inserts a separator, and the child to its right, before entry `index` of an inner node.
 pub(crate) fn insert_inner(page: &mut impl PageMut, index: usize, key: &[u8], child: PageId) -> Result<(), Damage> {
     insert(page, index, &[&child.0.to_le_bytes(), key], key)
 }
 
-/// Whether a value of `len` bytes fits in the place of the value of entry `index`.
+/// Returns whether a value of `len` bytes fits in place of the value of entry `index`.
 pub(crate) fn fits(node: &Node<'_>, index: usize, len: usize) -> Result<bool, Damage> {
     let old = node.row(index)?.value.len();
     Ok(len <= node.free() + old)
@@ -132,7 +132,7 @@ pub(super) fn replace_value(
     key[..key_len].copy_from_slice(row.key);
     let key = &key[..key_len];
     if new_len > node.contiguous() {
-        // The old tuple makes room for the new one.
+        // Without the old tuple there is space for the new one.
         rebuild(page, |position| position != index)?;
         return insert_leaf(page, index, header, key, value);
     }
@@ -143,7 +143,8 @@ pub(super) fn replace_value(
     Ok(())
 }
 
-/// Changes the header of entry `index`, and the `cut` bytes of its value behind the first `prefix` to `middle`.
+/// Changes the header of entry `index`, and replaces the `cut` bytes of its value behind the first `prefix` by
+/// `middle`.
 pub(crate) fn splice_value(
     page: &mut impl PageMut,
     index: usize,
@@ -190,7 +191,7 @@ pub(crate) fn set_header(page: &mut impl PageMut, index: usize, header: RowHeade
     Ok(())
 }
 
-/// Takes out entry `index`.
+/// Removes entry `index`.
 pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let (_, tuple) = node.tuple(index)?;
@@ -227,7 +228,7 @@ pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
     page.write(AT_RIGHT, &right.0.to_le_bytes());
 }
 
-/// Puts the fences of a node that has none yet, and no entries, on its heap.
+/// Puts the fences of a node that has no fences and no entries on its heap.
 pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]>) -> Result<(), Damage> {
     for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, crate::format::AT_HIGH)] {
         let Some(fence) = fence else { continue };
@@ -244,7 +245,7 @@ pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]
     Ok(())
 }
 
-/// Appends entries `range` of `from`, for which `keep` says yes, to a node of the same kind.
+/// Appends those of the entries `range` of `from` that `keep` accepts to a node of the same kind.
 pub(super) fn copy_entries(
     page: &mut impl PageMut,
     from: &Node<'_>,
@@ -267,7 +268,7 @@ pub(super) fn copy_entries(
     Ok(())
 }
 
-/// Builds the node anew from the entries that `keep` accepts: the heap without garbage, in the order of the slots.
+/// Rebuilds the node from the entries that `keep` accepts: the heap without garbage, in the order of the slots.
 fn rebuild(page: &mut impl PageMut, keep: impl Fn(usize) -> bool) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let mut fresh = [0; PAGE_SIZE];
@@ -287,7 +288,7 @@ pub(crate) fn compact(page: &mut impl PageMut) -> Result<(), Damage> {
     rebuild(page, |_| true)
 }
 
-/// Takes out all entries that `keep` refuses, and the garbage.
+/// Removes all entries that `keep` refuses, and the garbage.
 pub(crate) fn retain(page: &mut impl PageMut, keep: impl Fn(usize) -> bool) -> Result<(), Damage> {
     rebuild(page, keep)
 }

@@ -6,14 +6,15 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_buffer::PageRead;
 
 impl<P: PageRead> NodeView<P> {
-    /// Whether the node covers all keys.
+    /// Returns whether the node covers all keys.
     #[inline]
     pub(crate) fn is_root(&self) -> bool {
         !self.has_high() && self.low_range().is_ok_and(|low| low.is_empty())
     }
 
-    /// The level of the root of a tree, which covers all keys. A damaged row of the catalogue may name a node below the root: a scan would
-    /// come to the high fence of that node again and again, since no sibling is looked for.
+    /// Returns the level of the root of a tree, which covers all keys. A damaged row of the catalogue may name a node
+    /// below the root. A scan would come to the high fence of that node again and again, since it looks for no
+    /// sibling.
     #[inline]
     pub(crate) fn root_level(&self) -> Result<u8, Damage> {
         if self.is_root() { Ok(self.level) } else { Err("the root of a tree does not cover all keys") }
@@ -21,24 +22,24 @@ impl<P: PageRead> NodeView<P> {
 }
 
 impl Node<'_> {
-    /// Bytes of entry `index`, its slot included.
+    /// Returns the bytes of entry `index`, slot included.
     pub(crate) fn entry_size(&self, index: usize) -> Result<usize, Damage> {
         Ok(SLOT + self.tuple(index)?.1.len())
     }
 
-    /// Bytes of all entries, slots included.
+    /// Returns the bytes of all entries, slots included.
     pub(crate) fn entry_bytes(&self) -> Result<usize, Damage> {
         let fences = self.low()?.len() + self.high()?.map_or(0, <[u8]>::len);
         (PAGE_SIZE - SLOTS).checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
     }
 
-    /// Whether less than three quarters of the node are in use: then it looks for a neighbour to merge with. Random
-    /// inserts and removes of as many rows leave nodes 60 % full with a half, and 65 % with three quarters.
+    /// Returns whether less than three quarters of the node are in use; then it is merged with a neighbour. With
+    /// random inserts and removes nodes stay 65 % full; a limit of a half would give 60 %.
     pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
         Ok(4 * self.entry_bytes()? < 3 * (PAGE_SIZE - SLOTS))
     }
 
-    /// Whether less than a third of the node is in use. No split leaves so little.
+    /// Returns whether less than a third of the node is in use. No split leaves so little.
     pub(crate) fn is_sparse(&self) -> Result<bool, Damage> {
         Ok(3 * self.entry_bytes()? < PAGE_SIZE - SLOTS)
     }

@@ -1,15 +1,15 @@
-//! Which node of a level is looked for: by a key, or by a place between keys, for those who come from the right.
+//! The goal of a descent: a key, or the position before a key, for backward scans.
 
 use super::{Damage, NodeView};
 use foreshore_base::PageId;
 use foreshore_buffer::PageRead;
 
-/// What the node that is looked for covers.
+/// What the target node covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal<'k> {
     /// The key.
     At(&'k [u8]),
-    /// What comes right before the key, which is not the smallest there is.
+    /// The position right before the key, which is not the smallest there is.
     Before(&'k [u8]),
     /// The end of the table.
     End,
@@ -22,7 +22,7 @@ impl<'k> From<&'k [u8]> for Goal<'k> {
 }
 
 impl<P: PageRead> NodeView<P> {
-    /// How many entries of an inner node begin at the goal or to the left of it. The last of them leads there.
+    /// Returns how many entries of an inner node begin at or before the goal. The last of them leads there.
     #[inline]
     pub(crate) fn entries_to(&self, goal: Goal<'_>) -> Result<usize, Damage> {
         Ok(match goal {
@@ -32,7 +32,7 @@ impl<P: PageRead> NodeView<P> {
         })
     }
 
-    /// The child of an inner node that leads to the goal.
+    /// Returns the child of an inner node that leads to the goal.
     #[inline]
     pub(crate) fn child_toward(&self, goal: Goal<'_>) -> Result<PageId, Damage> {
         match self.entries_to(goal)? {
@@ -41,7 +41,7 @@ impl<P: PageRead> NodeView<P> {
         }
     }
 
-    /// Whether the goal lies to the right of this node.
+    /// Returns whether the goal lies to the right of this node.
     #[inline]
     pub(crate) fn falls_short_of(&self, goal: Goal<'_>) -> Result<bool, Damage> {
         match goal {

@@ -1,10 +1,10 @@
-//! Nodes that are made from parts of others: split, growth, and their images in log records.
+//! Nodes built from parts of others by splits and growth, and their images in log records.
 //!
 //! ```text
 //!  image:  | level u8 | flags u16 | front length u16 | bytes 32 .. end of slots | heap .. 8192 |
 //! ```
 //!
-//! The hole between slots and heap is not logged; it is zeros in a node that was just built.
+//! The gap between slots and heap is not logged; it is zeros in a node that was just built.
 
 use super::edit::{copy_entries, init, insert_inner, set_fences, set_flags, set_leftmost, set_right};
 use super::{Damage, Node};
@@ -16,7 +16,7 @@ use foreshore_buffer::format::{PAGE_HEADER, page_flags};
 use foreshore_buffer::{PageMut, PageType};
 use std::ops::Range;
 
-/// A node that holds entries `range` of `from`, within new fences.
+/// Builds a node from entries `range` of `from`, within new fences.
 pub(crate) fn build_part(
     from: &Node<'_>,
     range: Range<usize>,
@@ -48,7 +48,7 @@ pub(crate) fn encode_image(out: &mut Vec<u8>, page: &[u8]) -> Result<(), Damage>
     Ok(())
 }
 
-/// Adds to a node what its right sibling had, by the image of that one, and takes over its high fence and sibling.
+/// Adds the content of the right sibling, by its image, and takes over its high fence and sibling.
 pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Result<(), Damage> {
     let left = Node::parse(page.bytes())?;
     let mut copy = [0; PAGE_SIZE];
@@ -72,7 +72,7 @@ pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Re
     Ok(())
 }
 
-/// Takes from a leaf the rows of an image, which has its first ones. It then begins where they end.
+/// Removes the rows of an image, which are the first of the leaf. The leaf then begins where they end.
 pub(crate) fn give_away(page: &mut impl PageMut, image: &[u8]) -> Result<(), Damage> {
     let leaf = Node::parse(page.bytes())?;
     let mut copy = [0; PAGE_SIZE];

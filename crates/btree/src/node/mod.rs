@@ -1,7 +1,7 @@
 //! Reading a node.
 //!
-//! Bytes of a page may come from anywhere: every offset is checked before it is used, and what does not fit is a
-//! [`Damage`], never a panic.
+//! Bytes of a page may come from anywhere: every offset is checked before it is used, and a wrong one is a [`Damage`],
+//! never a panic.
 
 mod edit;
 mod fill;
@@ -46,8 +46,8 @@ pub(crate) struct Row<'a> {
 
 /// A view of a node whose header has been checked. Slots and tuples are checked as they are read.
 ///
-/// Where the page is read optimistically everything here, damage too, may be nonsense until it is validated. No check is
-/// then void: each value is read once, and the one that was checked is the one that is used.
+/// If the page is read optimistically, everything here, damage too, may be inconsistent until it is validated. The
+/// checks still hold: each value is read once, and the checked value is the one that is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeView<P> {
     page: P,
@@ -57,7 +57,7 @@ pub(crate) struct NodeView<P> {
     heap: usize,
     garbage: usize,
     run_end: usize,
-    /// Bytes with which every key that may be here begins, and that the heads leave out.
+    /// Length of the common prefix of all keys that may be here, which the heads leave out.
     shared: usize,
 }
 
@@ -103,7 +103,7 @@ impl<P: PageRead> NodeView<P> {
         Ok(Self { page, level, flags, len, heap, garbage, run_end, shared })
     }
 
-    /// Distance from the leaves.
+    /// Returns its distance from the leaves.
     pub(crate) const fn level(&self) -> u8 {
         self.level
     }
@@ -116,22 +116,22 @@ impl<P: PageRead> NodeView<P> {
         self.page.table()
     }
 
-    /// Number of entries, ghosts included.
+    /// Returns the number of entries, ghosts included.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that new entries can use after compaction.
+    /// Returns the bytes that new entries can use after compaction.
     pub(crate) const fn free(&self) -> usize {
         self.heap - (SLOTS + self.len * SLOT) + self.garbage
     }
 
-    /// Bytes that new entries can use without compaction.
+    /// Returns the bytes that new entries can use without compaction.
     pub(crate) const fn contiguous(&self) -> usize {
         self.heap - (SLOTS + self.len * SLOT)
     }
 
-    /// Whether an entry at place `at` would come right behind the one that was inserted last. A hint.
+    /// Returns whether an entry at `at` would follow the one that was inserted last. A hint.
     pub(crate) const fn is_run_end(&self, at: usize) -> bool {
         at > 0 && self.run_end == at
     }
@@ -140,17 +140,17 @@ impl<P: PageRead> NodeView<P> {
         self.flags & INCOMPLETE != 0
     }
 
-    /// The sibling that holds the keys from the high fence on; [`PageId::ZERO`] at the right end of the level.
+    /// Returns the sibling that holds the keys from the high fence on; [`PageId::ZERO`] at the right end of the level.
     pub(crate) fn right(&self) -> PageId {
         PageId(self.page.word(AT_RIGHT))
     }
 
-    /// [`NodeView::right`] of a node that has one.
+    /// Returns [`NodeView::right`] of a node that must have one.
     pub(crate) fn sibling(&self) -> Result<PageId, Damage> {
         checked_page(self.right().0)
     }
 
-    /// Whether there is a node to the right of it.
+    /// Returns whether there is a node to its right.
     pub(crate) const fn has_high(&self) -> bool {
         self.flags & HAS_HIGH != 0
     }
@@ -195,25 +195,25 @@ impl<P: PageRead> NodeView<P> {
         Ok((high, right))
     }
 
-    /// How the smallest key that may be here compares with `key`.
+    /// Compares the smallest key that may be here with `key`.
     pub(crate) fn compare_low(&self, key: &[u8]) -> Result<Ordering, Damage> {
         Ok(self.page.compare(self.low_range()?, key))
     }
 
-    /// Whether `key` belongs to the right of this node.
+    /// Returns whether `key` belongs to the right of this node.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8]) -> Result<bool, Damage> {
         Ok(self.high_range()?.is_some_and(|high| self.page.compare(high, key).is_le()))
     }
 
-    /// A copy of the low fence.
+    /// Returns a copy of the low fence.
     pub(crate) fn copy_low(&self) -> Result<Vec<u8>, Damage> {
         let mut low = Vec::new();
         self.page.append_to(self.low_range()?, &mut low);
         Ok(low)
     }
 
-    /// A copy of the high fence; empty if there is none.
+    /// Returns a copy of the high fence; empty if there is none.
     pub(crate) fn copy_high(&self) -> Result<Vec<u8>, Damage> {
         let mut high = Vec::new();
         if let Some(range) = self.high_range()? {
@@ -222,7 +222,7 @@ impl<P: PageRead> NodeView<P> {
         Ok(high)
     }
 
-    /// A copy of the key of entry `index`.
+    /// Returns a copy of the key of entry `index`.
     pub(crate) fn copy_key(&self, index: usize) -> Result<Vec<u8>, Damage> {
         let mut key = Vec::new();
         self.page.append_to(self.key_range(self.slot(index)?)?, &mut key);
@@ -249,7 +249,7 @@ impl<P: PageRead> NodeView<P> {
         Ok(tuple.start + header..tuple.end)
     }
 
-    /// Where the parts of entry `index` of a leaf are.
+    /// Returns where the parts of entry `index` of a leaf are.
     pub(crate) fn place(&self, index: usize) -> Result<Place, Damage> {
         let Slot { at, key_len, .. } = self.slot(index)?;
         self.range(at, LEAF_HEADER)?;
@@ -270,18 +270,18 @@ impl<P: PageRead> NodeView<P> {
         self.page.append_to(range, out);
     }
 
-    /// The leftmost child of an inner node.
+    /// Returns the leftmost child of an inner node.
     pub(crate) fn leftmost(&self) -> Result<PageId, Damage> {
         checked_page(self.page.word(AT_LEFTMOST))
     }
 
-    /// The child of entry `index` of an inner node.
+    /// Returns the child of entry `index` of an inner node.
     pub(crate) fn child(&self, index: usize) -> Result<PageId, Damage> {
         let at = self.range(self.slot(index)?.at, INNER_HEADER)?.start;
         checked_page(self.page.word(at))
     }
 
-    /// The child of an inner node that leads to `key`.
+    /// Returns the child of an inner node that leads to `key`.
     pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
         self.child_toward(Goal::At(key))
     }
@@ -294,22 +294,22 @@ impl<'a> Node<'a> {
         if page.len() == PAGE_SIZE { Self::view(page) } else { Err("not a page") }
     }
 
-    /// The smallest key that may be here.
+    /// Returns the smallest key that may be here.
     pub(crate) fn low(&self) -> Result<&'a [u8], Damage> {
         Ok(&self.page[self.low_range()?])
     }
 
-    /// The smallest key that may not be here any more; `None` at the right end of the level.
+    /// Returns the first key beyond the node; `None` at the right end of the level.
     pub(crate) fn high(&self) -> Result<Option<&'a [u8]>, Damage> {
         Ok(self.high_range()?.map(|high| &self.page[high]))
     }
 
-    /// The key of entry `index`.
+    /// Returns the key of entry `index`.
     pub(crate) fn key(&self, index: usize) -> Result<&'a [u8], Damage> {
         Ok(&self.page[self.key_range(self.slot(index)?)?])
     }
 
-    /// Offset of the tuple of entry `index`, and the whole tuple.
+    /// Returns the offset of the tuple of entry `index`, and the whole tuple.
     pub(crate) fn tuple(&self, index: usize) -> Result<(usize, &'a [u8]), Damage> {
         let range = if self.is_leaf() {
             let place = self.place(index)?;
@@ -321,7 +321,7 @@ impl<'a> Node<'a> {
         Ok((range.start, &self.page[range]))
     }
 
-    /// The row of entry `index` of a leaf.
+    /// Returns the row of entry `index` of a leaf.
     pub(crate) fn row(&self, index: usize) -> Result<Row<'a>, Damage> {
         debug_assert!(self.is_leaf());
         let Place { header, key, value } = self.place(index)?;
@@ -329,18 +329,18 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A word as four numbers, the lowest first.
+/// Splits a word into four numbers, the lowest first.
 #[inline]
 fn quarters(word: u64) -> [usize; 4] {
     [word, word >> 16, word >> 32, word >> 48].map(|word| usize::from(word as u16))
 }
 
-/// A page id as read from a node.
+/// Returns the page id that was read from a node, if it is valid.
 fn checked_page(number: u64) -> Result<PageId, Damage> {
     if number == 0 || number >= MAX_PAGES { Err("a page id is out of range") } else { Ok(PageId(number)) }
 }
 
-/// The shortest key `s` with `a < s <= b`.
+/// Returns the shortest key `s` with `a < s <= b`.
 pub(crate) fn separator<'k>(a: &[u8], b: &'k [u8]) -> Result<&'k [u8], Damage> {
     if a >= b {
         return Err("keys are out of order");
@@ -348,7 +348,7 @@ pub(crate) fn separator<'k>(a: &[u8], b: &'k [u8]) -> Result<&'k [u8], Damage> {
     Ok(&b[..common(a, b) + 1])
 }
 
-/// Bytes with which both keys begin.
+/// Returns the length of the common prefix of two keys.
 fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

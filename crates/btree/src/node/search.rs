@@ -1,7 +1,7 @@
 //! The search for a key in a node.
 //!
-//! It has two parts. The first reads the heads of the keys, which lie in the slots. The second compares the keys that
-//! have the wanted head, and they lie in the tuples. A lookup of many keys does other work between the two.
+//! It has two parts. The first reads the heads of the keys, which lie in the slots. The second compares the keys with
+//! the wanted head, which lie in the tuples. A lookup of many keys does other work between the two.
 
 use super::{Damage, NodeView};
 use crate::format::{SLOT, SLOTS, key_head};
@@ -9,11 +9,11 @@ use foreshore_buffer::PageRead;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Bytes of a row that a lookup asks for ahead of its use.
+/// Bytes of a row that a lookup prefetches.
 const TUPLE_AHEAD: usize = 192;
 
 impl<P: PageRead> NodeView<P> {
-    /// How the first bytes of `key` compare with those that all keys here share.
+    /// Compares the first bytes of `key` with those that all keys here share.
     #[inline]
     fn compare_shared(&self, key: &[u8]) -> Result<Ordering, Damage> {
         if self.shared == 0 {
@@ -27,12 +27,12 @@ impl<P: PageRead> NodeView<P> {
         Ok(self.page.compare(shared, &key[..key.len().min(self.shared)]).reverse())
     }
 
-    /// The entry with that key, or the place where it belongs.
+    /// Returns the entry with that key, or the index where it belongs.
     pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
         self.search_from(key, self.search_heads(key)?)
     }
 
-    /// Returns the first entry whose head is not below that of `key`, or `Err` with the place of a key that cannot be
+    /// Returns the first entry whose head is not below that of `key`, or `Err` with the index of a key that cannot be
     /// in this node. The first part of a search: it reads slots, and no key.
     #[inline]
     pub(crate) fn search_heads(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
@@ -43,7 +43,7 @@ impl<P: PageRead> NodeView<P> {
         }
         let head = key_head(key, self.shared);
         let (mut at, mut count) = (0, self.len);
-        // Without branches: which half it is cannot be foretold.
+        // Without branches, because the outcome cannot be predicted.
         while count > 0 {
             let half = count / 2;
             let is_below = ((self.page.word(SLOTS + (at + half) * SLOT) >> 32) as u32) < head;
@@ -53,7 +53,7 @@ impl<P: PageRead> NodeView<P> {
         Ok(Ok(at))
     }
 
-    /// Returns what a search finds that goes on from the entry of [`search_heads`](Self::search_heads).
+    /// Returns the result of a search that continues from the entry of [`search_heads`](Self::search_heads).
     pub(crate) fn search_from(&self, key: &[u8], heads: Result<usize, usize>) -> Result<Result<usize, usize>, Damage> {
         let Ok(first) = heads else { return Ok(heads) };
         let head = key_head(key, self.shared);
@@ -75,7 +75,8 @@ impl<P: PageRead> NodeView<P> {
         Ok(Err(from))
     }
 
-    /// About the bytes of the row of entry `at`, if there is one: its header, its key and the first of its value.
+    /// Returns about the bytes of the row of entry `at`, if there is one: its header, its key and the first of its
+    /// value.
     pub(crate) fn tuple_ahead(&self, at: usize) -> Result<Range<usize>, Damage> {
         if at == self.len {
             return Ok(0..0);
@@ -84,8 +85,8 @@ impl<P: PageRead> NodeView<P> {
         Ok(start..start + TUPLE_AHEAD)
     }
 
-    /// Checks that a search for `key` finds entry `at`, which has it. A scan goes on behind a key, and would meet the
-    /// same entries again and again in a node that is out of order.
+    /// Checks that a search for `key` finds entry `at`, which has it. In a node that is out of order, a scan that
+    /// continues behind a key could meet the same entries again and again.
     pub(crate) fn must_lead_to(&self, key: &[u8], at: usize) -> Result<(), Damage> {
         if self.search(key)? == Ok(at) { Ok(()) } else { Err("keys are out of order") }
     }

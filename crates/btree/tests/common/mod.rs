@@ -1,4 +1,4 @@
-//! A database without its upper half: log, pool, space, transactions and one tree, with a restart that reads the whole log.
+//! A database without its upper layers: log, pool, space, transactions and one tree. Its restart reads the whole log.
 
 #![allow(unreachable_pub)]
 
@@ -84,12 +84,12 @@ fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
 /// Bytes for undo. In a model each chunk has objects of the checker.
 const UNDO: usize = if MODEL { 1 << 20 } else { 128 << 20 };
 
-/// How locks are taken and given up.
+/// How locks are taken and released.
 #[derive(Clone, Copy, Debug)]
 pub struct Modes {
     pub hold_until_durable: Option<PrecommitRelease>,
     pub fast_intents: bool,
-    /// Memory for locks, in those of short keys.
+    /// Memory for locks, as a number of short keys.
     pub lock_memory: usize,
 }
 
@@ -135,23 +135,23 @@ fn bed(
 }
 
 impl Bed {
-    /// A new database with an empty tree.
+    /// Makes a new database with an empty tree.
     pub fn new(frames: usize) -> Self {
         Self::with_undo(frames, UNDO)
     }
 
-    /// A new database with so many bytes for undo.
+    /// Makes a new database with so many bytes for undo.
     pub fn with_undo(frames: usize, undo: usize) -> Self {
         Self::with((frames, undo, Modes::default()), ReplacementKind::default())
     }
 
-    /// A new database whose locks are taken and given up as `modes` say.
+    /// Makes a new database that takes and releases locks as `modes` says.
     #[cfg(foreshore_shuttle)]
     pub fn with_modes(frames: usize, modes: Modes) -> Self {
         Self::with((frames, UNDO, modes), ReplacementKind::default())
     }
 
-    /// A new database whose pool has another policy.
+    /// Makes a new database whose pool has another policy.
     pub fn with_policy(frames: usize, replacement: ReplacementKind) -> Self {
         Self::with((frames, UNDO, Modes::default()), replacement)
     }
@@ -168,7 +168,7 @@ impl Bed {
         bed(&fs, sizes, base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
     }
 
-    /// Stops without writing pages home, with the log durable to its end, and restarts.
+    /// Stops without writing pages home, with the whole log durable, and restarts.
     pub fn crash(self) -> (Self, Restart) {
         self.log.force(self.log.current()).unwrap();
         self.halt()
@@ -180,7 +180,7 @@ impl Bed {
         self.crash()
     }
 
-    /// Stops where it stands and restarts.
+    /// Stops at once and restarts.
     pub fn halt(self) -> (Self, Restart) {
         let (fs, frames) = (self.fs.clone(), self.frames);
         self.pool.close();
@@ -197,7 +197,7 @@ impl Bed {
         self.txns.begin(TxnOptions { label, lock_timeout, ..TxnOptions::default() }).unwrap()
     }
 
-    /// Runs one transaction to its commit, not waiting for the disk.
+    /// Runs one transaction to its commit, without waiting for the disk.
     pub fn run<T>(&self, work: impl FnOnce(&mut Txn) -> Result<T>) -> T {
         let mut txn = self.begin();
         let result = work(&mut txn).unwrap();
@@ -210,12 +210,12 @@ impl Bed {
         self.run(|txn| scan(&self.tree, txn, Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Checks the tree and that the map says what the tree says.
+    /// Checks the tree, and that the map agrees with it.
     pub fn verify(&self) -> TreeReport {
         self.verify_with(&[])
     }
 
-    /// The same with further trees.
+    /// Does the same with further trees.
     pub fn verify_with(&self, others: &[&Tree]) -> TreeReport {
         let report = self.tree.verify().unwrap();
         let mut pages = report.pages.clone();
@@ -246,7 +246,7 @@ pub fn scan(tree: &Tree, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>
 pub enum Way {
     Up,
     Down,
-    /// From both ends in turns.
+    /// From both ends alternately.
     Inwards,
 }
 
@@ -279,7 +279,8 @@ struct Loser {
     changes: BTreeMap<Lsn, (u8, TableId, Vec<u8>)>,
 }
 
-/// Applies the first `limit` records of the log to the pages that are older, and returns how many, and who has not ended.
+/// Applies the first `limit` records of the log to older pages. Returns how many, the losers, and where a restart
+/// continues.
 fn redo(base: &Base, trees: &Trees, limit: usize) -> (usize, HashMap<Xid, Loser>, Start) {
     let mut losers: HashMap<Xid, Loser> = HashMap::new();
     let (mut redone, mut max_xid) = (0, 0);
@@ -381,7 +382,7 @@ impl Rng {
     }
 }
 
-/// A key of some number: short and long ones, with long common prefixes, in an order of their own.
+/// Returns the key of a number: keys are short and long, with long common prefixes, and not in the order of numbers.
 pub fn key(number: usize) -> Vec<u8> {
     let mut key = format!("{:04}", number * 7919 % 10_000).into_bytes();
     match number % 5 {

@@ -1,11 +1,11 @@
-//! Who was told that there is no row rests on the commits that deleted it, like who has read one (T2, E3): nothing of that is
-//! acknowledged before those commits are durable.
+//! A transaction that found no row depends on the commits that deleted it, like a reader of the row (T2, E3). It is
+//! acknowledged only when those commits are durable.
 
 use crate::common::{Bed, Model, scan};
 use foreshore_txn::{Isolation, SnapshotKind, Txn, TxnOptions};
 use std::ops::Bound;
 
-/// What was asked for, and how.
+/// A request, and how it is made.
 type Ask = fn(&Bed, &mut Txn);
 
 const ASKS: [(&str, Ask); 4] = [

@@ -1,5 +1,5 @@
-//! Promise: a cursor hands out the rows of its range from both ends, in order and each once, and by a snapshot the same whatever
-//! others write meanwhile.
+//! Promise: a cursor returns the rows of its range from both ends, in order and each once. By a snapshot it returns
+//! the same rows whatever others write meanwhile.
 
 use crate::common::{Bed, Model, Rng, WAYS, Way, key, scan_by, value};
 use foreshore_base::Error;
@@ -31,7 +31,7 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// What a cursor has not handed out, as the model of a cursor.
+/// What a cursor has not returned, as the model of a cursor.
 struct Left {
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
@@ -39,7 +39,7 @@ struct Left {
 
 impl Left {
     fn take(&mut self, rows: &Model, back: bool) -> Option<(Vec<u8>, Vec<u8>)> {
-        // The map refuses ranges that are the wrong way round.
+        // The map refuses inverted ranges.
         let mut inside = rows.iter().filter(|(key, _)| {
             let above = match &self.lower {
                 Bound::Included(lower) => *key >= lower,
@@ -59,7 +59,7 @@ impl Left {
     }
 }
 
-/// Rows are taken from either end at random, and now and then the transaction writes one.
+/// Takes rows from either end at random; now and then the transaction writes one.
 fn walk(bed: &Bed, rng: &mut Rng, txn: &mut Txn, rows: &mut Model, lock: Option<RowLock>) {
     let mut left = Left { lower: bound(rng), upper: bound(rng) };
     let (lower, upper) = (as_slice(&left.lower), as_slice(&left.upper));
@@ -117,7 +117,7 @@ fn from_both_ends_at_random_as_a_sorted_map() {
     }
 }
 
-/// Writers split leaves and change, remove and take back rows, while readers read the same snapshot in every way.
+/// Writers split leaves and change, remove and roll back rows, while readers read the same snapshot in every way.
 fn by_a_snapshot(frames: usize) {
     const ROUNDS: usize = 60;
     let bed = Bed::new(frames);
@@ -181,7 +181,7 @@ fn by_a_snapshot_all_ways_are_the_same_beside_writers_in_few_frames() {
     by_a_snapshot(24);
 }
 
-/// Who takes the last row that nobody has, and is refused one.
+/// A scan that takes the last free row, and is refused one.
 #[test]
 fn rows_that_others_have_are_passed_over_from_the_back() {
     for level in LEVELS {

@@ -1,5 +1,5 @@
-//! Promise: leaves from which a rollback, or the end of dropped tables, has taken all rows are in nobody's way, however many there are
-//! and however few frames.
+//! Promise: leaves emptied by a rollback, or by the end of dropped tables, do not hinder other operations, however
+//! many there are and however few frames.
 
 use crate::common::{Bed, WAYS, scan_by};
 use foreshore_base::{Result, TableId};
@@ -23,7 +23,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// Scans at all levels and ways, and inserts before and behind.
+/// Scans at all levels and in all ways, and inserts before and behind.
 fn use_it(bed: &Bed) {
     assert!(bed.verify().leaves > 3 * FRAMES);
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
@@ -46,7 +46,7 @@ fn after_a_rollback() {
     fill(&bed, &mut txn).unwrap();
     txn.rollback().unwrap();
     use_it(&bed);
-    // What is filled again and emptied again is no fuller.
+    // Filling and emptying again takes no more pages.
     let leaves = bed.verify().leaves;
     bed.log.force(bed.log.current()).unwrap();
     let mut txn = bed.begin();

@@ -1,4 +1,4 @@
-//! Pages of somebody else's making, with sound checksums: refused or survived, never a panic.
+//! Pages with right checksums that no engine wrote: refused or survived, never a panic.
 
 use crate::common::{self, Bed, Rng, key, value};
 use foreshore_base::codec::{u16_at, u32_at};

@@ -1,4 +1,4 @@
-//! Serializable transactions on rows: who waits for whom, and what a reader rests on.
+//! Serializable transactions on rows: which waits for which, and which commits a reader depends on.
 
 use crate::common::{self, Bed, key};
 use foreshore_base::{Error, Lockable};
@@ -19,7 +19,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// A transaction that gives up soon.
+/// A transaction that times out soon.
 fn hasty(bed: &Bed) -> Txn {
     bed.begin_as("hasty", SOON)
 }
@@ -148,7 +148,7 @@ fn a_row_that_was_only_locked_still_leads_to_its_last_writer() {
         } else {
             locker.rollback().unwrap();
         }
-        // Not durable yet: whoever reads the row must wait for its writer's commit before it acknowledges anything.
+        // Not durable yet: a reader of the row must wait for the writer's commit before it acknowledges anything.
         assert!(!ticket.is_durable());
         let mut reader = bed.begin();
         assert_eq!(read(&bed, &mut reader, b"row").unwrap(), Some(b"two".to_vec()));
@@ -181,8 +181,8 @@ fn until_waits(bed: &Bed, waits: u64) {
     }
 }
 
-/// Two wait for a row that is taken back. The first is woken, finds nothing and goes on with other things; the second does
-/// not wait for its end.
+/// Two wait for a row that is rolled back. The first is woken, finds no row and continues with other work; the second
+/// does not wait for its end.
 #[test]
 fn a_waiter_that_finds_no_row_does_not_keep_the_next_one_waiting() {
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
@@ -208,7 +208,7 @@ fn a_waiter_that_finds_no_row_does_not_keep_the_next_one_waiting() {
     }
 }
 
-/// The time limit of an operation does not count what the transaction waited for and did before it, for the same row.
+/// The timeout of an operation does not count earlier waits and work of the transaction, even for the same row.
 #[test]
 fn a_second_wait_for_a_row_has_its_whole_time() {
     let (bed, timeout, clock) = (bed(), Duration::from_secs(2), SystemClock::new());
@@ -241,8 +241,8 @@ fn a_second_wait_for_a_row_has_its_whole_time() {
     });
 }
 
-/// A step that would take several rows is refused one of them. Those before it are handed out first, and what lies behind it is
-/// free.
+/// A step that would take several rows is refused one of them. Those before it are returned first, and those behind it
+/// stay unlocked.
 #[test]
 fn a_refused_scan_leaves_what_it_has_not_handed_out_to_others() {
     for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
@@ -275,7 +275,7 @@ fn a_refused_scan_leaves_what_it_has_not_handed_out_to_others() {
     }
 }
 
-/// A step meets a row that is gone and then one that it is refused: what it has locked of the first goes out again.
+/// A step meets a deleted row and then one that it is refused: it releases the lock of the first.
 #[test]
 fn a_refused_scan_leaves_no_lock_of_what_it_has_met() {
     let bed = bed();

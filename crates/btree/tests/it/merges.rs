@@ -1,5 +1,5 @@
-//! Leaves that are emptied or thin are freed, inner nodes with them, and the root collapses; after a crash at any
-//! record of that the tree is whole.
+//! Empty and thin leaves are freed, inner nodes with them, and the root collapses. After a crash at any record of that
+//! the tree is valid.
 
 use crate::common::{self, Bed, Model, Rng, WAYS, restart, scan_by};
 use foreshore_base::PageId;
@@ -141,7 +141,7 @@ fn rows_stay_where_they_are_to_their_readers() {
     }
 }
 
-/// Every record of a history that fills, purges, merges and collapses is the last one once.
+/// Each record of a history that fills, purges, merges and collapses is the last one once.
 #[test]
 fn a_crash_behind_any_record_leaves_a_whole_tree() {
     let bed = Bed::new(256);
@@ -184,7 +184,7 @@ fn a_crash_behind_any_record_leaves_a_whole_tree() {
     assert!(freed > 100 && heights[1] > 0 && heights[2] > 0, "{freed} pages, {heights:?}");
 }
 
-/// Of three neighbours of which no two fit one leaf, two are left; after a crash at any record of that nothing is lost.
+/// Of three neighbours of which no two fit one leaf, two are left; a crash at any record loses nothing.
 #[test]
 fn three_leaves_become_two() {
     let bed = Bed::new(256);
@@ -217,7 +217,7 @@ fn three_leaves_become_two() {
     assert!(open_splits > 3, "{open_splits} crashes between two steps");
 }
 
-/// A node whose split is open is left alone: its left neighbour does not take it over, and nothing is damaged.
+/// A node with an open split is left alone: its left neighbour does not absorb it, and nothing is damaged.
 #[test]
 fn an_open_split_is_not_merged_away() {
     let bed = Bed::new(256);
@@ -274,7 +274,7 @@ fn with_open_split(frames: usize) -> (Bed, Vec<u8>) {
     (bed, key(last))
 }
 
-/// Empties the tree down to its root, and gives the end of the file back. Returns by how many pages it is shorter.
+/// Empties the tree down to its root, and truncates the file. Returns by how many pages it is shorter.
 fn empty_and_cut(bed: &Bed) -> u64 {
     empty(bed, 0..bed.verify().rows as usize);
     purge(bed);
@@ -301,8 +301,8 @@ fn evict(bed: &Bed, pid: PageId) {
     }
 }
 
-/// The left node of an open split is looked for without a latch once it is found to be on the disk. Merged away and cut
-/// off by then, it is no damaged page.
+/// The left node of an open split is looked for without a latch once it is found to be on disk. If it is merged away
+/// and truncated by then, that is no damaged page.
 #[test]
 fn a_split_whose_left_node_was_cut_off_meanwhile_is_none() {
     let (bed, last) = with_open_split(1024);
@@ -330,7 +330,7 @@ fn a_split_whose_left_node_was_cut_off_meanwhile_is_none() {
     assert_eq!(bed.verify().rows, 100);
 }
 
-/// A map that has a page of the tree as free is damaged: the pair that the page is of stays, and the log goes on.
+/// A map that has a page of the tree as free is damaged: the page stays, and the log continues.
 #[test]
 fn a_map_that_contradicts_the_tree_stops_no_log() {
     let bed = Bed::new(256);
@@ -350,7 +350,7 @@ fn a_map_that_contradicts_the_tree_stops_no_log() {
     assert_eq!(bed.tree.verify().unwrap().open_splits, 0);
 }
 
-/// To link one takes log space, for which the transaction has no time left; to read takes none.
+/// Linking takes log space, for which the transaction has no time left; reading takes none.
 #[test]
 fn a_locking_read_past_its_time_for_log_space_passes_by_an_open_split() {
     let (bed, last) = with_open_split(1024);

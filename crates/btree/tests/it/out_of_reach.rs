@@ -1,4 +1,4 @@
-//! A rollback beside a quarantined page passes over the rows that lie there, and ends.
+//! A rollback beside a quarantined page skips the rows on it, and ends.
 
 use crate::common::{Bed, TABLE, key};
 use foreshore_base::{Error, PageId};
@@ -12,7 +12,7 @@ fn filled() -> Bed {
     bed
 }
 
-/// Rows that were locked lie between those that were changed. A lock has no record, so the log has nothing to say of it.
+/// Locked rows lie between changed ones. A lock has no record, so the log does not mention it.
 #[test]
 fn a_lock_in_a_lost_leaf_holds_no_rollback_up() {
     let bed = filled();

@@ -1,5 +1,5 @@
-//! What a scan has seen, and what it has not seen, stays so to the end of its transaction: every way in which a phantom could
-//! come, and the writers that are none of them and pass.
+//! What a scan has seen, and what it has not seen, stays so to the end of its transaction. Tests every way in which a
+//! phantom could appear, and the writers that cause none and pass.
 
 use crate::common::{Bed, WAYS, Way, scan_by};
 use foreshore_base::{Error, Result};
@@ -58,8 +58,8 @@ fn insert(bed: &Bed, key: &str) -> Result<()> {
     attempt(bed, |txn| bed.tree.insert_new(txn, key.as_bytes(), &VALUE))
 }
 
-/// After a scan of `range`, inserts of `out` wait and those of `free` pass; the scan finds the same again, and once it has
-/// ended all pass. That is so whatever the way of the scan.
+/// After a scan of `range`, inserts of `out` wait and those of `free` pass. The scan finds the same again, and once it
+/// has ended all pass. That holds for every direction of the scan.
 fn excludes(bed: impl Fn() -> Bed, range: Range<'_>, out: &[&str], free: &[&str]) {
     for (way, again) in [(Way::Up, Way::Down), (Way::Down, Way::Up), (Way::Inwards, Way::Inwards)] {
         let bed = bed();
@@ -436,7 +436,7 @@ fn of_its_own_behind_a_row_that_was_refused() {
     }
 }
 
-/// Who writes between two rows of a scan locks no row ahead of it.
+/// A transaction that writes between two rows of a scan locks no row ahead of it.
 #[test]
 fn beyond_the_next_row_by_nobody_who_writes_between_rows() {
     for way in [Way::Up, Way::Down] {
@@ -565,7 +565,7 @@ fn who_takes_the_last_row_locks_that_and_the_end() {
     assert!(is_kept_out(insert(&bed, "a")));
 }
 
-/// Between steps of a scan that comes from the right, keys come into leaves that it has not reached, and into none that it has.
+/// Between steps of a backward scan, keys are inserted into leaves that it has not reached, and into none that it has.
 #[test]
 fn to_the_right_of_a_scan_from_the_back() {
     let (bed, names) = leaves();

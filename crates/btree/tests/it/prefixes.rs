@@ -1,4 +1,4 @@
-//! A crash after every single record of a history: between the two steps of splits, in the middle of rollbacks, anywhere.
+//! A crash after every single record of a history: between the steps of splits, in the middle of rollbacks, anywhere.
 
 use crate::common::{self, Bed, Model, Rng, key, restart, value};
 use foreshore_base::{Lsn, TableId};

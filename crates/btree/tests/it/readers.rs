@@ -1,4 +1,5 @@
-//! Readers without latches beside writers that split leaves and take changes back, in memory and in a pool far too small.
+//! Readers without latches, and writers that split leaves and roll changes back, in memory and in a far too small
+//! pool.
 
 use crate::common::{Bed, Rng};
 use foreshore_base::Error;
@@ -40,7 +41,7 @@ fn check(key: &[u8], value: &[u8]) {
     assert_ne!(value[20], TAKEN_BACK, "a value of {key:?} that was never committed");
 }
 
-/// Inserts its rows one by one and says so; now and then changes an older one, and takes every other change back.
+/// Inserts its rows one by one and says so; now and then changes an older one, and rolls every other change back.
 fn write(bed: &Bed, writer: u64, inserted: &AtomicU64) {
     let mut rng = Rng(writer);
     for number in 0..ROWS {
@@ -76,7 +77,7 @@ fn read(bed: &Bed, reader: u64, inserted: &[AtomicU64]) {
                     check(&key, &out);
                     txn.commit().map(drop).unwrap();
                 }
-                // Of readers and writers of two rows there may be a circle through a slot of keys.
+                // Readers and writers of two rows may form a cycle through a slot of keys.
                 Err(Error::Deadlock { .. }) => txn.rollback().map(drop).unwrap(),
                 Err(error) => panic!("reader {reader}: {error}"),
             }

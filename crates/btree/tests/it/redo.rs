@@ -7,9 +7,9 @@ use foreshore_buffer::PageType;
 use foreshore_buffer::format::{page_level, page_type};
 use std::collections::BTreeMap;
 
-/// All of a page that means something: headers, slots with the places of their tuples, tuples, fences. Left out are the
-/// checksum, which is set when a page is written; the undo pointers of rows, which are volatile; and dead bytes of the heap,
-/// which may hold such pointers.
+/// Returns all bytes of a page that have a meaning: headers, slots, tuples, fences. Left out are the checksum, which
+/// is set when a page is written, and the undo pointers of rows, which are volatile. Unused bytes of the heap, which
+/// may hold such pointers, are left out too.
 fn image(page: &[u8]) -> Vec<u8> {
     if page_type(page) != Some(PageType::Tree) {
         return page[4..].to_vec();

@@ -1,5 +1,4 @@
-//! What transactions with snapshots meet in a tree: that theirs was given up, rows that others have only locked, and a table that
-//! is gone.
+//! Transactions with snapshots meet a cancelled snapshot, rows that others have only locked, and a table that is gone.
 
 use crate::common::{self, Bed, TABLE};
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
@@ -18,8 +17,8 @@ fn begin(bed: &Bed) -> Txn {
     bed.txns.begin(options).unwrap()
 }
 
-/// A snapshot that was given up says nothing of any row, be it there or not. Versions that it sees may have gone, and the
-/// ghosts of rows that it sees.
+/// A cancelled snapshot says nothing of any row, whether it exists or not. Versions that it sees may be gone, and so
+/// may ghosts of its rows.
 #[test]
 fn who_has_lost_a_snapshot_writes_nothing_and_learns_nothing() {
     type Write = fn(&Bed, &mut Txn, &[u8]) -> Result<()>;
@@ -52,8 +51,8 @@ fn value(row: u8) -> Vec<u8> {
     vec![row; 1500]
 }
 
-/// Rows that a transaction has locked, and not changed, since a snapshot was taken: the way from them to what the snapshot sees
-/// stays, whatever others take back, and whatever memory they need.
+/// Rows that a transaction has locked, and not changed, since a snapshot was taken. Their older versions stay
+/// reachable, whatever others roll back, and whatever memory they need.
 #[test]
 fn rows_that_were_only_locked_are_read_by_older_snapshots() {
     const LOCKED: u8 = 12;
@@ -69,7 +68,7 @@ fn rows_that_were_only_locked_are_read_by_older_snapshots() {
         bed.tree.put(&mut writer, &[row], &value(99)).unwrap();
         writer.rollback().unwrap();
     }
-    // Memory that nobody needs is used again.
+    // Unneeded memory is reused.
     bed.run(|txn| (LOCKED..2 * LOCKED).try_for_each(|row| bed.tree.put(txn, &[row], &value(98)).map(drop)));
     for row in 0..2 * LOCKED {
         let mut found = Vec::new();
@@ -79,8 +78,8 @@ fn rows_that_were_only_locked_are_read_by_older_snapshots() {
     drop(reader.commit().unwrap());
 }
 
-/// A search among many versions ends early when it finds the leaf latched. A writer that finds its row locked releases the latch without
-/// a change, and the leaf validates again. The reader then repeats the search.
+/// A search among many versions ends early when it finds the leaf latched. A writer that finds its row locked releases
+/// the latch without a change, and the leaf validates again. The reader then repeats the search.
 #[test]
 fn a_search_that_a_latch_has_ended_is_no_answer() {
     // More than a reader follows between two looks at the leaf.
@@ -138,7 +137,7 @@ fn a_search_that_a_latch_has_ended_is_no_answer() {
     }
 }
 
-/// That a table is gone rests on the commit that dropped it, which may be lost.
+/// The absence of a table depends on the commit that dropped it, which may be lost.
 #[test]
 fn who_finds_a_table_gone_rests_on_who_dropped_it() {
     let bed = Bed::new(64);
@@ -205,7 +204,7 @@ fn a_change_takes_the_place_of_the_lock_of_its_row() {
     }
 }
 
-/// What looks like damage to a reader by a snapshot counts while the snapshot is in use and the table there for it.
+/// Damage that a snapshot reader meets counts only while the snapshot is in use and the table exists for it.
 #[test]
 fn damage_that_a_reader_by_a_snapshot_meets_is_judged_again() {
     type Read = fn(&Tree, &mut Txn, &dyn Fn()) -> Result<()>;
@@ -276,8 +275,7 @@ fn readers_of_a_dropped_table_queue_none_of_its_leaves() {
     assert_eq!(queued(&mut reader), 0);
 }
 
-/// A reader by a snapshot has no lock that keeps the table: it passes by splits that are open, which other operations
-/// finish.
+/// A snapshot reader has no lock that keeps the table: it passes open splits, which other operations finish.
 #[test]
 fn a_reader_by_a_snapshot_passes_by_open_splits() {
     let bed = Bed::new(512);

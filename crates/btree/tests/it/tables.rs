@@ -105,7 +105,8 @@ fn a_crash_takes_a_table_back_and_its_pages_are_used_again() {
     }
 }
 
-/// Whatever has been freed when power is lost, the rest is freed after it, and what took freed pages meanwhile is whole.
+/// Whichever pages are freed when power is lost, the others are freed afterwards, and new users of freed pages are
+/// whole.
 #[test]
 fn a_dropped_table_is_freed_across_crashes_while_its_pages_are_used_again() {
     const ROW: &[u8] = b"\xffdropped";

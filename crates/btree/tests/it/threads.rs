@@ -36,8 +36,8 @@ fn count_up(bed: &Bed, txn: &mut foreshore_txn::Txn, key: &[u8], pad: usize) -> 
     Ok(())
 }
 
-/// One transaction: changes of the thread's own keys, which nobody else touches, and of shared counters. Returns how many
-/// counts it has added.
+/// Runs one transaction: changes of the thread's own keys, which no other thread touches, and of shared counters.
+/// Returns how many counts it has added.
 fn attempt(bed: &Bed, thread: u64, rng: &mut Rng, own: &mut Model) -> Result<u64, Error> {
     let mut txn = bed.begin_as("worker", Duration::from_secs(30));
     let (mut mine, mut counts) = (own.clone(), 0);

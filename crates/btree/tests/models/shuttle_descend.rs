@@ -1,6 +1,6 @@
-//! Readers without latches beside a writer that splits leaves, links them, and takes a change back, while pages leave the pool:
-//! the real tree over the real pool, under many orders of steps. Which assertion notices a reader or writer that was led astray
-//! depends on the order.
+//! Readers without latches beside a writer that splits leaves, links them, and rolls a change back, while pages are
+//! evicted: the real tree over the real pool, under many schedules. Which assertion finds a misled reader or writer
+//! depends on the schedule.
 
 use crate::common::Bed;
 use foreshore_base::Error;
@@ -61,7 +61,7 @@ fn splits(frames: usize) {
     assert_eq!(bed.verify().rows, u64::from(2 * ROWS));
 }
 
-/// Changes of two rows, all of them taken back.
+/// Changes two rows, always with a rollback.
 fn rollbacks() {
     let bed = Arc::new(Bed::new(16));
     for key in 0..2 {

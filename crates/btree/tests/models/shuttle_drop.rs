@@ -1,5 +1,5 @@
-//! A table is dropped and its pages are freed and used again, while a reader by an older snapshot is in the middle of
-//! an operation and is cancelled: the real tree over the real manager, under many orders of steps.
+//! A table is dropped and its pages are freed and reused, while a reader by an older snapshot is in an operation and
+//! is cancelled. The real tree runs over the real manager, under many schedules.
 
 use crate::common::Bed;
 use foreshore_base::{Error, TableId};
@@ -17,13 +17,13 @@ const ROWS: u8 = 8;
 const VALUE: [u8; 1900] = [7; 1900];
 /// The key under which the catalogue has the table once it is dropped.
 const DROPPED: &[u8] = b"\xffdropped";
-/// How often a thread looks whether the table may go.
+/// How often a thread checks whether the table may be freed.
 const LOOKS: usize = 6;
 
 struct World {
     bed: Bed,
     table: Tree,
-    /// Operations of the reader that are under way, as it counts them.
+    /// Running operations of the reader, as it counts them.
     reading: AtomicUsize,
     is_freed: AtomicBool,
 }

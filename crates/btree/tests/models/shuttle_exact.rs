@@ -1,5 +1,5 @@
-//! A scan step that finds the leaf changed has handed out nothing: the interval that it had entered must go, as the next look may
-//! hand out less.
+//! A scan step that finds the leaf changed has returned nothing. It must release the interval that it entered, as the
+//! next try may return fewer rows.
 
 use crate::common::Bed;
 use foreshore_sync::model::shuttle;
@@ -56,8 +56,8 @@ fn a_step_that_is_done_again_covers_what_it_hands_out() {
     shuttle(600, first_of_an_empty_table);
 }
 
-/// The interval grows over a row when it is free, and not while the scan waits for its holder. The holder puts another row
-/// behind it: no scan has read that far, so there is no cycle.
+/// The interval grows over a row when the row is free, and not while the scan waits for its holder. The holder inserts
+/// another row behind it: no scan has read that far, so there is no cycle.
 fn the_holder_first() {
     let bed = Arc::new(Bed::new(32));
     let writer = write_two(&bed);
@@ -70,7 +70,7 @@ fn a_scan_that_waits_for_a_holder_covers_nothing_in_its_way() {
     shuttle(5_000, the_holder_first);
 }
 
-/// The same for a scan that has waited behind a queued writer: it covers nothing of what it would have passed before that
+/// The same for a scan that has waited behind a queued writer: it covers no key that it would have passed before that
 /// writer wrote.
 fn behind_a_writer() {
     let bed = Arc::new(Bed::new(32));

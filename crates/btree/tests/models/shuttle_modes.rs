@@ -1,6 +1,7 @@
-//! Six transactions at once on four keys, under many orders of steps: each at some level of isolation, with every way to lock rows
-//! and the table, whatever is released early and wherever intents are. What each has seen, whether it has committed or not,
-//! is what its level allows among the states that the commits have made one after the other; and every deadlock is found by the
+//! Six transactions at once on four keys, under many schedules. Each has some isolation level, every way to lock rows
+//! and the table occurs, and early release and intents vary. What each has seen, committed or not, is allowed by its
+//! level among the states that the commits have made in order. Every deadlock is found by the walk, as no wait has a
+//! timeout.
 //! walk, as no wait has an end of its own.
 
 use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
@@ -33,17 +34,17 @@ enum Op {
     Insert(usize, u16),
     Update(usize, u16),
     Remove(usize),
-    /// Asks for the table; at once or not at all if it may not wait.
+    /// Requests a table lock; at once or not at all if it may not wait.
     Table(TableMode, LockWait),
 }
 
-/// What it has answered.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Row(Option<u16>),
     Rows(Vec<(usize, u16)>),
     Exists,
-    /// Others had what was asked for.
+    /// Others held the lock.
     Refused,
     Table,
 }
@@ -100,7 +101,7 @@ struct Played {
 }
 
 impl Played {
-    /// What it leaves of its own at each key; none where it has changed nothing.
+    /// Returns what it leaves of its own at each key; none if it has changed nothing.
     fn changes(&self) -> [Option<Option<u16>>; KEYS.len()] {
         let mut own = [None; KEYS.len()];
         self.history.iter().for_each(|(op, seen)| change(&mut own, *op, seen));
@@ -127,9 +128,9 @@ fn over(state: &State, own: &[Option<Option<u16>>; KEYS.len()]) -> State {
 /// What one operation of a transaction could see.
 struct Sight {
     level: Isolation,
-    /// What there is when the transaction ends: all that it has locked is in that state.
+    /// The state when the transaction ends: all that it has locked is in that state.
     newest: State,
-    /// What it reads without locks.
+    /// The state that it reads without locks.
     read: State,
     /// Keys that have been absent at some time.
     ever_absent: [bool; KEYS.len()],
@@ -154,7 +155,7 @@ impl Sight {
             (Op::Lock(key, _) | Op::Update(key, _) | Op::Remove(key), Seen::Row(Some(value))) => {
                 self.locked(key, Some(*value))
             }
-            // Nothing is locked that is not there, but by a serializable transaction, which reads what is newest.
+            // No missing row is locked, except by a serializable transaction, which reads the newest state.
             (Op::Lock(key, _) | Op::Update(key, _) | Op::Remove(key), Seen::Row(None)) => self.read[key].is_none(),
             (Op::Scan(_, from, to), Seen::Rows(rows)) => {
                 let all = (from..=to).filter_map(|key| Some((key, self.read[key]?)));
@@ -175,11 +176,11 @@ impl Sight {
     }
 }
 
-/// The states that the commits have made: the first one, and one after each.
+/// The states made by the commits: the first one, and one after each.
 struct States(Vec<State>);
 
 impl States {
-    /// Whether a transaction that has ended in front of the commit of that number has seen what its level allows.
+    /// Returns whether a transaction that ended before the commit of that number has seen what its level allows.
     fn allow(&self, txn: &Played, at: usize) -> bool {
         match txn.level {
             Isolation::Serializable => self.walk(txn, at, at, at),
@@ -188,7 +189,8 @@ impl States {
         }
     }
 
-    /// Whether each operation may have read one of the states from `first` to `last`, none before that of the one before it.
+    /// Returns whether each operation may have read a state from `first` to `last`, none older than the operation
+    /// before it.
     fn walk(&self, txn: &Played, at: usize, first: usize, last: usize) -> bool {
         let (mut by, mut own) = (first, [None; KEYS.len()]);
         txn.history.iter().all(|(op, seen)| {

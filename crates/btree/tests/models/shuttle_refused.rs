@@ -1,5 +1,5 @@
-//! Requests that do not wait, under many orders of steps: the transaction of one that is refused goes on, and nothing has
-//! changed. So nobody waits for it either.
+//! Requests that do not wait, under many schedules: after a refusal the transaction continues, and nothing has
+//! changed. So no transaction waits for it either.
 
 use crate::common::Bed;
 use foreshore_base::Error;
@@ -19,7 +19,8 @@ fn begin(bed: &Bed, isolation: Isolation) -> Txn {
     bed.txns.begin(options).expect("a transaction")
 }
 
-/// A request beside a writer of the row, which takes its change back. `asks` says whether it was refused or passed over.
+/// A request beside a writer that rolls the row's change back. `asks` returns whether it was refused or skipped the
+/// row.
 fn beside_a_writer(isolation: Isolation, key: &'static [u8], asks: fn(&Bed, &mut Txn, &[u8]) -> bool) {
     let bed = Arc::new(Bed::new(16));
     for key in [b"a", b"c"] {
@@ -89,7 +90,7 @@ fn whole_range(bed: &Bed, txn: &mut Txn, key: &[u8]) -> bool {
     asks_for_a_range(RowLock::share().no_wait())(bed, txn, key)
 }
 
-/// A scan by a snapshot beside a writer, which takes its change back.
+/// A snapshot scan beside a writer that rolls its change back.
 fn no_conflict(lock: RowLock) {
     let bed = Arc::new(Bed::new(16));
     bed.run(|txn| bed.tree.insert_new(txn, b"a", b"one"));
@@ -126,7 +127,7 @@ fn a_conflict_is_one_of_a_copy_that_holds() {
     shuttle_mutated("btree: a stale copy is a conflict", ITERATIONS, || no_conflict(RowLock::share().skip_locked()));
 }
 
-/// A scan that takes rows which nobody has, beside a transaction that has the first one and gives it up.
+/// A scan that takes free rows, beside a transaction that holds the first one and releases it.
 fn takes_one(gives_up: fn(&Bed, Txn)) {
     let bed = Arc::new(Bed::new(16));
     for key in [b"a", b"b", b"c"] {
@@ -154,7 +155,7 @@ fn takes_the_lock_back(_: &Bed, txn: Txn) {
     txn.rollback().map(drop).expect("a rollback");
 }
 
-/// And takes all that the scan might have met with it, if nobody has it by then.
+/// Also takes all that the scan might have met with it, if no transaction holds it by then.
 fn removes_what_is_left(bed: &Bed, mut txn: Txn) {
     for key in [b"a", b"b", b"c"] {
         match bed.tree.remove(&mut txn, key) {

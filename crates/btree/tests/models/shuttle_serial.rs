@@ -1,6 +1,6 @@
-//! Serializable transactions under many orders of steps: the real tree over the real pool. Whatever rows, ranges and
-//! tables they lock, what those that committed have seen is what they would have seen one after the other; and every
-//! deadlock is found by the walk, as no wait has an end of its own.
+//! Serializable transactions under many schedules: the real tree over the real pool. Whatever rows, ranges and tables
+//! they lock, those that committed have seen the same as in some serial order. Every deadlock is found by the walk, as
+//! no wait has a timeout.
 
 use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
 use crate::four::{FIXED, KEYS, fill, tag, value};
@@ -51,15 +51,15 @@ enum Op {
     Insert(usize, u16),
     Update(usize, u16),
     Remove(usize),
-    /// Makes everything durable, so that ghosts may go.
+    /// Makes everything durable, so that ghosts may be purged.
     Settle,
     /// Takes a savepoint.
     Save,
-    /// Goes back to the savepoint. What has been seen since has been seen.
+    /// Rolls back to the savepoint. Results seen since stay seen.
     Back,
 }
 
-/// What it has answered.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Row(Option<u16>),
@@ -97,7 +97,7 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
     })
 }
 
-/// What the operation answers alone, on rows in memory.
+/// Returns the result of the operation alone, on rows in memory.
 fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
     let at = |key: usize| KEYS[key].to_vec();
     Seen::Row(match op {
@@ -306,7 +306,7 @@ fn repeated_by(way: Way, goes: fn(&Bed)) {
     bed.verify();
 }
 
-/// The key behind the range comes and is taken back.
+/// The key behind the range is inserted and rolled back.
 fn comes_and_goes() {
     repeated(|bed| {
         let mut txn = begin(bed);
@@ -315,7 +315,7 @@ fn comes_and_goes() {
     });
 }
 
-/// A scan that has put a key into its range finds that key more the second time, and no other.
+/// A scan that has inserted a key into its range finds one key more the second time, and no other.
 fn own_key() {
     let bed = bed();
     let writer = thread::spawn({
@@ -394,8 +394,8 @@ fn transactions_that_go_back_to_a_savepoint_are_serial() {
     }
 }
 
-/// One transaction learns of a row or an absence, goes back behind that, and reads another, which a second transaction
-/// writes together with the first. It has seen both from before or both from after.
+/// One transaction learns of a row or an absence, rolls back behind that, and reads another, which a second
+/// transaction writes together with the first. It has seen both from before or both from after.
 fn both_or_neither() {
     let bed = bed();
     let writer = thread::spawn({

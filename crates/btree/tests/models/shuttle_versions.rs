@@ -1,6 +1,7 @@
-//! Readers by snapshots beside writers that move amounts between rows, split leaves and take changes back, with few chunks of
-//! undo: the real tree over the real manager, under many orders of steps. The sum over the rows is the same in every
-//! snapshot, and two reads by one snapshot find the same. Which assertion notices that a version is wrong depends on the order.
+//! Snapshot readers beside writers that move amounts between rows, split leaves and roll changes back, with few undo
+//! chunks. The real tree runs over the real manager, under many schedules. The sum over the rows is the same in every
+//! snapshot, and two reads by one snapshot find the same. Which assertion finds a wrong version depends on the
+//! schedule.
 
 use crate::common::{Bed, Rng};
 use foreshore_base::{Error, Result};
@@ -35,8 +36,8 @@ fn get(bed: &Bed, txn: &mut Txn, row: u64) -> Result<u64> {
     Ok(amount(&out))
 }
 
-/// Moves an amount from one row to another, once or after it has gone back to a savepoint, which may lie between the lock of a row
-/// and its change, or takes half of that back.
+/// Moves an amount from one row to another, once or again after a rollback to a savepoint. The savepoint may lie
+/// between the lock of a row and its change, or the rollback may undo half of the change.
 fn transfer(bed: &Bed, rng: &mut Rng) -> Result<()> {
     let (from, to) = (rng.below(ROWS as usize) as u64, rng.below(ROWS as usize) as u64);
     let mut txn = bed.txns.begin(TxnOptions { lock_timeout: Duration::ZERO, ..TxnOptions::default() })?;
@@ -62,7 +63,7 @@ fn transfer(bed: &Bed, rng: &mut Rng) -> Result<()> {
         }
     }
     let ticket = txn.commit()?;
-    // Snapshots of what is durable are not to stay behind for ever.
+    // Snapshots of the durable state must not stay behind forever.
     if rng.below(2) == 0 { ticket.wait() } else { Ok(()) }
 }
 
@@ -123,7 +124,7 @@ fn every_snapshot_is_one_state() {
     shuttle(ITERATIONS, sums);
 }
 
-/// Entries of transactions that have ended take the room of a small one, which fits alone.
+/// Entries of ended transactions take the space of a small one, which fits alone.
 #[test]
 #[should_panic(expected = "needs more than all")]
 fn a_small_transaction_between_entries_of_others_is_not_too_large() {
