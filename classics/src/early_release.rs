@@ -6,7 +6,7 @@ use foreshore_txn::PrecommitRelease;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a transaction releases when its commit record is appended, and what only when that record is durable.
+/// What a transaction releases when its commit record is appended, and what only when the record is durable.
 ///
 /// | name | at pre-commit | when durable |
 /// |---|---|---|
@@ -14,9 +14,10 @@ use std::str::FromStr;
 /// | `s_only` | shared locks and shared intents | locks of rows that it wrote, and the intents and locks of their tables |
 /// | `full` | all locks: the engine's own | nothing |
 ///
-/// Locks are delayed, not visibility: with `off` and `s_only` a row whose commit is not durable counts as locked by it. A
-/// transaction that meets such a row helps to write the log instead of waiting to be woken. `off` is the baseline of Aether
-/// (Johnson et al., VLDB 2010), section 3. With `off` and `s_only` a transaction keeps its session until it is durable.
+/// Locks are delayed, not visibility: with `off` and `s_only` a row whose commit is not durable counts as locked by
+/// it. A transaction that meets such a row helps to write the log instead of waiting to be woken. `off` is the
+/// baseline of Aether (Johnson et al., VLDB 2010), section 3. With `off` and `s_only` a transaction keeps its session
+/// until it is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyRelease {
     /// No early lock release.

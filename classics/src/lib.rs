@@ -1,8 +1,8 @@
 //! Systems from the literature, as parts that plug into Foreshore beside its own.
 //!
-//! The engine ships one design of each part. The designs here are alternatives to it, kept so that published results can be
-//! reproduced and compared in one run. `bench`, `lab`, the simulator and the histories choose them by name through the
-//! doc-hidden options of the engine.
+//! The engine ships one design of each part. The designs here are alternatives to it, kept so that published results
+//! can be reproduced and compared in one run. `bench`, `lab`, the simulator and the histories choose them by name
+//! through the doc-hidden options of the engine.
 //!
 //! | module | part of the engine | designs |
 //! |---|---|---|

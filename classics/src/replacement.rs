@@ -1,15 +1,15 @@
-//! Replacement policies: which page gives up its frame.
+//! Replacement policies: which page is evicted.
 //!
 //! | name | a hit costs | a victim is | from |
 //! |---|---|---|---|
 //! | `lru` | a mutex and list surgery | the page not used for longest | Mattson et al., "Evaluation techniques for storage hierarchies" (1970) |
 //! | `2q` | a mutex, and list surgery for hot pages | the oldest of a quarter kept for new pages, else the hot page not used for longest | Johnson and Shasha, "2Q" (VLDB 1994), the full version |
 //! | `bp-lru`, `bp-2q` | an entry in a queue of the thread, the mutex once in 32 hits | as above, a little late | BP-Wrapper: Ding, Jiang and Zhang, "BP-Wrapper" (ICDE 2009) |
-//! | `clock` | one load, one RMW per lap of the hand | the first frame not used since the hand came by | Corbató, "A Paging Experiment with the Multics System" (1968) |
+//! | `clock` | one load, one RMW per lap of the hand | the first frame not used since the hand passed | Corbató, "A Paging Experiment with the Multics System" (1968) |
 //! | `gclock` | one RMW, one load at the cap | the first frame whose uses the hand has counted down | Smith, "Sequentiality and prefetching" (TODS 1978) |
 //! | `s3c` | one RMW, one load at the cap | the oldest of a tenth kept for new pages, unless used twice, else the first hot page whose uses the hand has counted down | the engine's own: S3-FIFO, Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023), on frames, in shards, in a random order |
 //!
-//! `nbgclock` fixes pages in a way of its own, so it is a pool and no policy: see [`nbgclock`](crate::nbgclock).
+//! `nbgclock` has its own way of fixing pages, so it is a pool and no policy: see [`nbgclock`](crate::nbgclock).
 
 mod batched;
 mod clock;
@@ -26,20 +26,21 @@ use std::{fmt, io};
 /// Names a replacement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementKind {
-    /// The page not used for longest goes.
+    /// Evicts the page not used for longest.
     Lru,
-    /// New pages pass through a queue; those that come back after it are hot, and go in the order of their last use.
+    /// New pages pass through a queue; those that return after it are hot, and are evicted in the order of their last
+    /// use.
     TwoQ,
-    /// [`ReplacementKind::Lru`] that hears of uses in batches.
+    /// [`ReplacementKind::Lru`] that learns of uses in batches.
     BpLru,
-    /// [`ReplacementKind::TwoQ`] that hears of uses in batches.
+    /// [`ReplacementKind::TwoQ`] that learns of uses in batches.
     BpTwoQ,
-    /// A hand that goes round and gives every used page a second chance.
+    /// A hand that circles and gives every used page a second chance.
     Clock,
-    /// A hand that goes round and counts the uses of each page down.
+    /// A hand that circles and counts the uses of each page down.
     GClock(Weights),
-    /// The engine's own: new pages pass through a small queue; those used twice in it, or wanted again soon after it, are
-    /// hot, and a hand counts their uses down.
+    /// The engine's own: new pages pass through a small queue. Those used twice in it, or wanted again soon after it,
+    /// are hot, and a hand counts their uses down.
     #[default]
     S3c,
 }
@@ -55,20 +56,20 @@ impl Weights {
     /// A new page has one use, and five count.
     pub const DEFAULT: Self = Self { initial: 1, cap: 5 };
 
-    /// Returns the weights with which a new page has `initial` uses, at least one, and `cap` count, at most fifteen; `None`
-    /// for other numbers.
+    /// Returns the weights with which a new page has `initial` uses, at least one, and uses are counted up to `cap`,
+    /// at most fifteen; `None` for other numbers.
     #[must_use]
     pub fn new(initial: u8, cap: u8) -> Option<Self> {
         (1 <= initial && initial <= cap && cap <= MAX_USES).then_some(Self { initial, cap })
     }
 
-    /// Returns the uses of a page that has just come in, the one that brought it in among them.
+    /// Returns the uses of a page that has just come in, its first one included.
     #[must_use]
     pub fn initial(self) -> u8 {
         self.initial
     }
 
-    /// Returns how many uses count.
+    /// Returns up to how many uses are counted.
     #[must_use]
     pub fn cap(self) -> u8 {
         self.cap
@@ -81,9 +82,9 @@ impl Weights {
 }
 
 impl ReplacementKind {
-    /// Every policy, with the weights that it has if none are given.
+    /// Every policy, with its default weights.
     pub const ALL: [Self; 7] = [Self::Lru, Self::TwoQ, Self::BpLru, Self::BpTwoQ, Self::Clock, Self::GCLOCK, Self::S3c];
-    /// `gclock` with the weights that it has if none are given.
+    /// `gclock` with its default weights.
     pub const GCLOCK: Self = Self::GClock(Weights::DEFAULT);
 
     fn name(self) -> &'static str {
@@ -98,8 +99,8 @@ impl ReplacementKind {
         }
     }
 
-    /// Returns what makes the policy, for [`PoolOptions::replacement`](foreshore_buffer::PoolOptions::replacement); `None`
-    /// for the engine's own.
+    /// Returns the factory of the policy, for
+    /// [`PoolOptions::replacement`](foreshore_buffer::PoolOptions::replacement); `None` for the engine's own.
     #[must_use]
     pub fn maker(self) -> Option<Arc<dyn MakeReplacementPolicy>> {
         (self != Self::S3c).then(|| Arc::new(Maker(self)) as Arc<dyn MakeReplacementPolicy>)

@@ -1,12 +1,12 @@
-//! Tables of what became of transactions, one file a design.
+//! Tables of transaction status, one file a design.
 //!
-//! They are asked beside the engine's status window, to see what that costs, and never change what is visible. A table with a
-//! file reads it where a page of rows is latched, as PostgreSQL does.
+//! They are consulted beside the engine's status window, to measure their cost, and never change what is visible. A
+//! table with a file reads it while a page of rows is latched, as PostgreSQL does.
 //!
-//! | [`StatusKind`] | where two bits lie | a look-up |
+//! | [`StatusKind`] | where two bits lie | a lookup |
 //! |---|---|---|
 //! | `csnmap` | nowhere: the window alone, 8 bytes an xid | one load |
-//! | `direct` | one array of memory for all, made ready ahead of the xid | one load |
+//! | `direct` | one array in memory for all, prepared ahead of the xid | one load |
 //! | `lru:N` | pages in a file, N of them in memory, one lock (PostgreSQL up to 16, N = 8, later 32 and 128) | lock, linear search; miss: read, and write what is evicted, under the lock |
 //! | `lru:N:banks` | the same in banks of 16 pages with a lock each (PostgreSQL 17) | the same in its bank |
 
@@ -29,7 +29,7 @@ const COMMITTED: u8 = 1;
 /// Two bits of a transaction that was rolled back.
 const ABORTED: u8 = 2;
 
-/// Which table is asked beside the status window.
+/// Which table is consulted beside the status window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusKind {
     /// None: the window alone.
@@ -57,7 +57,7 @@ impl StatusKind {
         Self::CsnMap,
     ];
 
-    /// Returns what makes the table; `None` for the engine's own window alone.
+    /// Returns the factory of the table; `None` for the engine's window alone.
     #[must_use]
     pub fn maker(self) -> Option<Arc<dyn MakeStatusTable>> {
         (self != Self::CsnMap).then(|| Arc::new(self) as Arc<dyn MakeStatusTable>)
@@ -66,7 +66,7 @@ impl StatusKind {
 
 impl MakeStatusTable for StatusKind {
     /// # Panics
-    /// For `csnmap`, which is no table of its own.
+    /// For `csnmap`, which has no table.
     fn make(&self, first: Xid, fs: &dyn Fs, path: &Path) -> Result<Arc<dyn StatusTable>> {
         Ok(match *self {
             Self::CsnMap => panic!("csnmap is the engine's own"),
@@ -76,7 +76,7 @@ impl MakeStatusTable for StatusKind {
     }
 }
 
-/// An empty file without a name, for nothing of it outlives a restart.
+/// Makes an empty file without a name, since it is not needed after a restart.
 fn fresh(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn File>> {
     if fs.kind(path)?.is_some() {
         fs.remove(path)?;

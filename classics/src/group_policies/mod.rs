@@ -1,43 +1,43 @@
-//! Policies of group commit with a timer.
+//! Group-commit policies with a timer.
 //!
 //! | name | a group is sealed | from |
 //! |---|---|---|
 //! | `fixed:TIME,Ntxn,SIZE` | at the next tick of a timer, with N commits, or with so many bytes, whichever is first; any of the three may be left out | Aether, section 4; Laser's fixed timer |
 //! | `adaptive` | at the next tick of a timer that follows the latency of a flush | Laser, section 5 |
-//! | `delay:TIME` | this long after the first commit came | PostgreSQL's `commit_delay` |
+//! | `delay:TIME` | this long after the first commit | PostgreSQL's `commit_delay` |
 
 pub mod names;
 
 use foreshore_wal::{Decision, Flushes, GroupBounds, GroupPolicy, GroupSource, Nanos, Observation};
 use std::time::Duration;
 
-/// A policy by its name and parameters.
+/// A policy with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimedGroup {
-    /// At whichever bound comes first. Without a time, 10 ms bound the wait of a commit that is alone.
+    /// At whichever bound comes first. Without a time, a lone commit waits at most 10 ms.
     Fixed {
-        /// Period of the timer, which starts anew with each group.
+        /// Period of the timer, which restarts with each group.
         time: Option<Duration>,
-        /// Commits that wait.
+        /// Number of waiting commits.
         txns: Option<u64>,
         /// Bytes appended and not sealed.
         bytes: Option<u64>,
     },
-    /// At the ticks of a timer `D` that starts anew with each group: `D := D/2 + W/2` after a flush that took `W`, and 0.2 ms
-    /// more if that is over 0.1 ms longer than the flush before took.
+    /// At the ticks of a timer `D` that restarts with each group. After a flush that took `W`, `D := D/2 + W/2`, and
+    /// 0.2 ms more if the flush took over 0.1 ms longer than the one before.
     Adaptive,
-    /// So long after the first commit that waits for it.
+    /// This long after the first waiting commit.
     Delay(Duration),
 }
 
-/// The period of a fixed policy that names none.
+/// The period of a fixed policy without a time.
 const DEFAULT_PERIOD: Duration = Duration::from_millis(10);
 
 impl TimedGroup {
-    /// The policy, for the options of a log.
+    /// Returns the policy, for the options of a log.
     ///
     /// # Panics
-    /// If a bound is 0, or a time is above 10 s, which no name says.
+    /// If a bound is 0, or a time is above 10 s, which no name allows.
     #[must_use]
     pub fn source(self) -> GroupSource {
         assert!(self.is_sound(), "{self}");
@@ -73,7 +73,7 @@ impl GroupPolicy for Fixed {
 #[derive(Debug, Default)]
 struct Adaptive {
     timer: Duration,
-    /// Flushes that the timer has followed, and the latency of the last of them.
+    /// Flushes that the timer has followed, and the latency of the last one.
     flushes: u64,
     last_flush: Duration,
 }
@@ -94,7 +94,7 @@ impl GroupPolicy for Adaptive {
     }
 }
 
-/// Seals this long after the first commit came.
+/// Seals this long after the first commit.
 #[derive(Debug)]
 struct Delay(Duration);
 
@@ -104,7 +104,7 @@ impl GroupPolicy for Delay {
     }
 }
 
-/// The first tick after the group was opened, of a timer that started with the last group.
+/// Returns the first tick after the group was opened, of a timer that started with the last group.
 fn tick(period: Duration, seen: &Observation) -> Nanos {
     let period = Nanos::from(period).0.max(1);
     let open = seen.opened_at.0.saturating_sub(seen.sealed_at.0);

@@ -81,7 +81,7 @@ fn fixed(bounds: &str) -> Option<TimedGroup> {
     Some(TimedGroup::Fixed { time, txns, bytes })
 }
 
-/// A number and what follows it.
+/// Splits a number from the text behind it.
 fn number(text: &str) -> Option<(u64, &str)> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     Some((digits.parse().ok()?, unit))
@@ -104,7 +104,7 @@ pub fn parse_time(text: &str) -> Option<Duration> {
     number(text).and_then(|(n, unit)| duration(n, unit))
 }
 
-/// A duration in its largest whole unit.
+/// A duration, printed in its largest whole unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Duration);
 

@@ -36,7 +36,7 @@ fn policy(name: &str) -> Box<dyn GroupPolicy> {
 #[test]
 fn a_fixed_timer_ticks_from_the_last_group_on() {
     let mut fixed = policy("fixed:100us");
-    // Opened after two ticks without a commit. Late is late: the tick it was opened for has passed.
+    // Opened after two ticks without a commit. The tick of its opening has passed.
     let times = [1250, 1299, 1300, 1350].map(|now| decide(&mut *fixed, seen(1000, 1250), now));
     assert_eq!(times, [Some(50), Some(1), None, None]);
     assert_eq!(decide(&mut *fixed, seen(1350, 1351), 1351), Some(99));

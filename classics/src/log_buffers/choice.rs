@@ -1,4 +1,4 @@
-//! The log buffers by name, and what they are made with.
+//! The log buffers by name, and their options.
 
 use super::{CArray, Decoupled, Delegated, Faa, Hybrid, Laser, Locked, Ring, Shape};
 use foreshore_base::{Error, Result};
@@ -43,10 +43,10 @@ named! {
     /// | name | position is drawn | copy | from |
     /// |---|---|---|---|
     /// | `mutex` | under a lock | under the lock | Aether, Algorithm 1 |
-    /// | `carray` | under a lock, for a group | side by side in the group, under the lock | Aether, C: Algorithms 2 and 5 |
-    /// | `decoupled` | under a lock | outside of it; released in turn | Aether, D: Algorithm 3 |
-    /// | `hybrid` | under a lock, for a group | outside of it; groups released in turn | Aether, CD: section 5.3 |
-    /// | `delegated` | under a lock, for a group | outside of it; released through a queue | Aether, CDME: Algorithm 4 |
+    /// | `carray` | under a lock, for a group | in parallel in the group, under the lock | Aether, C: Algorithms 2 and 5 |
+    /// | `decoupled` | under a lock | outside it; released in turn | Aether, D: Algorithm 3 |
+    /// | `hybrid` | under a lock, for a group | outside it; groups released in turn | Aether, CD: section 5.3 |
+    /// | `delegated` | under a lock, for a group | outside it; released through a queue | Aether, CDME: Algorithm 4 |
     /// | `faa` | by one fetch-and-add | beside other copies; a slot per session bounds the cut | ERMIA, InnoDB 8.0 |
     /// | `laser` | by one exchange in the current group | beside other copies; groups are published as a whole | Laser |
     /// | `lanes` | as a Lamport stamp in the session's own lane | before the draw, in the session's own lane | Foreshore |
@@ -61,9 +61,9 @@ named! {
         Hybrid = "hybrid",
         /// Groups that draw under a lock and are released by the thread at the head of a queue.
         Delegated = "delegated",
-        /// One fetch-and-add; sessions copy side by side.
+        /// One fetch-and-add; sessions copy in parallel.
         Faa = "faa",
-        /// Groups in a table; sessions join the current one by an exchange and copy side by side.
+        /// Groups in a table; sessions join the current one by an exchange and copy in parallel.
         Laser = "laser",
         /// The engine's own: a lane per session, and cuts closed under dependency.
         #[default]
@@ -84,14 +84,14 @@ impl BufferKind {
         Self::Lanes,
     ];
 
-    /// Returns what makes a buffer of this kind with the default options; `None` for the engine's own.
+    /// Returns the factory of this kind with the default options; `None` for the engine's own.
     #[must_use]
     pub fn maker(self) -> Option<Arc<dyn MakeLogBuffer>> {
         BufferOptions::new(self).into_maker()
     }
 
-    /// Returns whether large records travel through the buffer as fragments. The published buffers take whole records,
-    /// larger ones than the engine's own, and refuse what is larger still.
+    /// Returns whether large records pass through the buffer as fragments. The published buffers take whole records,
+    /// up to a larger size than the engine's own, and refuse larger ones.
     fn fragments(self) -> bool {
         matches!(self, Self::Faa | Self::Lanes)
     }
@@ -100,8 +100,8 @@ impl BufferKind {
 named! {
     /// How appends wait for each other. Those of `faa`, `laser` and `lanes` never do.
     WaitKind, "wait" {
-        /// Without an end, yielding the processor: the published buffers' way, for curves on machines with a processor
-        /// for each thread.
+        /// Without a bound, yielding the processor: the way of the published buffers, for curves on machines with a
+        /// processor for each thread.
         Spin = "spin",
         /// Asleep, after a few pauses.
         #[default]
@@ -123,9 +123,9 @@ impl From<WaitKind> for WaitMode {
 pub struct BufferOptions {
     /// The kind.
     pub kind: BufferKind,
-    /// How appends wait for each other in the buffers that make them wait.
+    /// How appends wait for each other, in the buffers where they do.
     pub wait: WaitKind,
-    /// Places where threads consolidate in `carray`, `hybrid` and `delegated`, 1 to 64.
+    /// Places of the consolidation array in `carray`, `hybrid` and `delegated`, 1 to 64.
     pub slots: usize,
     /// Consolidation slots of those buffers in all, more than `slots`, at most 65536. A group needs one until it is
     /// released.
@@ -139,11 +139,11 @@ impl BufferOptions {
         Self { kind, wait: WaitKind::default(), slots: 4, slot_pool: 256 }
     }
 
-    /// Returns what makes such a buffer, for [`LogOptions::buffer`](foreshore_wal::LogOptions::buffer); `None` for the
-    /// engine's own.
+    /// Returns the factory, for [`LogOptions::buffer`](foreshore_wal::LogOptions::buffer); `None` for the engine's
+    /// own.
     ///
     /// # Errors
-    /// `InvalidOption` if a number is out of its range, whatever the kind.
+    /// `InvalidOption` if a number is out of range, whatever the kind.
     pub fn maker(self) -> Result<Option<Arc<dyn MakeLogBuffer>>> {
         let refuse = |name, value: usize, expected: &str| {
             Err(Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() })
@@ -167,8 +167,8 @@ impl BufferOptions {
 struct Maker(BufferOptions);
 
 impl Maker {
-    /// Most bytes of records that consolidate into one group; larger records do not consolidate. Small enough that a
-    /// copy of that size, which every member's release may have to wait for, takes some microseconds.
+    /// Returns the most bytes of records that consolidate into one group; larger records do not consolidate. A copy of
+    /// that size, for which every member's release may have to wait, takes only some microseconds.
     fn slot_bytes(ring_bytes: usize) -> u64 {
         (ring_bytes / 16).min(32 << 10) as u64
     }

@@ -1,25 +1,25 @@
 //! Admission to the ring: credits in bytes.
 //!
-//! A session holds as many credits as it may still append, so that an append never meets a full ring. The sum of free
-//! credits, credits held and undrained bytes is the size of the ring.
+//! A session holds a credit for each byte that it may still append, so an append never meets a full ring. The sum of
+//! free credits, held credits and undrained bytes is the size of the ring.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, rmw};
 
-/// Free bytes of the ring that nobody holds.
+/// Free bytes of the ring that no session holds.
 #[derive(Debug)]
 pub(super) struct Credits {
     free: CachePadded<AtomicU64>,
 }
 
 impl Credits {
-    /// All of a ring of `bytes`.
+    /// Makes the credits of a ring of `bytes`.
     pub(super) fn new(bytes: u64) -> Self {
         Self { free: CachePadded::new(AtomicU64::new(bytes)) }
     }
 
-    /// Takes `bytes` if they are there.
+    /// Takes `bytes` if they are free.
     pub(super) fn take(&self, bytes: u64) -> bool {
         // ORDERING: Acquire, the leader's copy out of the ring comes before the session's writes into the same place;
         // pairs with `give`. Later operations on the word are all read-modify-writes, so they carry the release on.
@@ -32,7 +32,7 @@ impl Credits {
         self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, left).is_ok()
     }
 
-    /// Gives `bytes` back: drained by the leader, or not used.
+    /// Returns `bytes`: drained by the leader, or not used.
     pub(super) fn give(&self, bytes: u64) {
         // ORDERING: Release, pairs with `take`.
         let order = if mutant("credits: relaxed give") { Ordering::Relaxed } else { Ordering::Release };

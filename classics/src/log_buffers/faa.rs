@@ -1,4 +1,4 @@
-//! One fetch-and-add per record; sessions copy side by side (ERMIA; InnoDB 8.0's link buffer is a relative).
+//! One fetch-and-add per record; sessions copy in parallel (ERMIA; InnoDB 8.0's link buffer is similar).
 
 use super::{Ring, RingBuffer};
 use foreshore_base::Lsn;
@@ -13,14 +13,15 @@ const IDLE: u64 = u64::MAX;
 
 /// The tail is the only word that sessions share.
 ///
-/// A session announces a lower bound of its position in its slot *before* it draws, and takes it back after the copy. The
-/// leader reads the tail first and the slots after, and cuts at the least of them:
+/// A session announces a lower bound of its position in its slot *before* it draws, and withdraws it after the copy.
+/// The leader reads the tail first and then the slots, and cuts at the smallest of them:
 ///
-/// 1. A record below the tail that the leader read has drawn, so its announcement came before the leader's look at the
-///    slot (the draw is a Release operation on the tail, and draws form one release sequence).
-/// 2. Then the leader finds in that slot the announcement, which bounds the cut; or `IDLE` or the announcement of a
-///    later record, both stored with Release after the copy, so the bytes are visible. Stores to one slot by one session
-///    do *not* form a release sequence: a Relaxed announcement of the next record would hide the copy of this one.
+/// 1. A record below the tail that the leader read has drawn. So its announcement came before the leader's read of the
+///    slot: the draw is a Release operation on the tail, and draws form one release sequence.
+/// 2. Then the leader finds in that slot the announcement, which bounds the cut. Or it finds `IDLE` or the announcement
+///    of a later record, both stored with Release after the copy, so the bytes are visible. Stores to one slot by one
+///    session do *not* form a release sequence: a Relaxed announcement of the next record would hide the copy of this
+///    one.
 /// 3. A session stopped between announcement and draw holds an old bound. The cut therefore never falls below the
 ///    previous one; that session's draw comes after the tail that the previous cut read.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub struct Faa {
 }
 
 impl Faa {
-    /// An empty buffer over `ring`.
+    /// Makes an empty buffer over `ring`.
     pub fn new(ring: Ring, slots: Arc<Slots>) -> Self {
         let tail = CachePadded::new(AtomicU64::new(ring.first()));
         let starts = (0..slots.len()).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect();

@@ -9,8 +9,8 @@ use foreshore_wal::log_buffer::{Checksummed, Drained, GRAIN, LogBuffer, RecordRi
 use foreshore_wal::{Record, flags};
 use std::io;
 
-/// A buffer whose LSN of a record is the position behind it. So stamps are dense in bytes, the order of positions is the
-/// order of the log, and "everything up to a position" is a cut.
+/// A buffer whose LSN of a record is the position behind it. So stamps are dense in bytes, the order of positions is
+/// the order of the log, and "everything up to a position" is a cut.
 pub(super) trait RingBuffer: Send + Sync {
     /// The ring that records are copied into.
     fn ring(&self) -> &Ring;
@@ -18,10 +18,10 @@ pub(super) trait RingBuffer: Send + Sync {
     /// Appends a record that the session in `slot` holds credit for.
     fn insert(&self, slot: usize, record: &Checksummed<'_>) -> Lsn;
 
-    /// The position behind everything drawn.
+    /// Returns the position behind everything drawn.
     fn tail(&self) -> u64;
 
-    /// A position up to which every record has been copied in; may lie below an earlier one. The leader's.
+    /// Returns a position up to which every record has been copied in; may be below an earlier one. For the leader.
     fn published(&self) -> u64;
 }
 
@@ -67,9 +67,9 @@ log_buffers!(Locked, CArray, Decoupled, Hybrid, Delegated, Faa, Laser);
 #[inline]
 fn append(buffer: &impl RingBuffer, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
     let lsn = buffer.insert(slot, &Checksummed::new(record));
-    // A stamp above the tail cannot be asked for: commit stamps are LSNs of this log, for a commit that needs a later
-    // one appends its record again. The caller that brings the stamp of another log learns it when the record is
-    // published: a panic before that would hold up every session behind it.
+    // A stamp above the tail is impossible: commit stamps are LSNs of this log, since a commit that needs a later one
+    // appends its record again. A caller that passes the stamp of another log is told when the record is published: an
+    // earlier panic would block every session behind it.
     assert!(lsn > dep, "record {lsn} does not follow {dep}");
     if record.flags & flags::COMMIT != 0 {
         rmw::contended(1);
@@ -83,7 +83,7 @@ fn append(buffer: &impl RingBuffer, slot: usize, record: &Record<'_>, dep: Lsn) 
 fn drain(buffer: &impl RingBuffer, prev: Lsn, staging: &mut Staging) -> Drained {
     let ring = buffer.ring();
     let upto = buffer.published().max(ring.drained());
-    // SAFETY: the buffer says that everything below is copied in; what lies below `drained` is not touched again.
+    // SAFETY: the buffer says that everything below is copied in; bytes below `drained` are not touched again.
     let to = unsafe { ring.drain(upto, staging) };
     Drained { cut: prev.max(Lsn(to)), more: to < upto }
 }
@@ -101,7 +101,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of `bytes`, a power of two, whose first record gets an LSN greater than `floor`.
+    /// Makes a ring of `bytes`, a power of two, whose first record gets an LSN greater than `floor`.
     pub fn new(bytes: usize, floor: Lsn) -> io::Result<Self> {
         let first = floor.0.next_multiple_of(GRAIN as u64);
         let (memory, credits) = (RecordRing::new(bytes)?, Credits::new(bytes as u64));
@@ -109,17 +109,17 @@ impl Ring {
         Ok(Self { memory, first, drained: AtomicU64::new(first), commits, credits })
     }
 
-    /// Bytes of the ring.
+    /// Returns the bytes of the ring.
     pub(super) fn bytes(&self) -> u64 {
         self.memory.bytes()
     }
 
-    /// The position of the first record.
+    /// Returns the position of the first record.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The position up to which everything has been copied out.
+    /// Returns the position up to which everything has been copied out.
     pub(super) fn drained(&self) -> u64 {
         // ORDERING: Relaxed, only the leader writes it, and leaders hand over through their lock.
         self.drained.load(Ordering::Relaxed)
@@ -140,11 +140,11 @@ impl Ring {
         lsn
     }
 
-    /// Copies whole records of `[drained, upto)` into `staging`, gives their credit back and returns the position after the
-    /// last one.
+    /// Copies whole records of `[drained, upto)` into `staging`, releases their credit, and returns the position after
+    /// the last one.
     ///
     /// # Safety
-    /// Every record below `upto` is published to the caller, who alone drains.
+    /// Every record below `upto` is published to the caller, the only thread that drains.
     unsafe fn drain(&self, upto: u64, staging: &mut Staging) -> u64 {
         let from = self.drained();
         // SAFETY: published, and not overwritten before the credit is given back below.

@@ -27,10 +27,10 @@ use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 // EVICTED: the frame belongs to the thread that evicted its page, until it enters another.
 // LOADING: the page has not been read yet.
 //
-// 1. `page` and `turn` are stored by the thread to which an EVICTED frame belongs, and published as the page enters. A pin keeps
-//    them as they are.
-// 2. `turn` is raised each time a page enters. An entry of the page table carries it, so that a thread with an entry of long ago
-//    neither takes the page for another nor removes an entry that is new. It wraps after 2^32 pages in one frame.
+// 1. `page` and `turn` are stored by the thread to which an EVICTED frame belongs, and published as the page enters.
+//    They do not change under a pin.
+// 2. `turn` is raised each time a page enters. An entry of the page table carries it, so that a thread with a stale
+//    entry neither takes the page for another nor removes a new entry. It wraps after 2^32 pages in one frame.
 const PINS: u32 = (1 << 20) - 1;
 const USE: u32 = 1 << 20;
 const USES: u32 = 15 * USE;
@@ -51,7 +51,7 @@ fn check(from: u32, to: u32) {
     debug_assert!(is_step(from, to), "no step leads from {from:#010x} to {to:#010x}");
 }
 
-/// Whether the table above has a step from the word `from` to the word `to`.
+/// Returns whether the table above has a step from the word `from` to the word `to`.
 fn is_step(from: u32, to: u32) -> bool {
     let (pins, uses) = (from & PINS, from & USES);
     if from & EVICTED != 0 {
@@ -67,12 +67,12 @@ fn is_step(from: u32, to: u32) -> bool {
 }
 
 impl Frame {
-    /// A frame that has never had a page, which the hand finds as one that may go.
+    /// Makes a frame that has never had a page; the hand may evict it.
     pub fn new() -> Self {
         Self { word: AtomicU32::new(0), turn: AtomicU32::new(0), page: AtomicU64::new(0) }
     }
 
-    /// fix. False if the frame does not hold the page of the entry any more.
+    /// Step *fix*. Returns false if the frame no longer holds the page of the entry.
     #[inline]
     pub fn fix(&self, entry: Entry, cap: u8) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
@@ -97,30 +97,31 @@ impl Frame {
         false
     }
 
-    /// unfix.
+    /// Step *unfix*.
     #[inline]
     pub fn unfix(&self) {
-        // ORDERING: Release, pairs with `try_evict`: what was done under the pin comes before the frame changes hands.
+        // ORDERING: Release, pairs with `try_evict`: uses under the pin come before the frame changes hands.
         let from = self.word.fetch_sub(1, Ordering::Release);
         assert!(from & PINS != 0, "page {} was not fixed", self.page());
     }
 
-    /// Whether no thread has loaded the page. The caller has it fixed.
+    /// Returns whether no thread has loaded the page. The caller has it fixed.
     #[inline]
     pub fn is_loading(&self) -> bool {
         // ORDERING: Acquire, pairs with `loaded`.
         self.word.load(Ordering::Acquire) & LOADING != 0
     }
 
-    /// load. The caller has the page fixed and has put its bytes into the frame. False if another thread was first.
+    /// Step *load*. The caller has the page fixed and has put its bytes into the frame. Returns false if another
+    /// thread was first.
     pub fn loaded(&self) -> bool {
-        // ORDERING: Release, pairs with `fix` and `is_loading`: the bytes are seen by a thread that reads on.
+        // ORDERING: Release, pairs with `fix` and `is_loading`: a thread that continues sees the bytes.
         let from = self.word.fetch_and(!LOADING, Ordering::Release);
         assert!(from & PINS != 0, "page {} was loaded by a thread that had not fixed it", self.page());
         from & LOADING != 0
     }
 
-    /// age. True if the page is to be spared: it is fixed, or has a use left, or its word changes just now.
+    /// Step *age*. Returns true if the page is spared: it is fixed, has a use left, or its word is changing.
     pub fn age(&self) -> bool {
         // ORDERING: Relaxed, a count that orders nothing.
         let from = self.word.load(Ordering::Relaxed);
@@ -137,7 +138,7 @@ impl Frame {
         true
     }
 
-    /// evict. True if the frame belongs to the caller now.
+    /// Step *evict*. Returns true if the frame now belongs to the caller.
     pub fn try_evict(&self) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
         let from = self.word.load(Ordering::Relaxed);
@@ -146,7 +147,7 @@ impl Frame {
             return false;
         }
         let to = EVICTED | from & PINS;
-        // ORDERING: Acquire, pairs with `unfix`: what was done under pins comes before the frame changes hands.
+        // ORDERING: Acquire, pairs with `unfix`: uses under pins come before the frame changes hands.
         let evicted = self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if evicted {
             check(from, to);
@@ -154,7 +155,8 @@ impl Frame {
         evicted
     }
 
-    /// enter. The frame belongs to the caller, who has the page fixed afterwards. Returns what marks the entry of this page.
+    /// Step *enter*. The frame belongs to the caller, which has the page fixed afterwards. Returns the turn for the
+    /// page's entry.
     pub fn enter(&self, page: PageId, uses: u8) -> u32 {
         let turn = self.turn().wrapping_add(u32::from(!mutant("nbgclock: pages without turns")));
         // ORDERING: Relaxed, published by the last store.
@@ -168,20 +170,20 @@ impl Frame {
         turn
     }
 
-    /// withdraw. The frame keeps the page, which no entry leads to, until the hand comes by.
+    /// Step *withdraw*. The frame keeps the page, without an entry, until the hand passes.
     pub fn withdraw(&self) {
         // ORDERING: Relaxed, a count that orders nothing.
         let from = self.word.fetch_and(!USES, Ordering::Relaxed);
         check(from, from & !USES);
     }
 
-    /// The page in the frame. The caller has it fixed, or the frame belongs to the caller.
+    /// Returns the page in the frame. The caller has it fixed, or the frame belongs to the caller.
     pub fn page(&self) -> PageId {
         // ORDERING: Relaxed, see rule 1 above.
         PageId(self.page.load(Ordering::Relaxed))
     }
 
-    /// The number of the page among those that the frame has had, as [`Frame::page`].
+    /// Returns the turn of the frame: the number of the page among those that it has had. As [`Frame::page`].
     pub fn turn(&self) -> u32 {
         // ORDERING: Relaxed, see rule 1 above.
         self.turn.load(Ordering::Relaxed)

@@ -18,9 +18,9 @@ use std::time::Duration;
 const PAGE_WORDS: usize = PAGE_SIZE / size_of::<Word>();
 /// Frames that a sweep takes from the hand at once.
 const BATCH: usize = 8;
-/// How long a thread waits when every page is fixed.
+/// How long a thread waits if every page is fixed.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
-/// After so many such waits, a second in all, every frame is taken to be in use for good.
+/// After so many such waits, a second in all, every frame counts as permanently in use.
 const BUSY_TRIES: usize = 200;
 
 /// A buffer pool over a file whose pages do not change.
@@ -29,7 +29,7 @@ pub struct Pool {
     frames: Box<[Frame]>,
     arena: ByteArena,
     table: PageTable,
-    /// A counter, so that sweeps at the same time share a lap and age no page twice.
+    /// A counter, so that concurrent sweeps share a lap and age no page twice.
     hand: CachePadded<AtomicUsize>,
     /// Notified when a page comes in.
     entered: EventCount,
@@ -45,22 +45,22 @@ struct Counters {
     reads_redundant: ShardedCounter,
 }
 
-/// What a pool has done since it was opened.
+/// Counters of a pool since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Pages read from the file.
     pub pages_read: u64,
-    /// Pages that came into a frame.
+    /// Pages entered into a frame.
     pub pages_entered: u64,
-    /// Pages read that another thread had read meanwhile.
+    /// Pages read although another thread had read them meanwhile.
     pub reads_redundant: u64,
 }
 
 impl Pool {
-    /// Returns a pool of `frames` frames over `data`, with nothing in it.
+    /// Opens a pool of `frames` empty frames over `data`.
     ///
     /// # Errors
-    /// `InvalidOption` for no frames or too many; `Io` when there is no memory for them.
+    /// `InvalidOption` for no frames or too many; `Io` if there is no memory for them.
     pub fn open(data: Arc<dyn File>, weights: Weights, frames: usize) -> Result<Self> {
         if !(1..u32::MAX as usize).contains(&frames) {
             let expected = format!("1 to {}", u32::MAX - 1);
@@ -83,10 +83,11 @@ impl Pool {
         })
     }
 
-    /// Fixes a page, from the file if need be.
+    /// Fixes a page, and reads it from the file if necessary.
     ///
     /// # Errors
-    /// `Io`; `Corrupted` for an id out of range and for a page that is not sound; `OutOfFrames` if every page stays fixed.
+    /// `Io`; `Corrupted` for an id out of range and for a page that is not sound; `OutOfFrames` if every page stays
+    /// fixed.
     #[inline]
     pub fn fix(&self, pid: PageId) -> Result<Guard<'_>> {
         let guard = match self.try_fix(pid) {
@@ -99,7 +100,7 @@ impl Pool {
         Ok(guard)
     }
 
-    /// A page that has a frame, loaded or not.
+    /// Fixes a page that has a frame, loaded or not.
     #[inline]
     fn try_fix(&self, pid: PageId) -> Option<Guard<'_>> {
         let entry = self.table.get(pid)?;
@@ -107,7 +108,7 @@ impl Pool {
         if frame.fix(entry, self.weights.cap()) {
             return Some(self.guard(frame, entry.no));
         }
-        // WAIT: help - does what the thread that evicts the page has yet to do.
+        // WAIT: help - completes the work of the thread that evicts the page.
         self.table.remove(pid, entry);
         None
     }
@@ -116,7 +117,7 @@ impl Pool {
         Guard { frame, words: self.arena.words(no as usize * PAGE_SIZE, PAGE_WORDS) }
     }
 
-    /// A page that has been given a frame, by this thread or another, loaded or not.
+    /// Fixes a page that this thread or another has given a frame, loaded or not.
     #[cold]
     fn fix_missing(&self, pid: PageId) -> Result<Guard<'_>> {
         if !PageTable::in_range(pid) {
@@ -141,14 +142,15 @@ impl Pool {
                 None if tries == BUSY_TRIES => return Err(Error::OutOfFrames { frames: self.frames.len() }),
                 None => {
                     tries += 1;
-                    // WAIT: window - a guard does not say when it goes; a page that comes in may be the one.
+                    // WAIT: window - a guard is dropped without a signal; a page that comes in may be the one.
                     self.entered.wait(self.entered.prepare(), Some(BUSY_WAIT));
                 }
             }
         }
     }
 
-    /// Gives a page the frame `no`, which belongs to the caller; `None` if another thread has given it another.
+    /// Gives a page the frame `no`, which belongs to the caller; returns `None` if another thread has given it
+    /// another.
     fn enter(&self, pid: PageId, no: u32) -> Option<Guard<'_>> {
         let frame = &self.frames[no as usize];
         let entry = Entry { no, turn: frame.enter(pid, self.weights.initial()) };
@@ -165,8 +167,8 @@ impl Pool {
         Some(guard)
     }
 
-    /// Reads a fixed page, unless another thread is done before. Threads that are done at the same time put the same bytes into
-    /// the frame.
+    /// Reads a fixed page, unless another thread finishes first. Threads that finish at the same time write the same
+    /// bytes into the frame.
     #[cold]
     fn load(&self, guard: &Guard<'_>) -> Result<()> {
         let pid = guard.frame.page();
@@ -187,7 +189,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Evicts a page, in as many laps as its uses can need. Its frame belongs to the caller then.
+    /// Evicts a page, in as many laps as its uses may need. Its frame then belongs to the caller.
     fn sweep(&self) -> Option<u32> {
         let looks = (usize::from(self.weights.cap()) + 1) * self.frames.len();
         for _ in 0..looks.div_ceil(BATCH) {
@@ -196,7 +198,7 @@ impl Pool {
             for place in first..first + BATCH {
                 let no = place % self.frames.len();
                 if !self.frames[no].age() && self.frames[no].try_evict() {
-                    // What was not looked at goes back, unless another sweep has gone on from its end.
+                    // Unvisited frames are given back, unless another sweep has moved on.
                     // ORDERING: as above.
                     let order = Ordering::Relaxed;
                     let _ = self.hand.compare_exchange(first + BATCH, place + 1, order, order);
@@ -209,7 +211,7 @@ impl Pool {
         None
     }
 
-    /// What the pool has done since it was opened.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let Counters { pages_read, pages_entered, reads_redundant } = &self.counters;
@@ -228,7 +230,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Id of the page.
+    /// Returns the id of the page.
     #[must_use]
     pub fn pid(&self) -> PageId {
         self.frame.page()

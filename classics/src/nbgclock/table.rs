@@ -1,4 +1,4 @@
-//! The page table: a word for each page id, which says where the page is.
+//! The page table: a word for each page id that says where the page is.
 
 use foreshore_base::PageId;
 use foreshore_base::limits::MAX_PAGES;
@@ -12,7 +12,7 @@ const ENTRIES: u64 = if MODEL { 8 } else { MAX_PAGES };
 /// Entries of a chunk: 4 MiB.
 const CHUNK: usize = if MODEL { 8 } else { 1 << 19 };
 
-/// Where a page is: its frame, and the turn of the frame in which it came there.
+/// Where a page is: its frame, and the frame's turn when it entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Number of the frame.
@@ -22,13 +22,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry as a word: 0 for none, else frame + 1 in the upper half and the turn in the lower.
+    /// Returns the entry as a word: 0 for none, else frame + 1 in the upper half and the turn in the lower.
     fn word(self) -> u64 {
         u64::from(self.no + 1) << 32 | u64::from(self.turn)
     }
 }
 
-/// The entries of all pages, in chunks that are mapped with the first page of theirs.
+/// The entries of all pages, in chunks that are mapped with their first page.
 #[derive(Debug)]
 pub struct PageTable {
     entries: ChunkedArray<AtomicU64, CHUNK>,
@@ -40,12 +40,12 @@ impl PageTable {
         Self { entries: ChunkedArray::new(ENTRIES as usize) }
     }
 
-    /// Whether a page of this id can be in the table.
+    /// Returns whether a page of this id can be in the table.
     pub fn in_range(pid: PageId) -> bool {
         pid.0 != 0 && pid.0 < ENTRIES
     }
 
-    /// Makes room for a page, which is in range, before it is entered.
+    /// Maps the chunk of a page, which is in range, before it is entered.
     ///
     /// # Errors
     /// When there is no memory for another chunk.
@@ -53,7 +53,7 @@ impl PageTable {
         self.entries.map(pid.0 as usize).map(drop)
     }
 
-    /// The entry of a page.
+    /// Returns the entry of a page.
     #[inline]
     pub fn get(&self, pid: PageId) -> Option<Entry> {
         // ORDERING: Acquire, pairs with `insert`: the frame has the page by then, or had it.
@@ -62,14 +62,14 @@ impl PageTable {
         Some(Entry { no, turn: word as u32 })
     }
 
-    /// Enters a page; false if it has an entry already.
+    /// Enters a page; returns false if it has an entry already.
     pub fn insert(&self, pid: PageId, entry: Entry) -> bool {
         let own = self.entries.get(pid.0 as usize).expect("room is made before a page is entered");
         // ORDERING: Release, pairs with `get`.
         own.compare_exchange(0, entry.word(), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes out the entry of a page that has left its frame, unless another thread has.
+    /// Removes the entry of a page that has left its frame, unless another thread has.
     pub fn remove(&self, pid: PageId, entry: Entry) {
         let Some(own) = self.entries.get(pid.0 as usize) else { return };
         // ORDERING: Relaxed, a removal publishes nothing.

@@ -1,4 +1,4 @@
-//! BP-Wrapper: uses are queued by each thread and told to the order in batches, so that a hit rarely takes its mutex.
+//! BP-Wrapper: each thread queues uses and reports them to the order in batches, so that a hit rarely takes its mutex.
 
 use super::locked::{Order, sweep};
 use foreshore_base::PageId;
@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 const BATCH: usize = if MODEL { 2 } else { 32 };
 /// Uses with which it waits for the mutex.
 const QUEUE: usize = 2 * BATCH;
-/// Queues. Threads beyond that many share them, and a use that finds its queue taken is not counted.
+/// Number of queues. More threads share them, and a use that finds its queue locked is not counted.
 const QUEUES: usize = if MODEL { 2 } else { 256 };
 
 /// A page in a frame, at the time of its use.
@@ -21,7 +21,7 @@ struct Use {
     pid: PageId,
 }
 
-/// An order under a mutex that is taken for many uses at once, and for a miss.
+/// An order under a mutex that is taken once for many uses, and for a miss.
 #[derive(Debug)]
 pub(super) struct Batched<O> {
     order: Mutex<O>,
@@ -39,7 +39,7 @@ impl<O: Order> Batched<O> {
         &self.queues[thread_index() % QUEUES]
     }
 
-    /// Tells the order what this thread has queued.
+    /// Reports this thread's queued uses to the order.
     fn drain(&self, frames: Frames<'_>) {
         let uses = std::mem::take(&mut *self.queue().lock());
         if !uses.is_empty() {
@@ -48,7 +48,7 @@ impl<O: Order> Batched<O> {
     }
 }
 
-/// Tells of uses, but for pages that have left their frames since.
+/// Reports uses, except of pages that have left their frames since.
 fn tell(order: &mut impl Order, frames: Frames<'_>, uses: impl IntoIterator<Item = Use>) {
     for Use { no, pid } in uses {
         if frames.page(no) == pid {

@@ -6,7 +6,7 @@ use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, rmw};
 use std::ops::ControlFlow;
 
-/// The hand is a counter: each look takes one position, so concurrent sweeps share a lap instead of aging pages twice.
+/// The hand is a counter: each step takes one position, so concurrent sweeps share a lap instead of aging pages twice.
 #[derive(Debug)]
 pub(super) struct Clock {
     hand: CachePadded<AtomicUsize>,

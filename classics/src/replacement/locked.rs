@@ -6,18 +6,18 @@ use foreshore_sync::{LockRank, Mutex};
 use std::fmt;
 use std::ops::ControlFlow;
 
-/// Frames that a sweep notes first; then as many as it has tried, so that the whole sweep stays linear.
+/// Frames that a sweep notes first; then as many as it has tried, so that the whole sweep is linear.
 const FIRST_LOOK: usize = 4;
 
-/// An order of the pages in memory, and what is remembered of others.
+/// An order of the pages in memory, and a memory of others.
 pub(super) trait Order: Send + fmt::Debug {
     /// The page in the frame is used. The frame may hold another page by now, or none.
     fn on_use(&mut self, no: FrameNo);
-    /// A page has come into the frame.
+    /// A page has entered the frame.
     fn on_load(&mut self, no: FrameNo, pid: PageId);
     /// The page leaves the frame.
     fn on_evict(&mut self, no: FrameNo, pid: PageId);
-    /// The frames with a page, the one to give up first.
+    /// Returns the frames with a page, the first victim first.
     fn victims(&self) -> impl Iterator<Item = FrameNo>;
 }
 
@@ -61,7 +61,7 @@ pub(super) fn sweep<O: Order>(
         let known = tried.len();
         {
             let order = order.lock();
-            // Those tried that did not go stand first still, in the same order.
+            // The ones that were tried and not evicted are still first, in the same order.
             let mut before = tried.iter();
             let news = order.victims().skip_while(|no| before.any(|tried| tried == no));
             let news: Vec<_> = news.take(known.max(FIRST_LOOK)).collect();

@@ -75,7 +75,7 @@ fn two_q_keeps_pages_that_come_back_after_the_queue_from_a_scan() {
 #[test]
 fn the_clock_gives_used_pages_one_more_lap() {
     let mut reader = reader(ReplacementKind::Clock, 3);
-    // All have been used as they came: the hand takes that away, and comes by again.
+    // All have been used on arrival: the hand counts that down, and passes again.
     assert_eq!(reader.read_all([1, 2, 3, 4]), [0, 0, 0, 1]);
     assert_eq!(reader.read_all([2, 5]), [0, 3], "2 was used since, 3 was not");
 }
@@ -91,7 +91,7 @@ fn the_generalised_clock_counts_up_to_five_uses() {
 
 #[test]
 fn weights_say_how_many_uses_count_and_how_many_a_new_page_has() {
-    // How many new pages a page used for ever outlives, beside one more frame.
+    // Returns how many new pages a used page outlives.
     let outlives = |(initial, cap)| {
         let weights = Weights::new(initial, cap).expect("sound weights");
         let mut reader = reader(ReplacementKind::GClock(weights), 2);

@@ -1,4 +1,4 @@
-//! 2Q, the full version: new pages pass through a queue, and only those that are wanted again after it count as hot.
+//! 2Q, the full version: new pages pass through a queue, and only those that are wanted again afterwards count as hot.
 //!
 //! | queue | holds | order | size |
 //! |---|---|---|---|
@@ -25,7 +25,7 @@ pub(super) struct TwoQ {
     a1in: List,
     am: List,
     a1out: Ghosts,
-    /// Pages of A1in beyond which they go first.
+    /// Pages of A1in above which they are evicted first.
     in_target: usize,
 }
 
@@ -79,7 +79,7 @@ impl Order for TwoQ {
 #[derive(Debug)]
 struct Ghosts {
     cap: usize,
-    /// In the order of their serial numbers. One that was taken stays until it is met or half of them are of that kind.
+    /// In the order of their serial numbers. A taken one stays until it is met or half of the queue is of that kind.
     queue: VecDeque<(PageId, u64)>,
     present: HashMap<PageId, u64>,
     next_serial: u64,
@@ -105,7 +105,7 @@ impl Ghosts {
         }
     }
 
-    /// Whether `pid` is there; it is not afterwards.
+    /// Removes `pid`, and returns whether it was there.
     fn take(&mut self, pid: PageId) -> bool {
         self.present.remove(&pid).is_some()
     }

@@ -5,17 +5,18 @@ use foreshore_base::{Error, Result, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex, rmw};
 
-/// Xids that the array tells apart; of those further back it says that they have committed.
+/// Xids that the array distinguishes; for older ones it says that they have committed.
 const XIDS: u64 = 1 << 31;
 /// Xids to a word.
 const PER_WORD: u64 = 32;
-/// Xids whose words are made ready at once.
+/// Xids whose words are prepared at once.
 const CHUNK: u64 = 1 << 17;
-/// How many are ready ahead of the newest.
+/// How many xids are prepared ahead of the newest.
 const AHEAD: u64 = 1 << 20;
 
-/// The table. Xid x has two bits of word x / 32, in a circle. Words of xids at or above `ready` still hold what they held a
-/// round ago; who prepares them stores zero, which also has the system find memory for them, and raises `ready`.
+/// The table. Xid x has two bits of word x / 32, in a circular array. Words of xids at or above `ready` still hold
+/// their content of a round ago. The thread that prepares them stores zero, which also makes the system find memory
+/// for them, and raises `ready`.
 #[derive(Debug)]
 pub struct Direct {
     words: LazyArray<AtomicU64>,
@@ -26,14 +27,14 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// A table that begins at `first`.
+    /// Makes a table that begins at `first`.
     ///
     /// # Errors
-    /// `Io` when the array cannot be mapped.
+    /// `Io` if the array cannot be mapped.
     pub fn new(first: Xid) -> Result<Self> {
         let words = LazyArray::new((XIDS / PER_WORD) as usize)
             .map_err(|e| Error::io("map memory for", "the status table", e))?;
-        // From the start of a word on, for words are made ready whole.
+        // From the start of a word on, since whole words are prepared.
         let ready = CachePadded::new(AtomicU64::new(first.0 / PER_WORD * PER_WORD));
         let table = Self { words, first, ready, preparing: Mutex::new(LockRank::Leaf, ()) };
         table.prepare(first)?;

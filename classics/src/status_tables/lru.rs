@@ -1,7 +1,8 @@
 //! Pages of two bits an xid in a file, a few of them in memory, found by a linear search under a lock.
 //!
-//! PostgreSQL's commit log over its simple LRU buffers: look-ups share the lock, a miss and a change take it alone, and a miss
-//! reads, after it has written what it evicts, under the lock. The newest page is not evicted.
+//! PostgreSQL's commit log over its simple LRU buffers: lookups share the lock, and misses and changes take it
+//! exclusively. A miss first writes the page that it evicts, then reads, all under the lock. The newest page is not
+//! evicted.
 
 use super::{ABORTED, COMMITTED, StatusTable};
 use foreshore_base::{Result, Xid};
@@ -16,7 +17,7 @@ const PAGE: usize = 8192;
 const PER_PAGE: u64 = 4 * PAGE as u64;
 /// Pages to a bank.
 pub(super) const BANK: usize = 16;
-/// No more pages than this are in memory.
+/// Most pages in memory.
 pub(super) const MAX_BUFFERS: usize = 1 << 16;
 /// The number of no page.
 const NONE: u64 = u64::MAX;
@@ -47,7 +48,8 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// A table that begins at `first` with an empty `file`, and `buffers` pages in memory, in banks or under one lock.
+    /// Makes a table that begins at `first` with an empty `file`, and `buffers` pages in memory, in banks or under one
+    /// lock.
     #[must_use]
     pub fn new(first: Xid, buffers: usize, banks: bool, file: Arc<dyn File>) -> Self {
         let in_bank = if banks { BANK.min(buffers) } else { buffers };
@@ -60,7 +62,7 @@ impl Lru {
         Self { banks: (0..buffers / in_bank).map(bank).collect(), file, first }
     }
 
-    /// Page, its bank, byte and shift of an xid. Pages are counted from where the table begins.
+    /// Returns page, its bank, byte and shift of an xid. Pages are counted from the beginning of the table.
     fn place(&self, xid: Xid) -> (u64, &RwLock<Bank>, usize, u32) {
         let number = xid.0 - self.first.0;
         let page = number / PER_PAGE;
@@ -85,13 +87,13 @@ impl Bank {
         Some(at)
     }
 
-    /// Has `page` in memory, in place of the one that was not used for longest.
+    /// Brings `page` into memory, in place of the least recently used one.
     fn load(&mut self, page: u64, file: &dyn File) -> Result<usize> {
         if let Some(at) = self.find(page) {
             return Ok(at);
         }
         let newest = self.newest;
-        // The newest last, for all want it.
+        // The newest last, since all need it.
         let order = |buffer: &&mut Buffer| (buffer.page == newest, buffer.last_used());
         let buffer = self.buffers.iter_mut().min_by_key(order).expect("a bank has buffers");
         if buffer.dirty {
@@ -110,7 +112,7 @@ impl Bank {
 
 impl StatusTable for Lru {
     fn prepare(&self, _xid: Xid) -> Result<()> {
-        // Nothing is made ready: whoever first needs a page pays for it, as there.
+        // Nothing is prepared: the first thread that needs a page pays for it, as in PostgreSQL.
         Ok(())
     }
 

@@ -37,7 +37,7 @@ fn each_table_knows_who_has_committed() {
     }
 }
 
-/// More pages than any of them has in memory: what was evicted comes back as it was.
+/// More pages than any of them has in memory: evicted pages return unchanged.
 #[test]
 fn xids_far_apart_are_told_apart() {
     const APART: u64 = 10_007;
@@ -54,7 +54,7 @@ fn xids_far_apart_are_told_apart() {
     }
 }
 
-/// What an earlier run left is replaced: a table says nothing of another run.
+/// Content of an earlier run is replaced: a table says nothing of another run.
 #[test]
 fn a_table_begins_empty() {
     let (fs, kind) = (Mem::null(), StatusKind::Lru { buffers: 1, banks: false });

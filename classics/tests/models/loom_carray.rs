@@ -36,8 +36,8 @@ fn parked() {
     run(log(WaitMode::Park), &[1, 1], 0);
 }
 
-/// Room for two records, both taken: the next ones wait for the cut through their credit, and whoever draws first may copy
-/// into room whose credit the other has taken.
+/// Space for two records, both taken: the next ones wait for the cut through their credit. The thread that draws first
+/// may copy into space whose credit the other has taken.
 fn reuse() {
     let log = Arc::new(CArray::new(ring(2), &shape(WaitMode::Spin)));
     for session in 0..2 {

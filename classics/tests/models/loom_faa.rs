@@ -1,4 +1,4 @@
-//! Models of the `faa` buffer: what a cut takes was copied before, and ring space is used again only after it was taken.
+//! Models of the `faa` buffer: a cut contains only copied records, and ring space is reused only after a cut took it.
 //! The ring is made of cells that loom watches, so a read of unpublished bytes fails as a data race.
 
 use foreshore_base::Lsn;

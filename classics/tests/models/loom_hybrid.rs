@@ -27,13 +27,13 @@ fn a_group() {
     run(log(WaitMode::Park), &[1, 1, 1], 0);
 }
 
-/// A pool of two slots: whoever closes one while another group holds the other waits for it.
+/// A pool of two slots: a thread that closes one while another group holds the other waits for it.
 fn a_short_pool() {
     run(Hybrid::new(ring(4), &Shape { pool: 2, ..shape(WaitMode::Park) }), &[1, 1, 1], 0);
 }
 
-/// The last room of the ring waits for a cut. Session 1 has credit for two records before that, and may use the room for the
-/// second of them, because session 0 has joined its group with credit that the cut gave.
+/// The last space of the ring waits for a cut. Session 1 has credit for two records before that. It may use the space
+/// for the second one, because session 0 has joined its group with credit from the cut.
 fn credit_of_a_follower() {
     let log = Arc::new(log(WaitMode::Spin));
     for session in [0, 1, 2] {

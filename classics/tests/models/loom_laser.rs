@@ -1,6 +1,6 @@
-//! Models of the `laser` buffer: a group is published when all its members have copied and not before, no member and no
-//! group is lost where members, closers and helpers meet, and places of the table are used again. The ring is made of cells
-//! that loom watches, so a read of unpublished bytes, or two members in one place, fail as a data race.
+//! Models of the `laser` buffer. A group is published only when all its members have copied. No member and no group is
+//! lost when members, closers and helpers race, and places of the table are reused. The ring is made of cells that
+//! loom watches, so a read of unpublished bytes, or two members in one place, fail as a data race.
 
 use foreshore_base::Lsn;
 use foreshore_classics::log_buffers::{Laser, Ring};
@@ -115,7 +115,7 @@ fn reuse() {
     ends(&log, cut, last.0 / SIZE);
 }
 
-/// A late look at the tail while the group changes.
+/// A late read of the tail while the group changes.
 fn tail() {
     let log = laser(4, 1, 16);
     let before = append(&log, 1, Lsn(0));

@@ -17,12 +17,12 @@ fn two_and_a_cut() {
     run(log(4, WaitMode::Spin), &[2, 1], 1);
 }
 
-/// As above, and who finds the lock taken sleeps.
+/// As above, and a thread that finds the lock taken sleeps.
 fn sleepers_and_a_cut() {
     run(log(4, WaitMode::Park), &[2, 1], 1);
 }
 
-/// Room for one record, which is taken: the next one waits for the cut through its credit.
+/// Space for one record, which is taken: the next one waits for the cut through its credit.
 fn reuse() {
     let log = Arc::new(log(1, WaitMode::Spin));
     log.admit(0, SIZE);

@@ -1,6 +1,6 @@
-//! Models of the buffers that draw regions under a lock: every cut is whole records and never falls, everything appended is
-//! cut in the end, and nobody hangs. The ring is made of cells that loom watches, so a read of bytes that are not
-//! released fails as a data race.
+//! Models of the buffers that draw regions under a lock. Every cut is whole records and never falls, everything
+//! appended is cut in the end, and no thread hangs. The ring is made of cells that loom watches, so a read of
+//! unreleased bytes fails as a data race.
 
 use foreshore_base::Lsn;
 use foreshore_classics::log_buffers::{Ring, Shape};
@@ -50,7 +50,8 @@ pub(crate) fn cut(log: &impl LogBuffer, last: Lsn) -> Lsn {
     cut
 }
 
-/// One session for each of `sessions`, with so many records, beside `cuts` cuts; then one more cut, which has everything.
+/// Runs one session for each of `sessions`, with that many records, beside `cuts` cuts; then one more cut, which has
+/// everything.
 pub(crate) fn run<B: LogBuffer + 'static>(log: B, sessions: &[u64], cuts: usize) {
     let log = Arc::new(log);
     let total = Lsn(sessions.iter().sum::<u64>() * SIZE);

@@ -1,5 +1,5 @@
-//! The `laser` buffer with more sessions and groups than loom can explore: members, helpers and a leader meet while the
-//! places of a small table and ring are used again and again. Which assertion notices a mutant first depends on the schedule;
+//! The `laser` buffer with more sessions and groups than loom can explore. Members, helpers and a leader race while
+//! the places of a small table and ring are reused. Which assertion finds a mutant first depends on the schedule;
 //! `loom_laser.rs` names them.
 
 use foreshore_base::Lsn;
@@ -18,7 +18,7 @@ const RECORDS: u64 = 6;
 const RING: u64 = 4;
 const PLACES: usize = 16;
 
-/// Records of one session, each resting on the last.
+/// Records of one session, each depending on the last.
 fn session(log: &Laser, own: u64) {
     let mut last = Lsn(0);
     for at in 0..RECORDS {

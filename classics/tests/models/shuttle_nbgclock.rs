@@ -1,5 +1,5 @@
-//! Promise: a thread reads the page that it asks for, and no frame is lost, however the steps of threads that fix, read and
-//! evict pages interleave. Four threads, three frames, six pages, and a disk that fails reads now and then.
+//! Promise: a thread reads the page that it asks for, and no frame is lost, however the steps of threads that fix,
+//! read and evict pages interleave. Four threads, three frames, six pages, and a disk that sometimes fails reads.
 
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
@@ -60,7 +60,7 @@ impl FileLayer for Disk {
     }
 }
 
-/// Fixes a page, again as long as the disk fails.
+/// Fixes a page, and retries while the disk fails.
 fn fix(pool: &Pool, number: u64) -> Guard<'_> {
     loop {
         match pool.fix(PageId(number)) {

@@ -1,8 +1,8 @@
 //! How often a lock changes hands: the engine's locks under threads that do nothing else.
 //!
-//! `cargo run --release -p foreshore-sync --example locks -- [threads] [seconds]`. Each holding adds to a few words, some
-//! 20 ns of work; as much is done between two holdings. Millions of holdings a second, and what the luckiest thread got in
-//! multiples of the unluckiest.
+//! `cargo run --release -p foreshore-sync --example locks -- [threads] [seconds]`. Each hold adds to a few words, some
+//! 20 ns of work; as much is done between two holds. Prints millions of holds a second, and the holds of the luckiest
+//! thread in multiples of the unluckiest.
 
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
@@ -21,7 +21,7 @@ impl Work {
     }
 }
 
-/// Runs `hold` with the number of its thread in all threads for a while; what each thread has done.
+/// Runs `hold` with the thread's number in all threads for a while, and returns what each thread has done.
 fn measure(threads: usize, time: Duration, hold: impl Fn(usize, &Work) + Sync) -> (f64, Vec<u64>) {
     let (shared, stop) = (Work::default(), AtomicBool::new(false));
     let begin = Instant::now();

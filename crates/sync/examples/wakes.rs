@@ -1,8 +1,8 @@
-//! How long a thread is busy that wakes many parked ones: a plain loop against a [`WakeQueue`].
+//! How long a thread is busy that wakes many parked ones: a plain loop compared with a [`WakeQueue`].
 //!
-//! `cargo run --release -p foreshore-sync --example wakes -- [threads] [rounds]`. Each round parks all threads, wakes them
-//! and notes when the waker is free again, how much processor time it has used, and when the last thread has left.
-//! Microseconds: median and 99th percentile.
+//! `cargo run --release -p foreshore-sync --example wakes -- [threads] [rounds]`. Each round parks all threads and
+//! wakes them. It notes when the waker is free again, its processor time, and when the last thread has continued.
+//! Prints microseconds: median and 99th percentile.
 
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
@@ -16,7 +16,7 @@ struct Round {
     parked: AtomicU64,
     left: AtomicU64,
     list: Mutex<Vec<(usize, Unparker)>>,
-    /// None: the waker wakes them all, and nobody helps.
+    /// None: the waker wakes them all, and no thread helps.
     queue: Option<WakeQueue>,
 }
 

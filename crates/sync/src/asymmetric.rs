@@ -1,65 +1,66 @@
-//! A fence of two unequal sides: nearly free where it is passed often, dear where it is passed seldom.
+//! An asymmetric fence: cheap on the side that runs often, expensive on the side that runs rarely.
 //!
-//! The pattern "store, fence, look" needs a full fence on both sides, and on each of them it costs as much as the work of a
-//! short operation. On Linux the seldom side can pay for both: `membarrier(2)` returns only after every thread of the process
-//! that ran meanwhile has passed a full fence, between the beginning of the call and its end. A thread that did not run
-//! passes one when it is given the processor.
+//! The pattern "store, fence, look" needs a full fence on both sides, each as expensive as the work of a short
+//! operation. On Linux the rare side can pay for both. `membarrier(2)` returns only after every running thread of the
+//! process has passed a full fence between the beginning and the end of the call. A thread that was not running passes
+//! one when it is scheduled.
 //!
-//! The call interrupts all processors that run the process, so it is worth its price only if many light sides are passed
-//! between two heavy ones. The heavy side says whether they are.
+//! The call interrupts all processors that run the process. So it pays only if many light sides run between two heavy
+//! ones. The heavy side says whether they do.
 
 use crate::primitive::atomic::{AtomicBool, Ordering, fence};
 use std::io;
 
-/// Has every other thread of the process pass a full fence.
+/// Makes every other thread of the process pass a full fence.
 type Call = fn() -> io::Result<()>;
 
-/// Fences that pair with each other, one kind light, one heavy.
+/// A pair of fences: a light one and a heavy one.
 ///
-/// Two threads that each store, fence and look at the other's store: if one fence is heavy and the other light, or both are
-/// heavy, at least one of the two sees the other. Two light ones order nothing. Heavy sides come one at a time, each ordered
-/// behind the one before by a lock of the caller.
+/// Two threads each store, fence and read the other's store. If one fence is heavy and the other light, or both are
+/// heavy, at least one thread sees the other's store. Two light fences order nothing. Heavy sides run one at a time,
+/// each ordered after the one before by a lock of the caller.
 ///
-/// A heavy side leaves the light ones behind it *spared* or not. Spared ones make no fence, and each heavy side calls the
-/// system until one has spared them no longer; that one is the last to call.
+/// A heavy side leaves the later light ones *spared* or not. Spared ones make no fence. Then each heavy side calls the
+/// system until one ends the sparing; that one is the last to call.
 ///
-/// *Why.* A heavy side that calls makes the thread of the light side pass a full fence somewhere, at `P`. If the light side's
-/// store lies before `P` in its program, it is visible when the call returns, and the heavy side's look sees it. Else its look
-/// lies behind `P` as well, since the compiler keeps the two in order, and sees what was stored before the call.
+/// *Why.* A heavy side that calls makes the thread of the light side pass a full fence at some point `P`. If the light
+/// side's store comes before `P` in its program, it is visible when the call returns, and the heavy side sees it.
+/// Otherwise the light side's read comes after `P` too, since the compiler keeps their order, and sees what was stored
+/// before the call.
 ///
-/// A heavy side `h` that does not call comes behind one, `t`, that called and ended the sparing. The light side looks whether
-/// it is spared between its store and its look. If it finds that it is not, both sides make a full fence. If it finds that it
-/// is by a sparing that ended with `t` or before, it looked before its `P` of `t`, so its store is visible to `t`
-/// and all behind it. If by one that began later, it acquires what `h` stored before.
+/// A heavy side `h` that does not call comes after one, `t`, that called and ended the sparing. The light side checks
+/// between its store and its read whether it is spared. If it is not, both sides make a full fence. If it is, by a
+/// sparing that ended with `t` or before, it checked before its `P` of `t`, so its store is visible to `t` and all
+/// after it. If it is, by a later sparing, it acquires what `h` stored before.
 ///
-/// Where the system refuses the call, and under a model checker, nobody is spared: both sides are `fence(SeqCst)`.
+/// If the system refuses the call, and under a model checker, no side is spared: both are `fence(SeqCst)`.
 ///
-/// A call that is refused after it was granted, as by a filter that was set up meanwhile, cannot be made up for: light sides
-/// that were spared have made no fence. So the heavy side that gets the error has learnt nothing, and says so.
+/// A call may be refused after it was granted, for instance by a new system-call filter. Spared light sides have then
+/// made no fence, which cannot be repaired. So the heavy side returns the error, and what it reads is unreliable.
 ///
-/// The call costs about a microsecond, more on a machine of many processors. A virtual processor that its host has stopped
-/// holds it up until it runs again.
+/// The call costs about a microsecond, more on a machine of many processors. It also waits for a virtual processor
+/// that its host has stopped.
 #[derive(Debug)]
 pub struct AsymmetricFence {
-    /// Makes the fence of the light side, if the system can.
+    /// The system's call; `None` if both sides fence.
     others: Option<Call>,
-    /// Whether the light side makes none. Written by heavy sides.
+    /// Whether light sides make no fence. Written by heavy sides.
     spared: AtomicBool,
 }
 
 impl AsymmetricFence {
-    /// Asks the system. The first call in a process of several threads takes the system some ten milliseconds.
+    /// Registers with the system. In a process of several threads, the first call takes about ten milliseconds.
     #[expect(clippy::new_without_default, reason = "it makes a system call")]
     pub fn new() -> Self {
         Self::by(register())
     }
 
-    /// With `others` in place of the system's call, or none: for tests of what follows a refusal.
+    /// Uses `others` in place of the system's call, or none: for tests of refusals.
     pub fn by(others: Option<Call>) -> Self {
         Self { others, spared: AtomicBool::new(false) }
     }
 
-    /// The side that is passed often.
+    /// The fence of the side that runs often.
     #[inline(always)]
     pub fn light(&self) {
         compiler_fence();
@@ -72,12 +73,12 @@ impl AsymmetricFence {
         }
     }
 
-    /// The side that is passed seldom. `spare` says whether so many light sides are about to be passed before the next heavy
-    /// one that together they cost more than the system's call.
+    /// The fence of the side that runs rarely. `spare` says whether the light sides before the next heavy one will
+    /// cost more than the system's call.
     ///
     /// # Errors
-    /// If the system refuses what it has granted before: what this side sees from now on, and what later ones see, means
-    /// nothing.
+    /// If the system refuses a call that it has granted before: what this side reads from now on, and later ones, is
+    /// unreliable.
     pub fn heavy(&self, spare: bool) -> io::Result<()> {
         // ORDERING: Relaxed, heavy sides alone store it, one at a time.
         let spared = self.spared.load(Ordering::Relaxed);
@@ -98,13 +99,13 @@ impl AsymmetricFence {
 /// Keeps the compiler from moving accesses across.
 #[inline(always)]
 fn compiler_fence() {
-    // Never reached under a model checker, which knows no such thing.
+    // Never reached under a model checker, which does not know compiler fences.
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
-    // ORDERING: SeqCst, no access is moved across in either direction; the processor is the business of `heavy`.
+    // ORDERING: SeqCst, no access is moved across in either direction; `heavy` takes care of the processor.
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The system's call, if this process may make it from now on.
+/// Returns the system's call, if this process may make it from now on.
 #[cfg(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle, foreshore_sim))))]
 fn register() -> Option<Call> {
     use rustix::thread::{MembarrierCommand, membarrier};
@@ -112,7 +113,7 @@ fn register() -> Option<Call> {
     Some(|| Ok(membarrier(MembarrierCommand::PrivateExpedited)?))
 }
 
-/// Where one thread runs at a time, each switch is a fence of both.
+/// If only one thread runs at a time, each switch is a fence of both.
 #[cfg(foreshore_sim)]
 #[expect(clippy::unnecessary_wraps, reason = "a system may refuse")]
 fn register() -> Option<Call> {
@@ -131,12 +132,12 @@ mod tests {
     use crate::primitive::atomic::AtomicU64;
     use crate::primitive::thread;
 
-    /// Looks that the light side takes at most: the test ends where the heavy side is slow.
+    /// Most reads of the light side: the test ends if the heavy side is slow.
     const LIMIT: usize = 8 << 20;
     const HEAVY: usize = 20_000;
 
-    /// Each side stores its round and looks at the other's, as fast as it can. `spare` says in which rounds of the heavy side
-    /// the light one is spared.
+    /// Each side stores its round and reads the other's, as fast as it can. `spare` says in which rounds of the heavy
+    /// side the light one is spared.
     fn no_pair_is_blind(fence: &AsymmetricFence, spare: fn(u64) -> bool) {
         let [often, seldom] = [0, 0].map(|zero| CachePadded::new(AtomicU64::new(zero)));
         // What each side has seen in each of its rounds.
@@ -159,7 +160,7 @@ mod tests {
                 // ORDERING: as above.
                 often.load(Ordering::Relaxed)
             };
-            // A heavy side that does nothing would be through before the other begins.
+            // A heavy side that does nothing would finish before the other begins.
             // ORDERING: as above.
             while often.load(Ordering::Relaxed) == 0 {
                 // WAIT: window - the other thread begins.

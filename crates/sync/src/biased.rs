@@ -1,10 +1,10 @@
-//! A reference count that its owner does not touch to hand out references.
+//! A reference count that its owner does not touch when it hands out references.
 //!
-//! The owner counts what it hands out in a plain word of its own; the shared count begins at [`BIAS`], and references
-//! that end decrement it. When the owner ends, it takes the bias away and adds what it has handed out: from then on the
-//! shared count is the number of references.
+//! The owner counts its references in its own plain word. The shared count begins at [`BIAS`], and dropped references
+//! decrement it. When the owner is dropped, it subtracts the bias and adds its own count: from then on the shared
+//! count is the number of references.
 //!
-//! **Invariant:** the shared count is above zero while the owner or a reference is there. The operation that brings it
+//! **Invariant:** the shared count is above zero while the owner or a reference exists. The operation that brings it
 //! to zero frees the value.
 //!
 //! After Choi, Shull and Torrellas, "Biased Reference Counting: Minimizing Atomic Operations in Garbage Collection",
@@ -26,7 +26,7 @@ struct Counted<T> {
 }
 
 impl<T> Counted<T> {
-    /// Takes `references` off the count, and frees the value with the last one.
+    /// Subtracts `references` from the count, and frees the value with the last one.
     ///
     /// # Safety
     /// The caller gives up as many of its references, and does not use `counted` after.
@@ -87,7 +87,7 @@ impl<T> BiasedOwner<T> {
 impl<T> Drop for BiasedOwner<T> {
     fn drop(&mut self) {
         assert!(self.handed_out < BIAS, "{} references were handed out", self.handed_out);
-        // SAFETY: the owner's share of the count is what is left of the bias.
+        // SAFETY: the owner's share of the count is the rest of the bias.
         unsafe { Counted::release(self.counted, BIAS - self.handed_out) }
     }
 }
@@ -96,7 +96,7 @@ impl<T> Clone for BiasedRef<T> {
     fn clone(&self) -> Self {
         // SAFETY: this reference keeps the value.
         let count = unsafe { &self.counted.as_ref().count };
-        // ORDERING: Relaxed, the new reference comes from one that is there.
+        // ORDERING: Relaxed, the new reference comes from an existing one.
         count.fetch_add(1, Ordering::Relaxed);
         Self { counted: self.counted, owns: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! Time as a value: engine code reads a [`Clock`] it was given, so that a simulation owns the time.
+//! Time as a value: engine code reads a [`Clock`] that it is given, so that a simulation controls time.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use std::ops::{Add, Sub};
@@ -48,12 +48,12 @@ impl Sub<Duration> for Nanos {
 
 /// A source of monotonic time.
 pub trait Clock: Send + Sync {
-    /// The time now. Never less than an earlier answer.
+    /// Returns the time now. Never less than an earlier answer.
     fn now(&self) -> Nanos;
 }
 
-/// The machine's monotonic clock, counted from the creation of this value. Under shuttle every look moves the time by a
-/// random step of at most 0.1 ms, which a replay repeats.
+/// The machine's monotonic clock, counted from the creation of this value. Under shuttle every read advances the time
+/// by a random step of at most 0.1 ms, which a replay repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,
@@ -83,13 +83,13 @@ fn instant() -> Instant {
     crate::schedule::instant()
 }
 
-/// The time that the deadline of a wait is counted by.
+/// Returns the time by which deadlines of waits are counted.
 #[cfg(not(foreshore_sim))]
 pub(crate) fn deadline_now() -> Instant {
     Instant::now()
 }
 
-/// The time that the deadline of a wait is counted by.
+/// Returns the time by which deadlines of waits are counted.
 #[cfg(foreshore_sim)]
 pub(crate) fn deadline_now() -> Instant {
     crate::schedule::instant()
@@ -119,7 +119,7 @@ impl ManualClock {
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        // ORDERING: AcqRel, who reads the new time also sees what happened before it came; pairs with `now`.
+        // ORDERING: AcqRel, a reader of the new time also sees what happened before it was set; pairs with `now`.
         let step = |now| Some((Nanos(now) + by).0);
         let moved = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
         debug_assert!(moved.is_ok(), "the step always yields a value");

@@ -26,15 +26,15 @@ impl ShardedCounter {
         self.shards[shard].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The sum of the shards, each read once: exact when nobody adds meanwhile.
+    /// Returns the sum of the shards, each read once: exact if no thread adds meanwhile.
     pub fn sum(&self) -> u64 {
         // ORDERING: Relaxed, as `add`.
         self.shards.iter().fold(0u64, |sum, shard| sum.wrapping_add(shard.load(Ordering::Relaxed)))
     }
 }
 
-/// A small number of the calling thread, which no other thread has or had, handed out in the order of first calls. As a thread ends, where
-/// its memory is gone, each call answers a new number.
+/// Returns a small number of the calling thread, unique among all threads, in the order of first calls. While a thread
+/// ends and its thread-locals are gone, each call returns a new number.
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 pub fn thread_index() -> usize {
     #[cfg(foreshore_sim)]
@@ -47,7 +47,7 @@ pub fn thread_index() -> usize {
     number_of(INDEX.try_with(|index| *index).ok())
 }
 
-/// The number that the memory of a thread has `kept`, or a new one.
+/// Returns the number `kept` in a thread's memory, or a new one.
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 fn number_of(kept: Option<usize>) -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::primitive::thread;
 
-    /// What a thread does while its memory is taken down counts as no other thread's.
+    /// A thread whose thread-locals are gone shares no number with other threads.
     #[test]
     fn a_thread_without_its_memory_has_a_new_number_each_time() {
         let own = thread_index();

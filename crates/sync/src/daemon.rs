@@ -20,13 +20,14 @@ pub enum NextWake {
     OnSignal,
 }
 
-/// A unit of background work: does a bounded piece and says when to go on. Steps of one object never overlap.
+/// A unit of background work: does a bounded piece and says when to continue. Steps of one object never overlap.
 pub trait Step: Send + Sync {
     /// Does one piece of work. A call with nothing to do is allowed and cheap.
     fn step(&self) -> NextWake;
 }
 
-/// The bell of a daemon. It exists before its daemon, so that a step's owner can hold it; clones ring the same bell.
+/// The signal of a daemon. It exists before its daemon, so that a step's owner can hold it; clones are the same
+/// signal.
 #[derive(Clone, Debug)]
 pub struct Signal {
     parker: Arc<Parker>,
@@ -40,7 +41,7 @@ impl Default for Signal {
 }
 
 impl Signal {
-    /// A signal that has not been given.
+    /// Makes a signal that has not been sent.
     pub fn new() -> Self {
         let parker = Arc::new(Parker::new());
         let unparker = parker.unparker();
@@ -50,8 +51,8 @@ impl Signal {
     /// Makes the daemon's step run once more, after what the caller has published. Signals do not add up. Costs a fence
     /// and one load while an earlier signal has not been taken yet.
     pub fn notify(&self) {
-        // ORDERING: store, fence, look: publish, then look for an old signal; pairs with the fence in `wait`, after which the
-        // step that takes the old signal sees what was published.
+        // ORDERING: store, fence, look: publish, then look for an old signal; pairs with the fence in `wait`, after
+        // which the step that takes the old signal sees what was published.
         if !mutant("signal: no fence before looking") {
             fence(Ordering::SeqCst);
         }
@@ -60,7 +61,7 @@ impl Signal {
         }
     }
 
-    /// Takes a signal, waiting for it up to `timeout`; false if none came. One thread at a time.
+    /// Takes a signal, waiting for it up to `timeout`; returns false if none came. One thread at a time.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         // WAIT: park - a daemon with nothing to do.
         let notified = match timeout {
@@ -81,7 +82,7 @@ pub type Joiner = Box<dyn FnOnce() + Send>;
 
 /// A way to run a body beside the caller.
 pub trait Spawn: Send + Sync {
-    /// Starts `body` under `name`. Calling the joiner waits for its end; dropping it lets the body run on.
+    /// Starts `body` under `name`. Calling the joiner waits for its end; dropping it does not stop the body.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner>;
 }
 
@@ -108,8 +109,8 @@ impl Spawn for ThreadSpawn {
 /// Called, on the daemon's thread, with the daemon's name and the panic's message when a step panics.
 pub type OnPanic = Box<dyn FnOnce(&str, &str) + Send>;
 
-/// A thread that drives a [`Step`] until it is stopped. Dropping it stops it too. Dropped by its own step it waits for
-/// nothing: the thread ends when the step does.
+/// A thread that drives a [`Step`] until it is stopped. Dropping it stops it too. If its own step drops it, the drop
+/// does not wait: the thread ends when the step does.
 pub struct Daemon {
     stop: Arc<AtomicBool>,
     signal: Signal,
@@ -119,8 +120,8 @@ pub struct Daemon {
 impl Daemon {
     /// Starts driving `step`, first at once and then as it asks; `signal` wakes it from outside.
     ///
-    /// A panic in the step ends the daemon and is handed to `on_panic`, which fail-stops the owner: a step that died
-    /// half-way is not run again.
+    /// A panic in the step ends the daemon and is passed to `on_panic`, which fail-stops the owner. A step that
+    /// panicked half-way is not run again.
     ///
     /// # Errors
     /// Those of the spawner.
@@ -145,12 +146,12 @@ impl Daemon {
         Ok(Self { stop, signal, joiner: Some(joiner) })
     }
 
-    /// Makes the step run once more; as [`Signal::notify`].
+    /// Makes the step run once more, like [`Signal::notify`].
     pub fn wake(&self) {
         self.signal.notify();
     }
 
-    /// Waits for the step in progress, if there is one, and ends the thread. Work not yet done stays undone.
+    /// Waits for the step in progress, if there is one, and ends the thread. Remaining work is not done.
     pub fn stop(self) {
         drop(self);
     }
@@ -158,7 +159,8 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // ORDERING: Release, what the owner did before the stop is visible to the thread's last step; pairs with `drive`.
+        // ORDERING: Release, what the owner did before the stop is visible to the thread's last step; pairs with
+        // `drive`.
         self.stop.store(true, Ordering::Release);
         self.signal.notify();
         if let Some(join) = self.joiner.take().filter(|_| !is_driven(&self.stop)) {
@@ -176,7 +178,7 @@ impl fmt::Debug for Daemon {
 
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 std::thread_local! {
-    /// The daemon whose steps this thread runs, known by the place of its flag.
+    /// The daemon whose steps this thread runs, identified by the address of its flag.
     static DRIVEN: std::cell::Cell<*const AtomicBool> = const { std::cell::Cell::new(std::ptr::null()) };
 }
 
@@ -186,7 +188,8 @@ fn set_driven(stop: &Arc<AtomicBool>) {
     let _ = stop;
 }
 
-/// Whether the calling thread runs the steps of this daemon. Never in a model, whose threads share their thread-locals.
+/// Returns whether the calling thread runs the steps of this daemon. Never in a model, whose threads share their
+/// thread-locals.
 fn is_driven(stop: &Arc<AtomicBool>) -> bool {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     return DRIVEN.try_with(std::cell::Cell::get) == Ok(Arc::as_ptr(stop));
@@ -226,7 +229,7 @@ mod tests {
     use crate::primitive::atomic::AtomicU64;
     use std::sync::mpsc;
 
-    /// Reports each call through a channel and answers with what `next` says to its number.
+    /// Reports each call through a channel and returns what `next` says for its number.
     struct Reporter {
         calls: AtomicU64,
         seen: mpsc::SyncSender<u64>,

@@ -1,4 +1,4 @@
-//! Event counts: waiting for a condition that lives anywhere, with notifications that cost one load.
+//! Event counts: waiting for any condition, with notifications that cost one load.
 //!
 //! Source: Vyukov's eventcount, as in folly's `EventCount`.
 
@@ -16,7 +16,8 @@ use std::time::Duration;
 //  +----------------+----------------+
 //
 // waiters: threads between `prepare` and the end of their `wait` or `cancel`; they change it by +1 and -1.
-// epoch: raised by a notifier that saw waiters > 0, under the lock; wraps. A sleeper leaves when it differs from its key.
+// epoch: raised by a notifier that saw waiters > 0, under the lock; wraps. A sleeper wakes up when it differs from its
+// key.
 // 1. waiters is raised before the waiter's fence and re-check, and read after the notifier's fence: one sees the other.
 // 2. The epoch moves only under the lock under which sleepers compare it: no notification between compare and sleep.
 const WAITER: u64 = 1;
@@ -32,8 +33,8 @@ pub struct EventKey {
 
 /// A place to wait for a condition that others change and then notify.
 ///
-/// Waiter: `prepare`, check the condition, then `cancel` if it holds or `wait` if not; then start over. Notifier: make the
-/// condition true, then notify.
+/// Waiter: `prepare`, check the condition, then `cancel` if it holds or `wait` if not; then start over. Notifier: make
+/// the condition true, then notify.
 ///
 /// ```
 /// # use foreshore_sync::{EventCount, primitive::{atomic::{AtomicBool, Ordering}, thread}};
@@ -66,7 +67,7 @@ impl Default for EventCount {
 }
 
 impl EventCount {
-    /// An event count nobody waits on.
+    /// Makes an event count without waiters.
     pub fn new() -> Self {
         let lock = Mutex::new(LockRank::EventCount, ());
         Self { state: AtomicU64::new(0), lock, condvar: Condvar::new() }
@@ -75,8 +76,8 @@ impl EventCount {
     /// Registers the caller; from here on every notification ends its wait. The condition is checked after this.
     pub fn prepare(&self) -> EventKey {
         rmw::contended(1);
-        // ORDERING: store, fence, look: register, then the caller checks; pairs with the fence in `notify`. Acquire, so that
-        // a key of the new epoch comes with what was changed before that notification.
+        // ORDERING: store, fence, look: register, then the caller checks; pairs with the fence in `notify`. Acquire,
+        // so that a key of the new epoch comes with what was changed before that notification.
         let before = self.state.fetch_add(WAITER, Ordering::Acquire);
         if !mutant("event count: no fence after registration") {
             fence(Ordering::SeqCst);
@@ -93,7 +94,7 @@ impl EventCount {
         self.state.fetch_sub(WAITER, Ordering::Relaxed);
     }
 
-    /// Waits until a notification comes that follows the registration; false if `timeout` was over first. Spurious
+    /// Waits until a notification follows the registration; returns false if `timeout` was over first. Spurious
     /// wake-ups are allowed. Under a model checker a timed wait yields and may time out at once.
     pub fn wait(&self, key: EventKey, timeout: Option<Duration>) -> bool {
         // A deadline beyond the clock's range never comes.

@@ -1,8 +1,8 @@
 //! The keys that most time is spent on, in little memory.
 //!
-//! The space-saving sketch of Metwally, Agrawal and El Abbadi (2005), with time as the weight: a key that is not among those kept
-//! takes the place of the lightest, and its weight with it. So whatever has more than one part in [`KEPT`] of all the time
-//! is kept, and a weight is too large by no more than [`Hot::over`].
+//! The space-saving sketch of Metwally, Agrawal and El Abbadi (2005), with time as the weight. A new key replaces the
+//! lightest one and inherits its weight. So every key with more than one part in [`KEPT`] of all the time is kept, and
+//! a weight is too large by at most [`Hot::over`].
 
 use crate::{LockRank, Mutex};
 use std::time::Duration;
@@ -15,11 +15,11 @@ const KEPT: usize = 64;
 pub struct Hot<K> {
     /// The key.
     pub key: K,
-    /// How often.
+    /// How often it was added.
     pub times: u64,
-    /// How long together, at most.
+    /// Upper bound of the time spent on it.
     pub spent: Duration,
-    /// How much of that may be of others, which had its place before.
+    /// How much of that may belong to earlier keys in its place.
     pub over: Duration,
 }
 
@@ -28,13 +28,13 @@ pub struct Hot<K> {
 pub struct Hottest<K>(Mutex<Vec<Hot<K>>>);
 
 impl<K: Clone + PartialEq> Hottest<K> {
-    /// Nothing yet.
+    /// Makes an empty sketch.
     #[expect(clippy::new_without_default, reason = "it is made where it is owned")]
     pub fn new() -> Self {
         Self(Mutex::new(LockRank::Leaf, Vec::new()))
     }
 
-    /// Time was spent on `key`.
+    /// Adds time spent on `key`.
     pub fn add(&self, key: K, spent: Duration) {
         let mut kept = self.0.lock();
         if let Some(hot) = kept.iter_mut().find(|hot| hot.key == key) {
@@ -48,7 +48,7 @@ impl<K: Clone + PartialEq> Hottest<K> {
         }
     }
 
-    /// Those kept, the hottest first.
+    /// Returns the kept keys, the hottest first.
     pub fn list(&self) -> Vec<Hot<K>> {
         let mut list = self.0.lock().clone();
         list.sort_by_key(|hot| std::cmp::Reverse(hot.spent));

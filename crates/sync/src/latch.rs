@@ -1,8 +1,8 @@
 //! The hybrid latch: shared, exclusive and optimistic access behind one word.
 //!
-//! Sources: Böttcher, Leis, Giceva, Neumann and Kemper, "Scalable and Robust Latches for Database Systems" (DaMoN 2020)
-//! for the three modes; the version protocol is the seqlock of Boehm, "Can Seqlocks Get Along with Programming Language
-//! Memory Models?" (MSPC 2012).
+//! The three modes are those of Böttcher, Leis, Giceva, Neumann and Kemper, "Scalable and Robust Latches for Database
+//! Systems" (DaMoN 2020). The version protocol is the seqlock of Boehm, "Can Seqlocks Get Along with Programming
+//! Language Memory Models?" (MSPC 2012).
 
 use crate::model::mutant;
 use crate::park_table::Pick;
@@ -20,20 +20,20 @@ use crate::{ParkOutcome, ParkTable, rmw};
 //
 // shared:  number of shared holders. Holders, +1 and -1. Zero while X is set.
 // X:       one exclusive holder. Set by it when shared == 0, cleared by it.
-// WAITERS: somebody is queued at this latch's address in the park table. Set and cleared only under the bucket's lock:
+// WAITERS: a thread is queued at this latch's address in the park table. Set and cleared only under the bucket's lock:
 //          set by a thread that queues, cleared by a waker that leaves the queue empty.
 // FAIR:    only threads that were woken from the queue may take the latch. Set, with WAITERS, by a thread that queues
 //          again after STARVED vain wake-ups; cleared when such a thread gets the latch.
-// version: raised by the exclusive holder as it releases, unless it has changed nothing. 2^45 values: an optimistic reader
-//          would have to sleep through a multiple of that many writes to be deceived.
+// version: raised by the exclusive holder as it releases, unless it has changed nothing. 2^45 values: an optimistic
+//          reader would have to sleep through a multiple of that many writes to be deceived.
 //
-// 1. While a thread is queued, the latch is held, or some thread is on its way: a releaser that is about to wake, or a
-//    woken one that is about to try. For a thread queues only when it saw, under the bucket's lock and while it set
-//    WAITERS, the latch held or FAIR set, and whoever set FAIR is queued or on its way itself. Hence no lost wake-up.
-// 2. A thread that was not woken obeys WAITERS and FAIR (see `admits`); a woken one obeys holders only, otherwise it could
-//    queue at a free latch that nobody would ever wake it from.
-// 3. A releaser whose release leaves the latch free and finds WAITERS wakes the longest waiter, and with a shared one the
-//    shared ones directly behind it.
+// 1. While a thread is queued, the latch is held or some thread is active: a releaser about to wake, or a woken thread
+//    about to try. For a thread queues only if it saw, under the bucket's lock and while it set WAITERS, the latch
+//    held or FAIR set; and the thread that set FAIR is itself queued or active. Hence no lost wake-up.
+// 2. A thread that was not woken obeys WAITERS and FAIR (see `admits`). A woken one obeys holders only; otherwise it
+//    could queue at a free latch without any thread to wake it.
+// 3. A releaser whose release leaves the latch free and finds WAITERS wakes the longest waiter, and with a shared one
+//    the shared ones directly behind it.
 const SHARED: u64 = 1;
 const SHARED_MASK: u64 = 0xFFFF;
 const EXCLUSIVE: u64 = 1 << 16;
@@ -42,7 +42,7 @@ const FAIR: u64 = 1 << 18;
 const VERSION: u64 = 1 << 19;
 const VERSIONS: u64 = VERSION.wrapping_neg();
 
-/// Vain wake-ups after which a waiter closes the latch to newcomers.
+/// Unsuccessful wake-ups after which a waiter closes the latch to newcomers.
 const STARVED: u32 = if MODEL { 1 } else { 4 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +53,11 @@ enum Mode {
 }
 
 impl Mode {
-    /// The word after entry in this mode, or `None` if the latch does not admit it.
+    /// Returns the word after entry in this mode, or `None` if the latch does not admit it.
     ///
-    /// Fairness: newcomers may take a free latch ahead of the queue, because the woken thread needs time to run and a
-    /// latch that idles meanwhile is a convoy. But a newcomer does not join shared holders once somebody waits, so that
-    /// a stream of readers ends, and FAIR bounds how often a waiter can be overtaken.
+    /// Fairness: newcomers may take a free latch ahead of the queue. The woken thread needs time to run, and a latch
+    /// that idles meanwhile is a convoy. But a newcomer does not join shared holders once a thread waits, so that a
+    /// stream of readers ends, and FAIR bounds how often a waiter can be overtaken.
     fn admits(self, word: u64, woken: bool) -> Option<u64> {
         let kept = word & FAIR != 0 && (!woken || mutant("latch: woken threads obey FAIR"));
         if word & EXCLUSIVE != 0 || kept {
@@ -74,11 +74,11 @@ impl Mode {
 
 /// A latch with a version. It guards memory of its owner and holds no data itself.
 ///
-/// Optimistic readers take nothing and write nothing: they read a version, read the data through relaxed atomics, and
-/// [`validate`](Self::validate) before they believe it. Latches are not re-entrant in any mode. Every call on one latch
+/// Optimistic readers write nothing: they read a version, read the data through relaxed atomics, and
+/// [`validate`](Self::validate) before they trust it. Latches are not re-entrant in any mode. Every call on one latch
 /// passes the same [`ParkTable`], and the latch does not move while threads wait: its address is the key.
 ///
-/// Waiting is not timed: latches are held for a few hundred instructions and taken in an order that excludes cycles.
+/// Waits have no timeout: latches are held for a few hundred instructions and taken in an order that excludes cycles.
 #[derive(Debug)]
 pub struct HybridLatch {
     word: AtomicU64,
@@ -91,12 +91,12 @@ impl Default for HybridLatch {
 }
 
 impl HybridLatch {
-    /// A free latch of version 0.
+    /// Makes a free latch of version 0.
     pub fn new() -> Self {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// Takes the latch shared if that needs no wait; false if it is held exclusively or kept for waiters.
+    /// Takes the latch shared if that needs no wait; returns false if it is held exclusively or reserved for waiters.
     #[inline]
     pub fn try_lock_shared(&self) -> bool {
         self.enter(Mode::Shared, false, 0)
@@ -110,7 +110,7 @@ impl HybridLatch {
         }
     }
 
-    /// Gives one shared hold back.
+    /// Releases one shared hold.
     #[inline]
     pub fn unlock_shared(&self, table: &ParkTable) {
         rmw::contended_at(&self.word);
@@ -160,8 +160,8 @@ impl HybridLatch {
         }
     }
 
-    /// The version under which the data may be read optimistically; `None` while the latch is held exclusively. A later
-    /// version is greater, until they wrap.
+    /// Returns the version under which the data may be read optimistically; `None` while the latch is held
+    /// exclusively. A later version is greater, until they wrap.
     #[inline]
     pub fn optimistic_version(&self) -> Option<u64> {
         // ORDERING: Acquire, the data of this version is visible; pairs with `leave_exclusive`.
@@ -169,12 +169,12 @@ impl HybridLatch {
         (word & EXCLUSIVE == 0).then_some(word & VERSIONS)
     }
 
-    /// Whether nothing was written since [`optimistic_version`](Self::optimistic_version) answered `version`. The data
-    /// in between must have been read through atomics; what was read counts only if this is true.
+    /// Returns whether nothing was written since [`optimistic_version`](Self::optimistic_version) returned `version`.
+    /// The data in between must have been read through atomics; it is valid only if this is true.
     #[inline]
     pub fn validate(&self, version: u64) -> bool {
-        // ORDERING: seqlock read, the data loads stay before the load of the word; pairs with `exclusive_fence`: who has
-        // read a writer's store sees at least that writer's X.
+        // ORDERING: seqlock read, the data loads stay before the load of the word; pairs with `exclusive_fence`: a
+        // reader of a writer's store sees at least that writer's X.
         if !mutant("latch: no fence before validation") {
             fence(Ordering::Acquire);
         }
@@ -182,12 +182,12 @@ impl HybridLatch {
         word & (VERSIONS | EXCLUSIVE) == version
     }
 
-    /// Takes the latch exclusively if it is free and `version` is still valid: what was read optimistically under it can
-    /// be relied on, and stays so.
+    /// Takes the latch exclusively if it is free and `version` is still valid. Then everything read optimistically
+    /// under it is valid, and stays so.
     #[inline]
     pub fn try_upgrade(&self, version: u64) -> bool {
-        // ORDERING: seqlock read, as in `validate`: a writer whose store the caller has seen has left its X or its version in the
-        // word, where the exchange below meets it.
+        // ORDERING: seqlock read, as in `validate`: a writer whose store the caller has seen has left its X or its
+        // version in the word, where the exchange below meets it.
         fence(Ordering::Acquire);
         // ORDERING: Relaxed, the exchange below decides.
         let mut word = self.word.load(Ordering::Relaxed);
@@ -208,23 +208,23 @@ impl HybridLatch {
         }
     }
 
-    /// The version that the latch will have when its exclusive holder, who asks, has released it: as one that has `changed` the data,
-    /// or not.
+    /// Returns the version that the latch will have when its exclusive holder, the caller, has released it, having
+    /// `changed` the data or not.
     #[inline]
     pub fn version_after(&self, changed: bool) -> u64 {
-        // ORDERING: Relaxed, nobody but the holder changes the version.
+        // ORDERING: Relaxed, only the holder changes the version.
         let version = self.word.load(Ordering::Relaxed) & VERSIONS;
         if changed { version.wrapping_add(VERSION) } else { version }
     }
 
-    /// Whether some thread holds the latch exclusively: for assertions by the holder.
+    /// Returns whether some thread holds the latch exclusively: for assertions by the holder.
     pub fn is_exclusive(&self) -> bool {
         // ORDERING: Relaxed, a holder sees its own write.
         self.word.load(Ordering::Relaxed) & EXCLUSIVE != 0
     }
 
-    /// One attempt without waiting, repeated only while other threads' entries and exits change the word.
-    /// `clear` is FAIR for a thread that had set it.
+    /// Tries once without waiting, and repeats only while other threads' entries and exits change the word. `clear` is
+    /// FAIR for a thread that had set it.
     #[inline]
     fn enter(&self, mode: Mode, woken: bool, clear: u64) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
@@ -271,7 +271,8 @@ impl HybridLatch {
         }
     }
 
-    /// Marks the latch for a thread that is about to queue; false if it can enter instead. Under the bucket's lock.
+    /// Marks the latch for a thread that is about to queue; returns false if it can enter instead. Under the bucket's
+    /// lock.
     fn mark_waiting(&self, mode: Mode, woken: bool, mark: u64) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
         let mut word = self.word.load(Ordering::Relaxed);
@@ -280,8 +281,8 @@ impl HybridLatch {
                 return true;
             }
             rmw::contended_at(&self.word);
-            // ORDERING: Relaxed, a holder's release is a read-modify-write and cannot miss the mark; the queue itself is
-            // published by the bucket's lock.
+            // ORDERING: Relaxed, a holder's release is a read-modify-write and cannot miss the mark; the queue itself
+            // is published by the bucket's lock.
             match self.word.compare_exchange_weak(word, word | mark, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -301,7 +302,7 @@ impl HybridLatch {
         }
     }
 
-    /// Wakes the head of the queue, and with a shared one the shared ones behind it; nobody if `only` is another mode.
+    /// Wakes the head of the queue, and with a shared one the shared ones behind it; none if `only` is another mode.
     #[cold]
     fn wake(&self, table: &ParkTable, only: Option<Mode>) {
         let mut batch = only.map(|mode| mode as u32);
@@ -326,16 +327,16 @@ impl HybridLatch {
     }
 }
 
-/// Run after X is set and before the holder's first store.
+/// Runs after X is set and before the holder's first store.
 #[inline]
 fn exclusive_fence() {
-    // ORDERING: seqlock read, X is visible to whoever sees a store that follows; pairs with the fence in `validate`.
+    // ORDERING: seqlock read, X is visible to any thread that sees a later store; pairs with the fence in `validate`.
     if !mutant("latch: no fence after entry") {
         fence(Ordering::Release);
     }
 }
 
-/// The order of every release of a hold.
+/// Returns the ordering of every release of a hold.
 #[inline]
 fn release() -> Ordering {
     // ORDERING: latch, what this holder wrote the next one reads; pairs with `enter`.

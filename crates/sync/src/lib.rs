@@ -1,11 +1,15 @@
 //! Primitive shim, latches, parking and background steps of Foreshore.
 //!
-//! The only home of atomics, locks, threads and time: every other crate takes them from here, so that one cfg
-//! puts a kernel under a model checker (`foreshore_loom`, `foreshore_shuttle`) or the engine under a scheduler
-//! (`foreshore_sim`). Each wait in the engine ends in one of
-//! four places: a [`Mutex`], a [`Condvar`], a [`Parker`] (directly or through a [`ParkTable`], an [`EventCount`] or a
-//! [`Signal`]), or the few pauses of a [`SpinWait`] in front of them, which a [`SpinSite`] leaves out where they do not pay.
-//! Nothing here spins without a bound, unless it is asked to by [`WaitMode::Spin`].
+//! This crate is the only home of atomics, locks, threads and time. Every other crate takes them from here, so that
+//! one cfg puts a kernel under a model checker (`foreshore_loom`, `foreshore_shuttle`) or the engine under a scheduler
+//! (`foreshore_sim`). Each wait in the engine ends in one of four places:
+//!
+//! - a [`Mutex`]
+//! - a [`Condvar`]
+//! - a [`Parker`], directly or through a [`ParkTable`], an [`EventCount`] or a [`Signal`]
+//! - the few pauses of a [`SpinWait`] before one of these, which a [`SpinSite`] leaves out if they do not pay
+//!
+//! Nothing here spins without a bound, unless [`WaitMode::Spin`] asks for it.
 //!
 //! | need | use |
 //! |---|---|
@@ -14,12 +18,12 @@
 //! | guard a page | [`HybridLatch`]: shared, exclusive, optimistic |
 //! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
 //! | wake one known thread | [`Parker`], [`Unparker`] |
-//! | wake a hundred | [`WakeQueue`] |
-//! | work on a value that another thread may take away in between | [`Revocable`] |
+//! | wake many threads | [`WakeQueue`] |
+//! | work on a value that another thread may revoke in between | [`Revocable`] |
 //! | references that one thread hands out and many threads drop | [`BiasedOwner`], [`BiasedRef`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
-//! | a fence between many who pass often and one who passes seldom | [`AsymmetricFence`] |
-//! | tell where the time of a thread goes | [`spent`], [`Hottest`] |
+//! | a fence between a side that runs often and one that runs rarely | [`AsymmetricFence`] |
+//! | measure where the time of a thread goes | [`spent`], [`Hottest`] |
 //! | memory that may be large and mostly untouched | [`LazyArray`], [`ChunkedArray`], [`ByteArena`] |
 
 pub mod model;

@@ -23,13 +23,13 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is plain memory owned by this value; who touches it, and how, is up to the types below.
+// SAFETY: the mapping is plain memory owned by this value; the types below control the accesses to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; a shared `Mapping` offers nothing but its address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At least `len` bytes, rounded up to whole pages; one page for zero.
+    /// Maps at least `len` bytes, rounded up to whole pages; one page for zero.
     fn new(len: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let len = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -74,8 +74,8 @@ zero_atomic!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 
 /// A zeroed array of atomics whose length is fixed and whose memory is committed on first touch. Page-aligned.
 ///
-/// A read of an untouched element commits nothing on Linux: it maps the shared zero page. Under a model checker it is an
-/// ordinary allocation of the checker's atomics.
+/// A read of an untouched element commits nothing on Linux: it maps the shared zero page. Under a model checker it is
+/// an ordinary allocation of the checker's atomics.
 pub struct LazyArray<T: ZeroAtomic> {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     mapping: Mapping,
@@ -106,21 +106,21 @@ impl<T: ZeroAtomic> LazyArray<T> {
     pub fn as_slice(&self) -> &[T] {
         #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
-            // SAFETY: the mapping holds `len` elements, is aligned to a page and lives as long as `self`; zero bytes and
-            // any later value are valid for the atomics that implement `ZeroAtomic`, a sealed trait.
+            // SAFETY: the mapping holds `len` elements, is aligned to a page and lives as long as `self`; zero bytes
+            // and any later value are valid for the atomics that implement `ZeroAtomic`, a sealed trait.
             unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().cast::<T>(), self.len) }
         }
         #[cfg(any(foreshore_loom, foreshore_shuttle))]
         &self.elements
     }
 
-    /// Element `index`, if there is one.
+    /// Returns element `index`, if there is one.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         self.as_slice().get(index)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks a fixed array")]
     pub fn len(&self) -> usize {
         self.as_slice().len()
@@ -141,8 +141,8 @@ impl<T: ZeroAtomic> fmt::Debug for LazyArray<T> {
     }
 }
 
-/// An array of atomics that is mapped a chunk at a time, so that its largest length costs no address space before it is needed.
-/// Chunks are added and never taken away. An element of a chunk is found by two loads.
+/// An array of atomics that is mapped a chunk at a time, so that its maximum length costs no address space in advance.
+/// Chunks are added and never removed. An element of a chunk is found by two loads.
 ///
 /// `CHUNK`, the number of elements in a chunk, is a power of two. It is a constant because `get` divides by it.
 pub struct ChunkedArray<T: ZeroAtomic, const CHUNK: usize> {
@@ -162,7 +162,7 @@ impl<T: ZeroAtomic, const CHUNK: usize> ChunkedArray<T, CHUNK> {
         }
     }
 
-    /// Element `index`, if its chunk is mapped.
+    /// Returns element `index`, if its chunk is mapped.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         // ORDERING: Acquire, pairs with the Release of `map`, so that the elements are seen as they were made.
@@ -171,7 +171,7 @@ impl<T: ZeroAtomic, const CHUNK: usize> ChunkedArray<T, CHUNK> {
         (!start.is_null()).then(|| unsafe { &*start.add(index % CHUNK) })
     }
 
-    /// Maps the chunk of element `index`, if it is not mapped yet. False if the array ends before it.
+    /// Maps the chunk of element `index`, if it is not mapped yet. Returns false if the array ends before it.
     ///
     /// # Errors
     /// When the address range cannot be reserved.
@@ -179,10 +179,10 @@ impl<T: ZeroAtomic, const CHUNK: usize> ChunkedArray<T, CHUNK> {
         let number = index / CHUNK;
         let Some(chunk) = self.chunks.get(number) else { return Ok(false) };
         if chunk.get().is_none() {
-            // Another thread may be the first; its chunk is the one then.
+            // Another thread may be first; then its chunk is used.
             let _ = chunk.set(LazyArray::new(CHUNK)?);
         }
-        // Checked first: callers map before each entry, and the pointers share cache lines that every reader needs.
+        // Checked first: callers map before each entry, and every reader needs the cache lines of the pointers.
         if self.get(index).is_none() {
             let elements = chunk.get().expect("set above").as_slice();
             // ORDERING: Release, pairs with `get`. Each caller stores the same pointer.
@@ -191,7 +191,7 @@ impl<T: ZeroAtomic, const CHUNK: usize> ChunkedArray<T, CHUNK> {
         Ok(true)
     }
 
-    /// Bytes of the chunks that are mapped. What was not touched of them is not committed.
+    /// Returns the bytes of the mapped chunks. Untouched ones are not committed.
     pub fn mapped_bytes(&self) -> u64 {
         let mapped = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
         (mapped * CHUNK * size_of::<T>()) as u64
@@ -211,10 +211,10 @@ fn outside(start: usize, end: usize, len: usize) -> ! {
     panic!("{start}..{end} of {len} bytes")
 }
 
-/// A page-aligned region of memory, zero at first and committed on first touch, lent out in windows.
+/// A page-aligned region of memory, zero at first and committed on first touch, accessed through windows.
 ///
-/// The windows of words are atomic and may overlap in space and time. Those of bytes are plain memory: their callers keep
-/// writers apart by latches and pins that this type knows nothing of.
+/// The windows of words are atomic and may overlap in space and time. Those of bytes are plain memory: their callers
+/// exclude writers by latches and pins that this type does not know.
 #[derive(Debug)]
 pub struct ByteArena {
     mapping: Mapping,
@@ -230,8 +230,8 @@ impl ByteArena {
         Ok(Self { mapping: Mapping::new(len)?, len })
     }
 
-    /// The same, for memory that is used from its start on and touched at random: by large pages, if the system has them to give,
-    /// since each look into a small one may have to ask first where it is.
+    /// Makes a region in large pages, if the system has them. For memory that is used from its start and read at
+    /// random, where each access to a small page may first need an address translation.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -241,18 +241,18 @@ impl ByteArena {
         let advised = unsafe {
             rustix::mm::madvise(arena.mapping.base.as_ptr().cast(), arena.mapping.len, Advice::LinuxHugepage)
         };
-        // A system without them is as right, and slower.
+        // Without large pages it is as correct, and slower.
         let _ = advised;
         Ok(arena)
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks a fixed region")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The address of `range`'s first byte, good for the length of the range and the life of the arena.
+    /// Returns the address of `range`'s first byte, valid for the length of the range and the life of the arena.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -265,7 +265,7 @@ impl ByteArena {
         unsafe { self.mapping.base.as_ptr().add(range.start) }
     }
 
-    /// `len_words` atomic words from byte `offset` on.
+    /// Returns `len_words` atomic words from byte `offset` on.
     ///
     /// # Panics
     /// When `offset` is not a multiple of 8 or the window is not inside the arena.
@@ -274,24 +274,25 @@ impl ByteArena {
         assert!(offset.is_multiple_of(align_of::<Word>()), "offset {offset} is not aligned");
         let end = len_words.checked_mul(size_of::<Word>()).and_then(|len| len.checked_add(offset));
         let start = self.as_ptr(offset..end.expect("a window inside the arena"));
-        // SAFETY: `as_ptr` checked the bounds, the base is page-aligned and the offset a multiple of 8, and any bytes are
-        // a valid atomic word. Plain accesses that would race with it are excluded by the contracts of the byte windows.
+        // SAFETY: `as_ptr` checked the bounds, the base is page-aligned and the offset a multiple of 8, and any bytes
+        // are a valid atomic word. Plain accesses that would race with it are excluded by the contracts of the byte
+        // windows.
         unsafe { std::slice::from_raw_parts(start.cast::<Word>(), len_words) }
     }
 
-    /// [`ByteArena::words`] for who knows that the window is inside the arena and aligned.
+    /// [`ByteArena::words`] for a caller that knows that the window is inside the arena and aligned.
     ///
     /// # Safety
     /// `offset` is a multiple of 8, and `offset + 8 * len_words` at most the length of the arena.
     #[inline]
     pub unsafe fn words_unchecked(&self, offset: usize, len_words: usize) -> &[Word] {
         debug_assert!(offset.is_multiple_of(align_of::<Word>()) && offset + len_words * size_of::<Word>() <= self.len);
-        // SAFETY: the caller has checked what `words` checks, and the rest is said there.
+        // SAFETY: the caller guarantees what `words` checks; see there for the rest.
         unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().add(offset).cast::<Word>(), len_words) }
     }
 
-    /// Asks for the cache line of byte `offset`, which will be read soon. Outside the arena, and where the processor cannot be asked,
-    /// it does nothing.
+    /// Prefetches the cache line of byte `offset`. It does nothing outside the arena, or if the processor has no
+    /// prefetch.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -304,11 +305,11 @@ impl ByteArena {
         let _ = offset;
     }
 
-    /// The bytes of `range` as plain memory.
+    /// Returns the bytes of `range` as plain memory.
     ///
     /// # Safety
-    /// For the life of the slice nobody writes to the range, neither through [`ByteArena::bytes_mut`], nor through
-    /// [`ByteArena::words`], nor through a pointer.
+    /// During the life of the slice no thread writes to the range, neither through [`ByteArena::bytes_mut`], nor
+    /// through [`ByteArena::words`], nor through a pointer.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -319,11 +320,11 @@ impl ByteArena {
         unsafe { std::slice::from_raw_parts(self.as_ptr(range), len) }
     }
 
-    /// The bytes of `range` as plain memory to write to.
+    /// Returns the bytes of `range` as plain memory to write to.
     ///
     /// # Safety
-    /// For the life of the slice nobody else reads or writes the range in any way. Optimistic readers count: where they
-    /// may run, the range is written through [`ByteArena::words`] instead.
+    /// During the life of the slice no other code reads or writes the range in any way. Optimistic readers count: if
+    /// they may run, the range is written through [`ByteArena::words`] instead.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -335,8 +336,8 @@ impl ByteArena {
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(range), len) }
     }
 
-    /// Gives the memory of `len_words` words from byte `offset` on back to the system, if they are whole pages; they read as zero
-    /// afterwards, as if zeros had been stored, each word at its own time.
+    /// Returns the memory of `len_words` words from byte `offset` on to the system, if they are whole pages. They read
+    /// as zero afterwards, as if zeros had been stored, each word at its own time.
     ///
     /// # Errors
     /// Those of `madvise`. Some words may be zero then.
@@ -345,12 +346,12 @@ impl ByteArena {
     /// As [`ByteArena::words`].
     pub fn release_words(&self, offset: usize, len_words: usize) -> io::Result<()> {
         let words = self.words(offset, len_words);
-        // SAFETY: who has words meets atomic stores of zeros, which the contracts of the byte windows count as writes through
-        // `words`.
+        // SAFETY: readers of words see atomic stores of zeros, which the contracts of the byte windows count as writes
+        // through `words`.
         unsafe { self.release(offset..offset + size_of_val(words)) }
     }
 
-    /// Gives the memory of the whole pages inside `range` back to the system; they read as zero afterwards.
+    /// Returns the memory of the whole pages inside `range` to the system; they read as zero afterwards.
     ///
     /// # Safety
     /// As [`ByteArena::bytes_mut`] for the duration of the call.

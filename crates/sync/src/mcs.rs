@@ -1,12 +1,12 @@
-//! A queue lock: each waiter watches a line of its own, and the lock goes from hand to hand in the order of arrival.
+//! A queue lock: each waiter watches its own cache line, and the lock is handed over in the order of arrival.
 //!
-//! Source: Mellor-Crummey and Scott, "Algorithms for Scalable Synchronization on Shared-Memory Multiprocessors" (TOCS 1991).
-//! Differences: the queue nodes are slots of the lock, named by number, so that the calls are safe; and a lock of
-//! [`WaitMode::Park`] lets waiters sleep, which costs two more read-modify-writes on the nodes.
+//! Source: Mellor-Crummey and Scott, "Algorithms for Scalable Synchronization on Shared-Memory Multiprocessors" (TOCS
+//! 1991). Differences: the queue nodes are slots of the lock, identified by number, so that the calls are safe. A lock
+//! of [`WaitMode::Park`] lets waiters sleep, which costs two more read-modify-writes on the nodes.
 //!
-//! The order of arrival has its price where threads outnumber processors: the next holder is often one that does not run. With
-//! 16 threads on two processors the lock changes hands tens of times as seldom as [`Mutex8`](crate::Mutex8) when waiters park,
-//! and hundreds of times when they spin (`examples/locks.rs`).
+//! The order of arrival is expensive if threads outnumber processors: the next holder is often not running. With 16
+//! threads on two processors the lock changes hands tens of times less often than [`Mutex8`](crate::Mutex8) when
+//! waiters park, and hundreds of times less often when they spin (`examples/locks.rs`).
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU32, Ordering};
@@ -17,9 +17,10 @@ use crate::{CachePadded, Parker, SpinSite, Unparker, WaitMode, rmw};
 // The tail: NONE, or the link of the node that has queued last. `next`: NONE, the link of the successor, or AWAITED.
 //
 // 1. A node joins by its swap of the tail; this is the order of the lock. Between that swap and its link into the
-//    predecessor's `next` the queue is broken there, and the predecessor's unlock waits: a window of two instructions, or
-//    as long as the joining thread is preempted in it.
-// 2. In a lock that parks, the unlocker ends a long window with `next`: NONE -> AWAITED and sleeps; the link, a swap, finds it.
+//    predecessor's `next` the queue is broken there, and the predecessor's unlock waits: a window of two instructions,
+//    or as long as the joining thread is preempted in it.
+// 2. In a lock that parks, the unlocker ends a long window with `next`: NONE -> AWAITED and sleeps; the link, a swap,
+//    finds it.
 // 3. `state` of a node: see the constants. Only its predecessor grants.
 const NONE: u32 = 0;
 const AWAITED: u32 = u32::MAX;
@@ -33,14 +34,14 @@ const PARKED: u32 = 2;
 /// It holds the lock.                  unlocker: -> IDLE
 const HELD: u32 = 3;
 
-/// Pauses in front of a wait for a link that is being made.
+/// Pauses before a wait for a link that is being made.
 const LINK_PAUSES: u32 = if MODEL { 0 } else { 32 };
 
-/// A fair lock that guards memory of its owner and holds no data itself. It may be unlocked by another thread than the one
-/// that locked it, if the two have synchronised in between.
+/// A fair lock that guards memory of its owner and holds no data itself. Another thread may unlock it, if it has
+/// synchronised with the one that locked it.
 ///
-/// Who locks brings a node number, which stands for the holding from `lock` until another one has followed or `unlock` has
-/// ended. Numbers are the caller's to keep apart: a session's slot, say.
+/// The locker brings a node number, which identifies the hold until another holder has followed or `unlock` has ended.
+/// Callers keep the numbers apart; a session's slot is one, for example.
 ///
 /// Its read-modify-writes are counted in [`rmw`]: callers do not count them again.
 ///
@@ -78,7 +79,7 @@ impl Node {
 }
 
 impl McsLock {
-    /// A free lock with `nodes` nodes, numbered from zero, fewer than 2^32 - 1.
+    /// Makes a free lock with `nodes` nodes, numbered from zero, fewer than 2^32 - 1.
     pub fn new(nodes: usize, mode: WaitMode) -> Self {
         assert!(nodes < AWAITED as usize, "{nodes} nodes");
         Self {
@@ -89,7 +90,7 @@ impl McsLock {
         }
     }
 
-    /// Takes the lock after all who came before.
+    /// Takes the lock after all earlier arrivals.
     ///
     /// # Panics
     /// When there is no such node, or it is in use.
@@ -100,7 +101,7 @@ impl McsLock {
         // visible, or, in a free lock, what the last holder wrote; pairs with itself and with `unlock`.
         let before = self.tail.swap(link(node), Ordering::AcqRel);
         if before == NONE {
-            // ORDERING: Relaxed, nobody else looks at the state of a node without predecessor.
+            // ORDERING: Relaxed, no other thread reads the state of a node without predecessor.
             own.state.store(HELD, Ordering::Relaxed);
             return;
         }
@@ -121,7 +122,7 @@ impl McsLock {
         self.await_grant(own);
     }
 
-    /// Takes the lock if it is free and nobody waits for it.
+    /// Takes the lock if it is free and without waiters.
     ///
     /// # Panics
     /// As [`McsLock::lock`].
@@ -135,7 +136,7 @@ impl McsLock {
         entered
     }
 
-    /// Hands the lock to the next in the queue. `node` is the one it was taken with.
+    /// Hands the lock to the next in the queue. `node` is the node number that it was taken with.
     ///
     /// # Panics
     /// When the node does not hold the lock.
@@ -143,14 +144,15 @@ impl McsLock {
         let own = &self.nodes[node];
         // ORDERING: Relaxed, written by the holder's own thread or by one it has synchronised with.
         assert_eq!(own.state.load(Ordering::Relaxed), HELD, "node {node} does not hold the lock");
-        // ORDERING: Relaxed, released with the lock: who holds it next, or was told by a later holder, may use the node.
+        // ORDERING: Relaxed, released with the lock: the next holder, or a thread told by a later holder, may use the
+        // node.
         own.state.store(IDLE, Ordering::Relaxed);
         // ORDERING: Acquire, the successor's node is initialised; pairs with the link in `lock`.
         let mut next = own.next.load(Ordering::Acquire);
         if next == NONE {
             rmw::contended(1);
             // ORDERING: latch, what this holder wrote the next one reads; pairs with the swap in `lock`. A failure
-            // learns only that somebody comes.
+            // learns only that a thread is joining.
             if self.tail.compare_exchange(link(node), NONE, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
@@ -161,7 +163,8 @@ impl McsLock {
 
     fn prepare(&self, node: usize) -> &Node {
         let own = &self.nodes[node];
-        // ORDERING: Relaxed, nobody else looks at a node that is not queued; the swap of the tail publishes the words.
+        // ORDERING: Relaxed, no other thread reads a node that is not queued; the swap of the tail publishes the
+        // words.
         assert_eq!(own.state.load(Ordering::Relaxed), IDLE, "node {node} is in use");
         own.next.store(NONE, Ordering::Relaxed);
         own.state.store(WAITING, Ordering::Relaxed);
@@ -192,8 +195,8 @@ impl McsLock {
             match self.mode {
                 WaitMode::Spin => yield_processor(),
                 WaitMode::Park => {
-                    // ORDERING: Relaxed, PARKED publishes nothing; the loop acquires the grant. A failure is the grant, or
-                    // PARKED after a token of an earlier wait.
+                    // ORDERING: Relaxed, PARKED publishes nothing; the loop acquires the grant. A failure is the
+                    // grant, or PARKED after a token of an earlier wait.
                     let parked = own.state.compare_exchange(WAITING, PARKED, Ordering::Relaxed, Ordering::Relaxed);
                     if parked != Err(HELD) {
                         // WAIT: park - until the predecessor grants.
@@ -205,7 +208,7 @@ impl McsLock {
         spin.end();
     }
 
-    /// The successor, which has swapped the tail and is about to link itself; see rules 1 and 2.
+    /// Returns the successor, which has swapped the tail and is about to link itself; see rules 1 and 2.
     fn await_link(&self, own: &Node) -> u32 {
         let mut pauses = LINK_PAUSES;
         loop {
@@ -240,7 +243,7 @@ impl McsLock {
     }
 }
 
-/// The name of a node in a word whose zero means none.
+/// Returns the name of a node in a word whose zero means none.
 fn link(node: usize) -> u32 {
     node as u32 + 1
 }
@@ -277,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Starts `node`'s wait and returns when it is in the queue, behind all that came before.
+    /// Starts `node`'s wait and returns when it is queued behind all earlier arrivals.
     fn queue<'scope, 'env>(
         scope: &'scope std::thread::Scope<'scope, 'env>,
         lock: &'env McsLock,

@@ -9,8 +9,8 @@
 //! | `foreshore_shuttle` | `shuttle(iterations, test)` | `shuttle_mutated(name, iterations, test)` | many orders of steps of a large test |
 //! | `foreshore_sim` | `schedule::run(plan, body)` | `plant(name)` | one order of steps of the whole engine for each seed |
 //!
-//! Names that begin with `sabotage` are defects of protocols, which `xtask/sabotage.txt` lists with the suite that finds each. In a build
-//! with `foreshore_sim`, `FORESHORE_MUTANT` plants one in a process that has not planted another.
+//! Names that begin with `sabotage` are planted defects of protocols; `xtask/sabotage.txt` lists the suite that finds
+//! each. In a build with `foreshore_sim`, `FORESHORE_MUTANT` plants one in a process that has not planted another.
 //!
 //! A shuttle test that fails prints its schedule; `replay(schedule, test)` runs that one again.
 
@@ -26,11 +26,11 @@ pub fn mutant(name: &'static str) -> bool {
     ACTIVE.get() == Some(name)
 }
 
-/// The line that [`plant`] has switched off for the rest of the process.
+/// The line that [`plant`] has switched off in this process.
 #[cfg(foreshore_sim)]
 static PLANTED: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
-/// Switches the line named `name` off for the rest of the process; false if another one is.
+/// Switches the line named `name` off for the rest of the process; returns false if another one is.
 #[cfg(foreshore_sim)]
 pub fn plant(name: String) -> bool {
     PLANTED.set(name).is_ok()
@@ -50,7 +50,7 @@ pub const fn mutant(_name: &'static str) -> bool {
     false
 }
 
-/// Switches a line off for as long as it lives, which a panic ends too.
+/// Switches a line off during its life, which a panic ends too.
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 struct SwitchedOff;
 
@@ -75,20 +75,22 @@ pub fn check(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
 }
 
-/// As [`check`], with the line named `name` switched off.
+/// Runs [`check`] with the line named `name` switched off.
 #[cfg(foreshore_loom)]
 pub fn mutated(name: &'static str, model: impl Fn() + Send + Sync + 'static) {
     let _off = SwitchedOff::new(name);
     loom::model(model);
 }
 
-/// Runs `test` under `iterations` random schedules and as many of probabilistic concurrency testing, which finds what needs
-/// few but well-placed switches; panics on the first that fails. `FORESHORE_SHUTTLE_FACTOR` multiplies the iterations.
+/// Runs `test` under `iterations` random schedules and as many of probabilistic concurrency testing, which finds bugs
+/// that need a few well-placed switches. Panics on the first that fails. `FORESHORE_SHUTTLE_FACTOR` multiplies the
+/// iterations.
 ///
-/// The schedules are the same in each run, so that a green run stays one; `FORESHORE_SHUTTLE_SEED` is a number that gives
-/// others.
+/// The schedules are the same in each run, so that a passing run stays one. `FORESHORE_SHUTTLE_SEED` is a number that
+/// selects others.
 ///
-/// Everything that the test starts comes from [`crate::primitive`] or a [`crate::Spawn`], and no state outlives an iteration.
+/// Everything that the test starts comes from [`crate::primitive`] or a [`crate::Spawn`], and no state outlives an
+/// iteration.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -97,7 +99,7 @@ pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     let iterations = iterations.saturating_mul(asked("FORESHORE_SHUTTLE_FACTOR").unwrap_or(1) as usize);
     let mut seed = asked("FORESHORE_SHUTTLE_SEED").unwrap_or(0).wrapping_mul(1 << 32);
     let test = std::sync::Arc::new(test);
-    // In rounds, so that what one kind of schedule finds soon does not wait for all of the other.
+    // In rounds, so that a bug that one kind of schedule finds soon does not wait for all of the other.
     let (mut left, mut round) = (iterations, 100);
     while left > 0 {
         round = left.min(2 * round);
@@ -105,13 +107,13 @@ pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
         seed = seed.wrapping_add(1);
         let (random, switched) = (test.clone(), test.clone());
         shuttle::Runner::new(RandomScheduler::new_from_seed(seed, round), shuttle_config()).run(move || random());
-        // Bugs that need more than three switches at given places are left to the random schedules.
+        // Random schedules look for bugs that need more than three switches at given places.
         shuttle::Runner::new(PctScheduler::new_from_seed(seed, 3, round), shuttle_config()).run(move || switched());
     }
 }
 
-/// As [`shuttle`], with the line named `name` switched off, and up to ten times as long: it ends with the first schedule that
-/// fails.
+/// Runs [`shuttle`] with the line named `name` switched off, and up to ten times as long; it ends with the first
+/// failing schedule.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle_mutated(name: &'static str, iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     let _off = SwitchedOff::new(name);
@@ -125,7 +127,7 @@ pub fn replay(schedule: &str, test: impl Fn() + Send + Sync + 'static) {
     shuttle::Runner::new(scheduler, shuttle_config()).run(test);
 }
 
-/// A number below `bound`, at random, and the same one in a replay: a test under [`shuttle`] draws its plan from it.
+/// Returns a random number below `bound`, the same one in a replay: a test under [`shuttle`] draws its plan from it.
 #[cfg(foreshore_shuttle)]
 pub fn choose(bound: u64) -> u64 {
     shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0..bound)
@@ -134,7 +136,7 @@ pub fn choose(bound: u64) -> u64 {
 #[cfg(foreshore_shuttle)]
 fn shuttle_config() -> shuttle::Config {
     let mut config = shuttle::Config::new();
-    // The engine's frames are larger than shuttle expects, those of unoptimised builds in particular.
+    // The engine's stack frames are larger than shuttle expects, in unoptimised builds in particular.
     config.stack_size = 256 << 10;
     // Every ordering is taken as SeqCst, which is known.
     config.silence_warnings = true;

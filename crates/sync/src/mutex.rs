@@ -1,7 +1,7 @@
 //! Mutex, reader-writer lock and condition variable: std's (or a model checker's), ranked and never poisoned.
 //!
-//! A panic under a lock is a defect that fail-stops the database elsewhere; the lock itself hands the data on, so that the
-//! threads that shut down are not killed one by one by poison errors.
+//! A panic under a lock fail-stops the database elsewhere. The lock itself ignores it, so that poison errors do not
+//! also end the threads that shut down.
 
 use crate::primitive::raw;
 use crate::rank::{Held, LockRank};
@@ -23,13 +23,13 @@ pub struct MutexGuard<'a, T> {
     // Declared first: the lock is released before its rank is.
     inner: raw::MutexGuard<'a, T>,
     _held: Held,
-    // For a timed wait under a model checker, which has to give the lock back by itself.
+    // For a timed wait under a model checker, which has to release the lock itself.
     #[cfg(any(foreshore_loom, foreshore_shuttle))]
     mutex: &'a Mutex<T>,
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex of `rank` around `value`.
+    /// Makes an unlocked mutex of `rank` around `value`.
     pub fn new(rank: LockRank, value: T) -> Self {
         Self { rank, inner: raw::Mutex::new(value) }
     }
@@ -49,7 +49,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The lock, if it is free.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -64,12 +64,12 @@ impl<T> Mutex<T> {
         })
     }
 
-    /// The data, without locking: the exclusive borrow shows that nobody else can.
+    /// Returns the data without locking: the exclusive borrow shows that no other thread can use it.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The data.
+    /// Returns the data.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,7 +106,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(raw::Condvar);
 
 impl Condvar {
-    /// A condition variable nobody waits on.
+    /// Makes a condition variable without waiters.
     pub fn new() -> Self {
         Self(raw::Condvar::new())
     }
@@ -118,9 +118,10 @@ impl Condvar {
         guard.map_inner(|inner| self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`Condvar::wait`], for at most `timeout`; true if the time ran out.
+    /// Waits like [`Condvar::wait`], for at most `timeout`; returns true if the time ran out.
     ///
-    /// A model checker has no time. Under loom it yields once and times out, under shuttle it may wake without a reason, too.
+    /// A model checker has no time. Under loom it yields once and times out; under shuttle it may also wake without a
+    /// reason.
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
         #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
@@ -176,7 +177,7 @@ pub struct RwLockWriteGuard<'a, T> {
 }
 
 impl<T> RwLock<T> {
-    /// An unlocked lock of `rank` around `value`.
+    /// Makes an unlocked lock of `rank` around `value`.
     pub fn new(rank: LockRank, value: T) -> Self {
         Self { rank, inner: raw::RwLock::new(value) }
     }

@@ -9,23 +9,23 @@ use crate::{ParkTable, WaitMode, rmw};
 
 // The state byte.
 //
-//   FREE    nobody holds the lock                     locker: -> HELD, or -> QUEUED once it has waited
-//   HELD    held, nobody is parked                    locker about to park: -> QUEUED; unlocker: -> FREE
+//   FREE    no thread holds the lock                  locker: -> HELD, or -> QUEUED once it has waited
+//   HELD    held, no thread is parked                 locker about to park: -> QUEUED; unlocker: -> FREE
 //   QUEUED  held, and threads may be parked           unlocker: -> FREE, then wakes one
 //
-// 1. A thread parks only while the byte is QUEUED, which it validates after it has announced itself to the table: the
+// 1. A thread parks only while the byte is QUEUED, which it validates after it has registered in the table. So the
 //    unlocker that ends this QUEUED finds it.
-// 2. A thread that may have left others behind in the queue takes the lock as QUEUED, so that its own unlock wakes the next.
+// 2. A thread that may have left others in the queue takes the lock as QUEUED, so that its own unlock wakes the next.
 const FREE: u8 = 0;
 const HELD: u8 = 1;
 const QUEUED: u8 = 2;
 
 /// A lock of one byte. It guards memory of its owner and holds no data itself.
 ///
-/// Unlike [`Mutex`](crate::Mutex) it may be unlocked by another thread than the one that locked it, if the two have
-/// synchronised in between; therefore it has no guard and no place in the lock order. Not fair: a newcomer may take a free
-/// lock ahead of those that were woken for it. Every call on one lock passes the same [`ParkTable`], and the lock does not
-/// move while it is held: its address is the key.
+/// Unlike [`Mutex`](crate::Mutex) another thread may unlock it, if it has synchronised with the one that locked it;
+/// therefore it has no guard and no place in the lock order. Not fair: a newcomer may take a free lock ahead of woken
+/// threads. Every call on one lock passes the same [`ParkTable`], and the lock does not move while it is held: its
+/// address is the key.
 ///
 /// Its read-modify-writes are counted in [`rmw`]: callers do not count them again.
 ///
@@ -104,11 +104,11 @@ impl Mutex8 {
                 }
                 WaitMode::Park => {
                     rmw::contended(1);
-                    // ORDERING: latch, as `try_lock`. Rule 2: also a first-timer cannot know who else is queued.
+                    // ORDERING: latch, as `try_lock`. Rule 2: a first-timer, too, cannot know which others are queued.
                     if self.state.swap(QUEUED, Ordering::Acquire) == FREE {
                         return;
                     }
-                    // ORDERING: Relaxed, the table's fences order this look with the unlocker's swap (rule 1).
+                    // ORDERING: Relaxed, the table's fences order this read with the unlocker's swap (rule 1).
                     let queued = || self.state.load(Ordering::Relaxed) == QUEUED || mutant("mutex8: park unseen");
                     // WAIT: park - until an unlocker wakes this thread.
                     table.park(self.key(), None, queued);

@@ -1,6 +1,6 @@
-//! Waiting by key: a table of queues shared by any number of wait places.
+//! Waiting by key: a table of queues shared by any number of waiting places.
 //!
-//! The design is WebKit's parking lot: a place to wait on costs one bit in its own word, and the queues live here.
+//! The design is WebKit's parking lot: a waiting place costs one bit in its own word, and the queues are here.
 
 use crate::clock::deadline_now;
 use crate::model::mutant;
@@ -29,15 +29,15 @@ pub enum ParkOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     Wake,
-    /// It stays, and the one behind it is looked at.
+    /// It stays, and the next one is checked.
     Skip,
     Stop,
 }
 
-/// FIFO queues of parked threads by a 64-bit key. An instance belongs to one owner, who hands out its keys.
+/// FIFO queues of parked threads by a 64-bit key. An instance belongs to one owner, which assigns its keys.
 ///
-/// **No lost wake-up:** the waker changes the state first and unparks then; the waiter validates the state under its
-/// bucket's lock, after it has announced itself. Either the waiter sees the new state, or the waker sees the waiter.
+/// **No lost wake-up:** the waker first changes the state, then unparks. The waiter first registers, then validates
+/// the state under its bucket's lock. Either the waiter sees the new state, or the waker sees the waiter.
 ///
 /// ```
 /// use foreshore_sync::{ParkOutcome, ParkTable};
@@ -80,7 +80,7 @@ struct Waiter {
 struct Node {
     parker: Parker,
     unparker: Unparker,
-    /// Set by the owner when it enters a queue, cleared by who takes it out; both under the bucket's lock.
+    /// Set by the owner when it enters a queue, cleared by the thread that removes it; both under the bucket's lock.
     queued: AtomicBool,
     tag: AtomicU64,
 }
@@ -105,8 +105,8 @@ impl Node {
         Self::new()
     }
 
-    /// Hands the waiter its tag. From here on its thread may leave and queue again elsewhere; a token that arrives late
-    /// makes it look once more.
+    /// Gives the waiter its tag. From here on its thread may leave and queue again elsewhere; a token that arrives
+    /// late makes it check once more.
     fn release(&self, tag: u64) {
         // ORDERING: Relaxed tag, published by the Release store; pairs with the Acquire load in `park_as`.
         self.tag.store(tag, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Default for ParkTable {
 }
 
 impl ParkTable {
-    /// A table in which nobody waits.
+    /// Makes a table without waiters.
     pub fn new() -> Self {
         let bucket = |_| {
             let queue = Mutex::new(LockRank::ParkBucket, VecDeque::new());
@@ -130,25 +130,25 @@ impl ParkTable {
         Self { buckets: (0..BUCKETS).map(bucket).collect(), locks: SpinSite::new(), states: SpinSite::new() }
     }
 
-    /// Whether it pays to spin in front of a park for a lock of this table's owner.
+    /// Returns whether it pays to spin before a park for a lock of this table's owner.
     pub(crate) fn locks(&self) -> &SpinSite {
         &self.locks
     }
 
-    /// As [`ParkTable::locks`], for anything else that is waited for here.
+    /// The same for any other state that threads wait for here.
     pub(crate) fn states(&self) -> &SpinSite {
         &self.states
     }
 
     /// Waits at `key` until an unpark picks this thread or `timeout` is over.
     ///
-    /// `validate` runs under the bucket's lock once the thread's place is decided; if it answers false the thread does not
-    /// wait. It must not lock, park or unpark. The caller re-checks its condition after every outcome.
+    /// `validate` runs under the bucket's lock once the thread's place is decided; if it returns false the thread does
+    /// not wait. It must not lock, park or unpark. The caller re-checks its condition after every outcome.
     pub fn park(&self, key: u64, timeout: Option<Duration>, validate: impl FnOnce() -> bool) -> ParkOutcome {
         self.park_as(key, 0, timeout, validate)
     }
 
-    /// As [`ParkTable::park`], with a role by which [`ParkTable::unpark_role`] finds it.
+    /// Waits like [`ParkTable::park`], with a role by which [`ParkTable::unpark_role`] finds it.
     pub fn park_as(
         &self,
         key: u64,
@@ -161,7 +161,8 @@ impl ParkTable {
         {
             let mut queue = bucket.queue.lock();
             rmw::contended(1);
-            // ORDERING: store, fence, look: announce, then validate; pairs with the waker's change and fence in `look`.
+            // ORDERING: store, fence, look: register, then validate; pairs with the waker's change and fence in
+            // `look`.
             bucket.waiting.fetch_add(1, Ordering::Relaxed);
             if !mutant("park table: no fence before validation") {
                 fence(Ordering::SeqCst);
@@ -196,9 +197,9 @@ impl ParkTable {
         }
     }
 
-    /// Wakes the thread that has waited longest at `key` and gives it `tag`; false if nobody waits there.
+    /// Wakes the thread that has waited longest at `key` and gives it `tag`; returns false if none waits there.
     ///
-    /// Costs a fence and one load when nobody waits in the key's bucket.
+    /// Costs a fence and one load if no thread waits in the key's bucket.
     pub fn unpark_one(&self, key: u64, tag: u64) -> bool {
         let mut found = false;
         let pick = |_| if std::mem::replace(&mut found, true) { Pick::Stop } else { Pick::Wake };
@@ -210,21 +211,22 @@ impl ParkTable {
         self.unpark_while(key, tag, |_| Pick::Wake, |_| ())
     }
 
-    /// Wakes the threads that wait at `key` in a role, gives each `tag` and returns their number. The others keep their places.
+    /// Wakes the threads that wait at `key` in a role, gives each `tag` and returns their number. The others keep
+    /// their places.
     pub fn unpark_role(&self, key: u64, role: u32, tag: u64) -> usize {
         let pick = |other| if other == role { Pick::Wake } else { Pick::Skip };
         self.unpark_while(key, tag, pick, |_| ())
     }
 
-    /// Whether a thread waits at `key`. Exact only for a caller that keeps threads from coming and going.
+    /// Returns whether a thread waits at `key`. Exact only if the caller keeps threads from arriving and leaving.
     pub fn has_waiters(&self, key: u64) -> bool {
         self.look(key).is_some_and(|bucket| bucket.queue.lock().iter().any(|waiter| waiter.key == key))
     }
 
-    /// Wakes the waiters of `key` in order for as long as `pick`, called with their roles, says so.
+    /// Wakes the waiters of `key` in order as long as `pick`, called with their roles, says so.
     ///
-    /// `after` runs under the bucket's lock and learns whether others stay behind; a bit "somebody waits" in the owner's
-    /// word is cleared there. It runs only when some thread waits in the bucket. Returns the number woken.
+    /// `after` runs under the bucket's lock and learns whether others stay queued; it clears a bit "threads wait" in
+    /// the owner's word. It runs only if some thread waits in the bucket. Returns the number woken.
     pub(crate) fn unpark_while(
         &self,
         key: u64,
@@ -266,7 +268,7 @@ impl ParkTable {
         woken.len()
     }
 
-    /// The key's bucket, or `None` if nobody waits in it.
+    /// Returns the key's bucket, or `None` if no thread waits in it.
     fn look(&self, key: u64) -> Option<&Bucket> {
         let bucket = self.bucket(key);
         // ORDERING: store, fence, look: the caller has stored its state; pairs with the fence in `park_as`.
@@ -290,7 +292,7 @@ impl ParkTable {
 }
 
 impl Bucket {
-    /// Takes `node` out of the queue; false if a waker was faster.
+    /// Removes `node` from the queue; returns false if a waker was faster.
     fn withdraw(&self, node: &Arc<Node>) -> bool {
         let mut queue = self.queue.lock();
         let Some(at) = queue.iter().position(|waiter| Arc::ptr_eq(&waiter.node, node)) else { return false };

@@ -14,8 +14,8 @@ use std::time::Duration;
 //   NOTIFIED  one token                      owner: -> EMPTY
 //
 // 1. Only the owner consumes a token, only unparkers make one; tokens do not add up.
-// 2. The owner goes to PARKED only under the lock and sleeps without leaving it in between, so an unparker that has seen
-//    PARKED and then passes through the lock finds the owner asleep or gone: the notification cannot fall in between.
+// 2. The owner goes to PARKED only under the lock, which it holds until it sleeps. So an unparker that has seen PARKED
+//    and then passes through the lock finds the owner asleep or gone: the notification cannot fall in between.
 const EMPTY: u32 = 0;
 const PARKED: u32 = 1;
 const NOTIFIED: u32 = 2;
@@ -29,8 +29,8 @@ struct Inner {
 
 /// The waiting side of a one-token parker. One thread at a time may park on it.
 ///
-/// A token left over from an earlier wait makes the next park return at once, therefore every caller re-checks what it
-/// waits for and parks again: **a return from a park means "look again" and nothing else.**
+/// A token left over from an earlier wait makes the next park return at once. So every caller re-checks its condition
+/// and parks again: **a return from a park means "check again" and nothing else.**
 #[derive(Debug)]
 pub struct Parker {
     inner: Arc<Inner>,
@@ -55,7 +55,7 @@ impl Parker {
         Self { inner: Arc::new(Inner { state: AtomicU32::new(EMPTY), lock, condvar: Condvar::new() }) }
     }
 
-    /// The calling thread's own parker, allocated once per thread. Every use on the thread shares its token.
+    /// Returns the calling thread's own parker, allocated once per thread. All uses on the thread share its token.
     pub fn current() -> Self {
         #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
@@ -69,7 +69,7 @@ impl Parker {
         Self::new()
     }
 
-    /// A handle that wakes this parker.
+    /// Returns a handle that wakes this parker.
     pub fn unparker(&self) -> Unparker {
         Unparker { inner: self.inner.clone() }
     }
@@ -80,7 +80,8 @@ impl Parker {
         self.inner.park(None);
     }
 
-    /// As [`Parker::park`] for at most `timeout`; true if a token came. Under a model checker it yields and may time out at once.
+    /// Parks for at most `timeout`; returns true if a token came. Under a model checker it yields and may time out at
+    /// once.
     pub fn park_timeout(&self, timeout: Duration) -> bool {
         // WAIT: park - for the token or the end of the time.
         self.inner.park(Some(timeout))
@@ -88,13 +89,13 @@ impl Parker {
 }
 
 impl Unparker {
-    /// Leaves a token and wakes the owner if it is parked. What the caller wrote before is visible to the owner after.
+    /// Leaves a token and wakes the owner if it is parked. The owner then sees the caller's earlier writes.
     pub fn unpark(&self) {
         self.inner.unpark();
     }
 
-    /// Whether a token is there already. Callers that skip [`Unparker::unpark`] on it need a `SeqCst` fence before, and
-    /// one in the owner after it has consumed a token.
+    /// Returns whether a token is there already. Callers that then skip [`Unparker::unpark`] need a `SeqCst` fence
+    /// before, and one in the owner after it has consumed a token.
     pub(crate) fn is_notified(&self) -> bool {
         // ORDERING: Relaxed, the fences named above carry the order.
         self.inner.state.load(Ordering::Relaxed) == NOTIFIED
@@ -144,7 +145,8 @@ impl Inner {
     }
 
     fn unpark(&self) {
-        // ORDERING: AcqRel, Release publishes the caller's writes to `consume`, even over a token that is there already.
+        // ORDERING: AcqRel, Release publishes the caller's writes to `consume`, even over a token that is there
+        // already.
         if self.state.swap(NOTIFIED, Ordering::AcqRel) == PARKED {
             // Rule 2: passing through the lock makes sure that the owner sleeps. Notified after, so that it wakes to a
             // free lock.

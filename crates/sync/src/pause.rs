@@ -1,10 +1,11 @@
 //! Named places at which a test stops a thread in the middle of an operation.
 //!
-//! What a protocol promises about a stopped thread cannot be tested by luck: the thread must stop at the very place. Kernels
-//! call [`point`] there. In builds without debug assertions it is nothing; in others it looks whether its own thread has
-//! asked for a call, so tests that run side by side do not meet. All threads of a shuttle test count as one.
+//! A test of a stopped thread cannot rely on luck: the thread must stop at the very place. Kernels call [`point`]
+//! there. In builds without debug assertions it does nothing. In others it checks whether its own thread has asked for
+//! a call, so parallel tests do not interfere. All threads of a shuttle test count as one.
 //!
-//! Builds with `--cfg foreshore_kill` count the passes of all threads, and end the process at a chosen one (`kill_at`).
+//! Builds with `--cfg foreshore_kill` count the passes of all threads, and end the process at a chosen one
+//! (`kill_at`).
 
 #[cfg(foreshore_kill)]
 mod kill;
@@ -36,9 +37,9 @@ mod hooked {
         static HOOK: RefCell<Option<(&'static str, Hook)>> = const { RefCell::new(None) };
     }
 
-    /// Has `hook` called each time that this thread passes the point `name`, in place of what was set before.
+    /// Calls `hook` each time that this thread passes the point `name`, in place of an earlier hook.
     pub fn set(name: &'static str, hook: impl FnMut() + 'static) {
-        // What was set before may pass points itself when it is dropped.
+        // The earlier hook may pass points itself when it is dropped.
         drop(HOOK.replace(Some((name, Box::new(hook)))));
     }
 

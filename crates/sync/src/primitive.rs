@@ -1,10 +1,10 @@
-//! The shim: std in every build, loom under `--cfg foreshore_loom`, shuttle under `--cfg foreshore_shuttle`, std with a seeded
-//! scheduler around it under `--cfg foreshore_sim`.
+//! The shim: std, loom under `--cfg foreshore_loom`, shuttle under `--cfg foreshore_shuttle`, and std with a seeded
+//! scheduler under `--cfg foreshore_sim`.
 //!
-//! Code that keeps to these names runs unchanged inside `model::check` and `model::shuttle`. Some differences remain visible:
-//! loom's constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a protocol that needs the
-//! single total order states it with [`atomic::fence`]. shuttle takes every access as `SeqCst`: it finds orders of steps that
-//! a protocol has not thought of, and no missing fence. Neither has time: a timed wait may be over at once.
+//! Code that uses only these names runs unchanged inside `model::check` and `model::shuttle`. Some differences remain
+//! visible. loom's constructors are not `const`, and its `SeqCst` accesses order no more than `AcqRel` ones, so a
+//! protocol that needs the single total order states it with [`atomic::fence`]. shuttle treats every access as
+//! `SeqCst`: it finds unexpected interleavings, and no missing fence. Neither has time: a timed wait may end at once.
 
 #[cfg(not(foreshore_loom))]
 pub use std::sync::Arc;
@@ -12,8 +12,8 @@ pub use std::sync::Arc;
 /// Whether this build runs under a model checker: capacities shrink, and pauses are left out.
 pub const MODEL: bool = cfg!(any(foreshore_loom, foreshore_shuttle));
 
-/// Whether what a thread does depends on nothing but its input and the order of steps: no measured pauses, no addresses as
-/// hashes. So it is under a model checker and under the scheduler of a simulation.
+/// Whether a thread's behaviour depends only on its input and the interleaving: no measured pauses, no addresses as
+/// hashes. True under a model checker and under the scheduler of a simulation.
 pub const REPLAYS: bool = MODEL || cfg!(foreshore_sim);
 
 #[cfg(foreshore_loom)]
@@ -69,7 +69,7 @@ pub mod hint {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
     pub use std::hint::spin_loop;
 
-    /// Lets another thread run: the one that is spun for cannot otherwise.
+    /// Lets another thread run: only then can the awaited one.
     #[cfg(foreshore_sim)]
     pub fn spin_loop() {
         crate::schedule::yield_now();
@@ -88,19 +88,19 @@ pub(crate) mod raw {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 }
 
-/// Whether a timed wait ends here by its time: always under loom, which tries all orders of steps anyway.
+/// Returns whether a timed wait ends here by timeout: always under loom, which tries all interleavings anyway.
 #[cfg(foreshore_loom)]
 pub(crate) fn time_is_over() -> bool {
     true
 }
 
-/// Whether a timed wait ends here by its time: at random, in the same way in a replay.
+/// Returns whether a timed wait ends here by timeout: at random, in the same way in a replay.
 #[cfg(foreshore_shuttle)]
 pub(crate) fn time_is_over() -> bool {
     shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5)
 }
 
-/// A cell whose accesses loom can see: the pointer is lent to a closure instead of being handed out.
+/// A cell whose accesses loom can see: a closure gets the pointer instead of the caller.
 #[cfg(not(foreshore_loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -113,7 +113,7 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
@@ -121,12 +121,12 @@ impl<T> UnsafeCell<T> {
 
 #[cfg(not(foreshore_loom))]
 impl<T: ?Sized> UnsafeCell<T> {
-    /// Lends a pointer for reading. Dereferencing it needs the absence of writers for as long as the closure runs.
+    /// Passes a pointer for reading to `f`. To dereference it, no writer may run during the closure.
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Lends a pointer for writing. Dereferencing it needs exclusive access for as long as the closure runs.
+    /// Passes a pointer for writing to `f`. To dereference it, the closure needs exclusive access.
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }

@@ -4,8 +4,8 @@ macro_rules! lock_ranks {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// The order in which a thread may take locks: each next one ranks strictly above all it holds.
         ///
-        /// A deadlock needs a cycle, and a cycle needs one thread that goes down. `try_lock` is free of the rule, since it
-        /// never waits, but what it took counts for the locks that follow.
+        /// A deadlock needs a cycle, and a cycle needs one thread that goes down. `try_lock` is free of the rule,
+        /// since it never waits, but what it took counts for the locks that follow.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum LockRank {
@@ -19,7 +19,7 @@ macro_rules! lock_ranks {
     };
 }
 
-// Order is meaning: a lock may be taken under every lock above it. A new rank goes where its users nest.
+// The order has a meaning: a lock may be taken under every lock above it. A new rank goes where its users nest.
 lock_ranks! {
     /// Opening, closing and poisoning of a database.
     Database,
@@ -87,7 +87,7 @@ pub fn lock_order_markdown() -> String {
     text
 }
 
-/// Proof that a lock of some rank is counted as held by this thread; dropping it ends that.
+/// Proof that a lock of some rank is counted as held by this thread; dropping it ends the count.
 #[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 pub(crate) struct Held(LockRank);
 

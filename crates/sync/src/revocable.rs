@@ -1,40 +1,40 @@
-//! A value that its owner works with, piece by piece, and that another thread may revoke between two pieces of work.
+//! A value that its owner uses piece by piece, and that another thread may revoke between two uses.
 //!
-//! The mutex is held to exchange the state only, never while the owner works:
+//! The mutex is held only to exchange the state, never during a use:
 //!
 //! | state | the owner | the thread that revokes |
 //! |---|---|---|
-//! | [`Live`](Custody::Live) | takes the value to work, and leaves `Busy`; ends it, and leaves `Over` | takes the value, and leaves `Failed` |
-//! | [`Busy`](Custody::Busy) | works, and puts back what has become of the value | leaves it alone, and looks again |
-//! | [`Failed`](Custody::Failed) | is told why | leaves it alone |
+//! | [`Live`](Custody::Live) | takes the value to use it, and leaves `Busy`; ends it, and leaves `Over` | takes the value, and leaves `Failed` |
+//! | [`Busy`](Custody::Busy) | uses the value, and puts its new state back | leaves it alone, and tries again |
+//! | [`Failed`](Custody::Failed) | gets the reason | leaves it alone |
 //! | [`Over`](Custody::Over) | has ended it | leaves it alone |
 //!
-//! **Invariant:** at any time at most one thread has the value in hand, and one thread ends it.
+//! **Invariant:** at any time at most one thread uses the value, and one thread ends it.
 
 use crate::model::mutant;
 use crate::{LockRank, Mutex};
 use std::mem;
 use std::ops::{Deref, DerefMut};
 
-/// Where a value stands.
+/// State of a shared value.
 #[derive(Debug)]
 pub enum Custody<T, F> {
-    /// The owner may take it to work, and another thread may revoke it.
+    /// The owner may take it, and another thread may revoke it.
     Live(T),
-    /// The owner works with it.
+    /// The owner uses it.
     Busy,
-    /// It is gone, for this reason.
+    /// It was revoked, for this reason.
     Failed(F),
     /// The owner has ended it.
     Over,
 }
 
-/// What a thread finds that revokes a value.
+/// What a thread finds when it revokes a value.
 #[derive(Debug)]
 pub enum Revoked<T> {
     /// The value, which is now the caller's to end.
     Idle(T),
-    /// The owner works with it.
+    /// The owner uses it.
     Busy,
     /// It has ended.
     Ended,
@@ -46,7 +46,7 @@ pub struct Revocable<T, F> {
     state: Mutex<Custody<T, F>>,
 }
 
-/// The state of a value while its owner works with it. Dropped, it goes back.
+/// The state of a value during a use by its owner. Dropping it puts the state back.
 #[derive(Debug)]
 pub struct InUse<'a, T, F> {
     home: &'a Revocable<T, F>,
@@ -54,27 +54,27 @@ pub struct InUse<'a, T, F> {
 }
 
 impl<T, F> Revocable<T, F> {
-    /// A value in that state, exchanged under a lock of `rank`.
+    /// Makes a value in that state, exchanged under a lock of `rank`.
     pub fn new(rank: LockRank, state: Custody<T, F>) -> Self {
         Self { state: Mutex::new(rank, state) }
     }
 
-    /// Takes the state to work with it. By the owner.
+    /// Takes the state for a use. By the owner.
     pub fn take(&self) -> InUse<'_, T, F> {
         InUse { home: self, state: self.replace(Custody::Busy) }
     }
 
-    /// Exchanges the state. By the owner, which does not work with it.
+    /// Exchanges the state. By the owner, while it does not use the value.
     pub fn replace(&self, state: Custody<T, F>) -> Custody<T, F> {
         mem::replace(&mut *self.state.lock(), state)
     }
 
-    /// Looks at the state, under the lock.
+    /// Reads the state, under the lock.
     pub fn look<R>(&self, look: impl FnOnce(&mut Custody<T, F>) -> R) -> R {
         look(&mut self.state.lock())
     }
 
-    /// Takes the value away from its owner, which is told what `why` says, unless the owner works with it.
+    /// Takes the value away from its owner, which gets the reason from `why`, unless the owner uses it.
     pub fn revoke(&self, why: impl FnOnce(&T) -> F) -> Revoked<T> {
         let mut state = self.state.lock();
         let why = match &*state {

@@ -1,18 +1,19 @@
 //! A count of contended read-modify-writes, kept by each thread for itself.
 //!
-//! A read-modify-write is contended when its cache line is also written by other workers: such a line moves between the
-//! caches once an operation, and that traffic is what stops a log buffer from scaling. On a machine with few processors the
-//! time of it cannot be seen, but the number can be counted: each site of the engine where it happens calls [`contended`],
-//! and a measurement asks for the difference of [`counted`] around an operation.
+//! A read-modify-write is contended if other workers also write its cache line. Such a line moves between caches once
+//! an operation, and that traffic stops a log buffer from scaling. On a machine with few processors its time cannot be
+//! measured, but the number can be counted. Each site of the engine where it happens calls [`contended`], and a
+//! measurement takes the difference of [`counted`] around an operation.
 //!
-//! A word may be one that many write by its nature, like a clock; then each operation counts ([`contended`]). Or it depends on
-//! the work whether another worker comes to it, as with the latch of a page: such a site names the word ([`contended_at`]).
-//! Workers that [`watch`] the lines they write count there only what goes to a line that another of them writes too.
-//! What they pass over is counted beside it ([`alone`]), so that both numbers can be told.
+//! Many workers always write some words, such as a clock; there each operation counts ([`contended`]). For others,
+//! such as the latch of a page, it depends on the work whether another worker writes them: such a site passes the word
+//! ([`contended_at`]). Workers that [`watch`] the lines they write count there only the lines that another of them
+//! writes too. The rest is counted by [`alone`], so that both numbers are known.
 //!
-//! Counted are the sites that a transaction passes: latches, pins, the lock tables, intents, xids, the clock and the status
-//! words of transactions, undo space, sleeping and waking, and the log buffers. A lock counts twice, to take it and to give it
-//! back. Not counted: what a leader of the log does once a group, and statistics, which each thread mostly has a line for.
+//! Counted are the sites of a transaction: latches, pins, lock tables, intents, xids, the clock and the status words
+//! of transactions, undo space, sleeping and waking, and log buffers. A lock counts twice, once to take and once to
+//! release it. Not counted are a log leader's operations per group, and statistics, which mostly have a line for each
+//! thread.
 
 #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 pub use lines::{Lines, watch};
@@ -23,8 +24,8 @@ std::thread_local! {
     static ALONE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds `n` contended read-modify-writes to the calling thread's count, which wraps at 2^64. One addition to a thread-local
-/// word; nothing under a model checker, whose threads share one.
+/// Adds `n` contended read-modify-writes to the calling thread's count, which wraps at 2^64. Costs one addition to a
+/// thread-local word; does nothing under a model checker, whose threads share one.
 #[inline(always)]
 pub fn contended(n: u64) {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
@@ -33,7 +34,7 @@ pub fn contended(n: u64) {
     let _ = n;
 }
 
-/// As [`contended`], for one read-modify-write of `word`, which a watching thread may find to be its own.
+/// Counts one read-modify-write of `word`, as contended or, for a watching thread, perhaps as its own.
 #[inline(always)]
 pub fn contended_at<T>(word: &T) {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
@@ -54,7 +55,7 @@ mod lines {
     use std::cell::{Cell, RefCell};
     use std::sync::Arc;
 
-    /// Places for lines, many for each that is written in seconds. Two that meet in one count as shared.
+    /// Slots for lines, many for each that is written in seconds. Two lines in one slot count as shared.
     const LINES: usize = 1 << LINES_LOG;
     const LINES_LOG: u32 = 21;
     /// Bytes that move between caches together.
@@ -67,26 +68,26 @@ mod lines {
         static TABLE: RefCell<Option<Arc<Lines>>> = const { RefCell::new(None) };
     }
 
-    /// Who wrote which line, for the threads that watch with it.
+    /// Which thread wrote which line, for the threads that watch with it.
     pub struct Lines {
-        /// By a hash of the line's number: from bit 24 on the lower 40 bits of that number; [`SHARED`]; below, one more than the
-        /// thread's. Zero: none.
+        /// By a hash of the line's number. From bit 24 on: the lower 40 bits of that number. Below: [`SHARED`], and
+        /// one more than the thread's number. Zero: no line.
         writers: Box<[AtomicU64]>,
     }
 
     impl Lines {
-        /// No line is written yet.
+        /// Makes a table without lines.
         #[must_use]
         pub fn new() -> Self {
             Self { writers: (0..LINES).map(|_| AtomicU64::new(0)).collect() }
         }
 
-        /// Notes that the calling thread writes the line at `address`; whether another has.
+        /// Notes that the calling thread writes the line at `address`; returns whether another has.
         fn note(&self, address: usize) -> bool {
             let line = (address / BYTES) as u64;
             let mine = line << 24 | ((thread_index() as u64 + 1) & (SHARED - 1));
             let writer = &self.writers[(line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - LINES_LOG)) as usize];
-            // ORDERING: Relaxed, a statistic publishes nothing. A store that is lost is made again the next time.
+            // ORDERING: Relaxed, a statistic publishes nothing. A lost store is repeated the next time.
             let before = writer.load(Ordering::Relaxed);
             let now = if before == 0 || before == mine { mine } else { line << 24 | SHARED };
             if now != before {
@@ -109,8 +110,8 @@ mod lines {
         }
     }
 
-    /// From here on the calling thread tells lines that it alone writes from those that others write that watch with the same
-    /// `lines`. It costs a look into them at each site that names its word.
+    /// From here on the calling thread distinguishes lines that it alone writes from those that other threads with the
+    /// same `lines` write. It costs an access to them at each site that passes its word.
     pub fn watch(lines: Arc<Lines>) {
         TABLE.set(Some(lines));
         WATCHED.set(true);
@@ -121,14 +122,14 @@ mod lines {
         WATCHED.get()
     }
 
-    /// Also where the thread is about to end and its table is gone.
+    /// Works also while the thread ends and its table is gone.
     #[cold]
     pub(super) fn is_shared(address: usize) -> bool {
         TABLE.try_with(|table| table.borrow().as_ref().is_none_or(|lines| lines.note(address))).unwrap_or(true)
     }
 }
 
-/// The calling thread's count since the thread began. Always zero under a model checker.
+/// Returns the calling thread's count since the thread began. Always zero under a model checker.
 #[inline]
 pub fn counted() -> u64 {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
@@ -137,7 +138,8 @@ pub fn counted() -> u64 {
     0
 }
 
-/// What [`contended_at`] has passed over since the calling thread began. Always zero under a model checker.
+/// Returns how many [`contended_at`] counted as not contended since the thread began. Always zero under a model
+/// checker.
 #[inline]
 pub fn alone() -> u64 {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
@@ -152,7 +154,7 @@ mod tests {
     use crate::primitive::thread;
     use std::sync::Arc;
 
-    /// What a thread that watches `lines`, if any, counts for as many operations on `word`.
+    /// Returns what a thread that watches `lines`, if any, counts for so many operations on `word`.
     fn count(lines: Option<&Arc<Lines>>, word: &u64, times: u64) -> [u64; 2] {
         thread::scope(|scope| {
             let counts = scope.spawn(|| {
@@ -168,7 +170,7 @@ mod tests {
     fn a_word_counts_once_two_that_watch_have_written_its_line() {
         let lines = Arc::new(Lines::new());
         let word = crate::CachePadded::new(0);
-        // The indices of threads that have ended may be given out again: the first one stays.
+        // The indices of ended threads may be reused: the first one stays.
         watch(lines.clone());
         contended_at(&*word);
         assert_eq!([counted(), alone()], [0, 1]);

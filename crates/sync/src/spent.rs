@@ -1,22 +1,22 @@
-//! Where the time of a thread goes, kept by each thread for itself while somebody measures it.
+//! Where the time of a thread goes, counted by each thread during a measurement.
 //!
-//! A measurement is a call of [`measure`]. In it the places where time goes, each in a call of [`during`], read the clock. Of
-//! two such calls, one inside of the other, the outer one has all the time: who writes a group of the log because he waits for
-//! it, waits for the log. Without a measurement such a call costs one look at a thread-local word.
+//! A measurement is a call of [`measure`]. Inside it, calls of [`during`] mark the places where time goes, and read
+//! the clock. Of two nested calls the outer one gets all the time: a thread that writes a log group because it waits
+//! for the log counts as waiting for the log. Without a measurement such a call costs one read of a thread-local word.
 //!
-//! A measurement may be inside of another, or of a place where time goes, as when an acknowledgement runs a transaction. It finds
-//! its own time and leaves theirs as it was, and so does one that ends with a panic.
+//! A measurement may be nested in another, or in a marked place, as when an acknowledgement runs a transaction. It
+//! counts its own time and leaves the outer counts as they were. So does one that ends with a panic.
 
 use crate::{Clock, SystemClock, thread_index};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// What time is spent on, beside work.
+/// What time is spent on, besides work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spent {
-    /// Records on their way into the log buffer.
+    /// Copying records into the log buffer.
     LogInsert,
-    /// Waits for durability, for room in the log buffer or on its disk.
+    /// Waits for durability, and for space in the log buffer or on its disk.
     LogWait,
     /// Waits for locks of others.
     LockWait,
@@ -27,7 +27,7 @@ pub enum Spent {
 }
 
 impl Spent {
-    /// How many there are.
+    /// The number of variants.
     pub const COUNT: usize = 5;
 }
 
@@ -37,13 +37,13 @@ pub type SpentNanos = [u64; Spent::COUNT];
 std::thread_local! {
     static MEASURES: Cell<bool> = const { Cell::new(false) };
     static NANOS: Cell<SpentNanos> = const { Cell::new([0; Spent::COUNT]) };
-    /// Calls of [`is_due`] until it is the thread's turn.
+    /// Calls of [`is_due`] until the thread is measured.
     static LEFT: Cell<u32> = const { Cell::new(0) };
     /// State of the generator of gaps, 0 before the first.
     static RANDOM: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Nothing is measured until this is dropped.
+/// Suspends measuring until it is dropped.
 struct On;
 
 impl On {
@@ -59,7 +59,7 @@ impl Drop for On {
     }
 }
 
-/// What the thread measured before, which it measures again when this is dropped.
+/// The outer measurement of the thread, which continues when this is dropped.
 struct Before {
     measures: bool,
     nanos: SpentNanos,
@@ -72,21 +72,21 @@ impl Drop for Before {
     }
 }
 
-/// Does `work`, and tells what its time was spent on.
+/// Runs `work`, and returns what its time was spent on.
 pub fn measure<T>(work: impl FnOnce() -> T) -> (T, SpentNanos) {
     let _before = Before { measures: MEASURES.replace(true), nanos: NANOS.replace([0; Spent::COUNT]) };
     let result = work();
     (result, NANOS.get())
 }
 
-/// Whether the calling thread is measured.
+/// Returns whether the calling thread is measured.
 #[inline(always)]
 pub fn is_measured() -> bool {
     MEASURES.get()
 }
 
-/// Whether it is the thread's turn to be measured: the first time, and from there once in `every` times on average. The gaps are
-/// random, from 1 to `2 * every - 1`: a fixed one would meet the same step of a thread's round again and again.
+/// Returns whether the thread is to be measured: the first time, and then once in `every` times on average. The gaps
+/// are random, from 1 to `2 * every - 1`: a fixed gap would meet the same step of a thread's loop again and again.
 pub fn is_due(every: u32) -> bool {
     match LEFT.get() {
         0 => LEFT.set(below(2 * every - 1)),
@@ -98,7 +98,7 @@ pub fn is_due(every: u32) -> bool {
     true
 }
 
-/// A random number below `bound`, by xorshift64*. Another row of them for each thread.
+/// Returns a random number below `bound`, by xorshift64*, from a different sequence for each thread.
 fn below(bound: u32) -> u32 {
     let mut state = RANDOM.get();
     if state == 0 {
@@ -112,13 +112,13 @@ fn below(bound: u32) -> u32 {
     ((bits * u64::from(bound)) >> 32) as u32
 }
 
-/// Does `work`, whose time goes to `what` if the thread is measured.
+/// Runs `work`, whose time counts for `what` if the thread is measured.
 #[inline(always)]
 pub fn during<T>(what: Spent, work: impl FnOnce() -> T) -> T {
     if MEASURES.get() { timed(what, work, |_| {}) } else { work() }
 }
 
-/// As [`during`]; `note` is told how long it took, if that was measured.
+/// Runs [`during`], and passes the duration to `note` if it was measured.
 #[inline(always)]
 pub fn during_noted<T>(what: Spent, work: impl FnOnce() -> T, note: impl FnOnce(Duration)) -> T {
     if MEASURES.get() { timed(what, work, note) } else { work() }
@@ -214,7 +214,7 @@ mod tests {
             assert!((share * f64::from(2 * EVERY - 1) - 1.0).abs() < 0.1, "{share} of the gaps are {gap}");
         }
         assert!(gaps.iter().all(|&gap| (1..2 * EVERY).contains(&gap)));
-        // Threads that do the same thing every second, every third... time.
+        // Threads that do the same thing every second, third, … time.
         for round in 2..=3 * EVERY {
             for step in 0..round {
                 let met = due.iter().filter(|&&draw| draw % round == step).count() as f64;

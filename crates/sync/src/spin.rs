@@ -1,11 +1,11 @@
-//! Bounded spinning in front of a park.
+//! Bounded spinning before a park.
 
 use crate::primitive::REPLAYS;
 use crate::waits;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The number of threads this process can run at once, at least 1; read once, since the answer costs system calls.
+/// Returns the number of threads this process can run at once, at least 1; read once, since it costs system calls.
 pub fn available_parallelism() -> usize {
     #[cfg(foreshore_sim)]
     return crate::schedule::PARALLELISM;
@@ -19,19 +19,19 @@ fn counted_processors() -> usize {
     *PARALLELISM.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
-/// The time of all pauses of a wait.
+/// Total time of all pauses of a wait.
 const BUDGET: Duration = Duration::from_micros(3);
 
 /// Pauses in one probe.
 const PROBE: u32 = 64;
 
-/// Pauses in the budget: one takes 3 ns on one processor and 50 ns on another, so it is measured, once.
+/// Returns the pauses in the budget. One takes 3 ns on one processor and 50 ns on another, so it is measured, once.
 fn pauses_in_budget() -> u32 {
     static PAUSES: OnceLock<u32> = OnceLock::new();
     *PAUSES.get_or_init(|| {
         pauses_by(|| {
             let begin = Instant::now();
-            // WAIT: window - so many pauses, to be timed.
+            // WAIT: window - that many pauses, to be timed.
             for _ in 0..PROBE {
                 crate::primitive::hint::spin_loop();
             }
@@ -40,7 +40,8 @@ fn pauses_in_budget() -> u32 {
     })
 }
 
-/// Pauses in the budget if a probe takes so long. None where one alone takes longer, as where a hypervisor traps them.
+/// Returns the pauses in the budget if a probe takes that long. None if one alone takes longer, as when a hypervisor
+/// traps it.
 fn pauses_by(mut probe: impl FnMut() -> Duration) -> u32 {
     // The shortest: this thread may have been interrupted in the others.
     let took = (0..5).map(|_| probe()).min().unwrap_or_default().as_nanos().max(1);
@@ -53,9 +54,10 @@ const MOST_PAUSES: u32 = 4_000;
 
 /// A spin budget for one wait: some pauses, at most two yields, then the caller must park.
 ///
-/// The budget follows the machine, because a spinner only helps where the thread it waits for runs meanwhile: none with
-/// one processor, else three microseconds of pauses, which is less than a park and a wake-up cost both sides. Yields come
-/// only above two processors. Under a model checker the budget is empty, which is the shorter path to every interleaving.
+/// The budget follows the machine, because spinning helps only if the awaited thread runs meanwhile. With one
+/// processor it is empty. Otherwise it is three microseconds of pauses, which is less than a park and a wake-up cost
+/// both sides. It has yields only with more than two processors. Under a model checker it is empty, which is the
+/// shorter path to every interleaving.
 ///
 /// ```
 /// # use foreshore_sync::SpinWait;
@@ -98,14 +100,16 @@ impl SpinWait {
         Self { pauses_left: 0, yields_left: 0, burst: 1, slow_yield: false }
     }
 
-    /// Whether a yield has taken so long that spinning was the wrong choice; the rest of the budget is gone then.
+    /// Returns whether a yield has taken so long that spinning was the wrong choice; the remaining budget is then
+    /// empty.
     pub(crate) fn yields_slowly(&self) -> bool {
         self.slow_yield
     }
 
-    /// Spends a part of the budget; false when there is none left and the caller must park.
+    /// Spends a part of the budget; returns false if none is left and the caller must park.
     ///
-    /// Pauses come in bursts of 1, 2, 4, 8 ..., so that a short wait is noticed soon and a long one reads the word seldom.
+    /// Pauses come in bursts of 1, 2, 4, 8 ..., so that a short wait is noticed soon and a long one rarely reads the
+    /// word.
     #[inline]
     pub fn spin(&mut self) -> bool {
         if self.pauses_left > 0 {
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_pauses_take_the_time_of_the_budget() {
-        // Nanoseconds of one pause, and how many there are.
+        // Nanoseconds of one pause, and the number of pauses.
         for (pause, expected) in [(0, MOST_PAUSES), (3, 1000), (50, 60), (190, 15), (3000, 1), (3001, 0), (50_000, 0)] {
             let took = Duration::from_nanos(pause * u64::from(PROBE));
             assert_eq!(pauses_by(|| took), expected, "{pause} ns");

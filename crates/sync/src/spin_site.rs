@@ -1,6 +1,7 @@
-//! Spinning only where it pays.
+//! Spinning only if it pays.
 //!
-//! Source: the idea is that of RocksDB's write thread (`AwaitState`): a credit per place in the code, learnt from samples.
+//! Source: the idea is from RocksDB's write thread (`AwaitState`): a credit per place in the code, learnt from
+//! samples.
 
 use crate::SpinWait;
 use crate::primitive::REPLAYS;
@@ -9,18 +10,18 @@ use crate::primitive::atomic::{AtomicI32, Ordering};
 /// One wait in this many is a sample. A power of two.
 const SAMPLE: u32 = 256;
 
-/// What a sample that lost takes from the credit; one that won adds three of it. A budget of pauses costs about a quarter of
-/// a park and a wake-up, so that the credit is zero where one spin in four wins.
+/// What a lost sample takes from the credit; one that won adds three times that. A budget of pauses costs about a
+/// quarter of a park and a wake-up, so the credit is zero if one spin in four wins.
 const STEP: i32 = 1 << 16;
 
-/// Each sample moves the credit by this part of itself towards zero: it stays within 32 steps a loss and 96 a win, and
-/// forgets what was before the last fifty or so samples.
+/// Each sample moves the credit by this part of itself towards zero. So it stays within 32 steps of losses and 96 of
+/// wins, and forgets what was before the last fifty or so samples.
 const FADE: i32 = 32;
 
-/// The experience of one place where threads wait: whether a spin in front of the park ends the wait there.
+/// The experience of one place where threads wait: whether a spin before the park usually ends the wait.
 ///
-/// With a negative credit threads park at once, except for the samples, which go on trying. The credit is a hint that threads
-/// overwrite for each other; its line is read by every wait and written by one in 256.
+/// With a negative credit threads park at once, except for the samples, which continue to try. The credit is a hint
+/// that threads overwrite for each other. Its cache line is read by every wait and written by one in 256.
 ///
 /// ```
 /// # use foreshore_sync::SpinSite;
@@ -50,11 +51,11 @@ impl SpinSite {
         Self { credit: AtomicI32::new(0) }
     }
 
-    /// A budget for one wait, which is empty where spinning does not pay.
+    /// Returns a budget for one wait, which is empty if spinning does not pay.
     #[inline]
     pub fn begin(&self) -> SiteSpin<'_> {
         if REPLAYS {
-            // Nobody spins there, and a model is smaller without the credit.
+            // No thread spins there, and a model is smaller without the credit.
             return SiteSpin { spin: SpinWait::none(), sampled_at: None, tried: false };
         }
         self.begin_as(is_sample())
@@ -69,7 +70,7 @@ impl SpinSite {
     }
 
     fn learn(&self, won: bool) {
-        // ORDERING: hint, a sample that another one overwrites is lost, which is no harm.
+        // ORDERING: hint, a sample that another one overwrites is lost, which does no harm.
         let credit = self.credit.load(Ordering::Relaxed);
         let credit = credit - credit / FADE + if won { 3 * STEP } else { -STEP };
         self.credit.store(credit, Ordering::Relaxed);
@@ -80,18 +81,18 @@ impl SpinSite {
 #[derive(Debug)]
 pub struct SiteSpin<'a> {
     spin: SpinWait,
-    /// Where to write the outcome down, once.
+    /// Where to record the outcome, once.
     sampled_at: Option<&'a SpinSite>,
     tried: bool,
 }
 
 impl SiteSpin<'_> {
-    /// A full budget whose outcome interests nobody.
+    /// Returns a full budget whose outcome is not recorded.
     pub(crate) fn always() -> Self {
         Self { spin: SpinWait::new(), sampled_at: None, tried: false }
     }
 
-    /// As [`SpinWait::spin`]: spends a part of the budget; false when there is none left and the caller must park.
+    /// Spends a part of the budget, like [`SpinWait::spin`]; returns false if none is left and the caller must park.
     #[inline]
     pub fn spin(&mut self) -> bool {
         // WAIT: window - as bounded as `SpinWait`.
@@ -103,8 +104,8 @@ impl SiteSpin<'_> {
         spun
     }
 
-    /// Says that what was waited for has come. A wait that had to park before has lost already, and one that never spun
-    /// tells nothing.
+    /// Says that the wait was successful. A wait that had to park before has lost already, and one that never spun
+    /// says nothing.
     #[inline]
     pub fn end(mut self) {
         if self.tried
@@ -121,13 +122,14 @@ impl SiteSpin<'_> {
     }
 }
 
-/// Whether this wait is one of the calling thread's samples.
+/// Returns whether this wait is one of the calling thread's samples.
 #[inline]
 fn is_sample() -> bool {
     std::thread_local! {
         static STATE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
-    // A linear congruence of full period, looked at from the top: no rhythm of the caller's keeps step with it.
+    // A linear congruential generator of full period, of which the top bits are used: no rhythm of the caller matches
+    // it.
     STATE.with(|state| {
         let next = state.get().wrapping_mul(0x915f_77f5).wrapping_add(0x3c6e_f35f);
         state.set(next);
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn a_place_where_spins_are_vain_stops_and_learns_again() {
         if !SpinWait::new().spin() {
-            // With one processor there is nothing to learn: nobody spins.
+            // With one processor there is nothing to learn: no thread spins.
             return;
         }
         let site = SpinSite::new();

@@ -1,12 +1,12 @@
-//! Turns: one at a time, in the order of arrival, among those that wait for no longer than they say.
+//! Turns: one at a time, in the order of arrival, with a timeout.
 
 use crate::model::mutant;
 use crate::{Clock, LockRank, Mutex, Parker, Unparker};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A line of threads, the first of which has its turn. Threads that hold nothing another might need stand in it, so it takes
-/// part in no deadlock; a thread that does hold something waits for no longer than it says.
+/// A queue of threads, the first of which has its turn. Threads that wait in it hold nothing that another might need,
+/// so it takes part in no deadlock. A thread that does hold something waits with a timeout.
 #[derive(Debug)]
 pub struct Turns {
     line: Mutex<Line>,
@@ -15,7 +15,7 @@ pub struct Turns {
 #[derive(Debug, Default)]
 struct Line {
     last: u64,
-    /// Whose turn it is. It is handed over, so no thread pushes in between.
+    /// The thread that has its turn. The turn is handed over, so no thread overtakes.
     holder: Option<u64>,
     waiting: VecDeque<(u64, Unparker)>,
     /// Whether no request waits any more.
@@ -35,7 +35,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn, for at most `most` by `clock`, without a limit if that is [`Duration::MAX`], or until [`close`](Self::close).
+    /// Waits for a turn: for at most `most` by `clock`, without a limit if that is [`Duration::MAX`], or until
+    /// [`close`](Self::close).
     pub fn take(&self, clock: &impl Clock, most: Duration) -> Option<Turn<'_>> {
         let (parker, until) = (Parker::current(), clock.now() + most);
         let me = {
@@ -55,11 +56,11 @@ impl Turns {
         loop {
             let left = if most == Duration::MAX { most } else { until.since(clock.now()) };
             if !left.is_zero() {
-                // WAIT: park - for the end of the turns before, or of the time.
+                // WAIT: park - for the end of the earlier turns, or a timeout.
                 parker.park_timeout(left);
             }
             let mut line = self.line.lock();
-            // Also when the time is over: a turn that was handed over has to be taken.
+            // Even after the timeout: a turn that was handed over has to be taken.
             if line.holder == Some(me) {
                 return Some(Turn { turns: self });
             }
@@ -74,7 +75,7 @@ impl Turns {
 }
 
 impl Turns {
-    /// Ends all waits, those that begin later too, without a turn.
+    /// Ends all waits without a turn, and later ones too.
     pub fn close(&self) {
         let waiting: Vec<Unparker> = {
             let mut line = self.line.lock();

@@ -1,15 +1,16 @@
-//! How a wait ends that could also spin: the choice that the log buffers of the literature offer.
+//! How a wait that could also spin ends: the choice that the published log buffers offer.
 
 use crate::primitive::thread;
 use crate::{ParkTable, SiteSpin, SpinSite, waits};
 
-/// What a thread does once its few pauses are used up.
+/// What a thread does after its few pauses.
 ///
-/// The published log buffers spin, which is right where every thread has a processor. Parking is right where they
-/// outnumber them. The engine's own waits park; this type is for code that is measured both ways.
+/// The published log buffers spin, which is right if every thread has a processor. Parking is right if threads
+/// outnumber processors. The engine's own waits park; this type is for code that is measured both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WaitMode {
-    /// Look again for as long as it takes, and yield the processor before each look: a preempted peer gets to run.
+    /// Check again for as long as it takes, and yield the processor before each check, so that a preempted peer can
+    /// run.
     Spin,
     /// Sleep until woken.
     #[default]
@@ -17,7 +18,8 @@ pub enum WaitMode {
 }
 
 impl WaitMode {
-    /// What to spend before the yield or the park. Who has chosen to spin is not told that it does not pay.
+    /// Returns the pauses before the yield or the park. A caller that has chosen to spin does not learn whether it
+    /// pays.
     pub(crate) fn budget(self, site: &SpinSite) -> SiteSpin<'_> {
         match self {
             Self::Spin => SiteSpin::always(),
@@ -25,7 +27,8 @@ impl WaitMode {
         }
     }
 
-    /// Waits until `ready` answers true. Who makes it true calls [`WaitMode::wake`] with the same table and key after that.
+    /// Waits until `ready` returns true. The thread that makes it true then calls [`WaitMode::wake`] with the same
+    /// table and key.
     ///
     /// `ready` reads atomics with `Acquire` and does nothing else: it also runs under a lock of the table.
     pub fn wait_until(self, table: &ParkTable, key: u64, ready: impl Fn() -> bool) {
@@ -43,7 +46,7 @@ impl WaitMode {
         spin.end();
     }
 
-    /// Wakes all threads that wait at `key`. Free where waits spin; a fence and one load where nobody waits.
+    /// Wakes all threads that wait at `key`. Free if waits spin; a fence and one load if no thread waits.
     pub fn wake(self, table: &ParkTable, key: u64) {
         if self == Self::Park {
             table.unpark_all(key, 0);

@@ -1,17 +1,17 @@
 //! Counts of waits by class, kept by each thread for itself.
 //!
-//! Every wait in the engine helps, parks, or is a window of a few instructions, and a comment at its place says which. The
-//! counts say how often each happens: a measurement asks for the difference of [`counted`] around an operation. What they
-//! leave out is the sleep inside a contended [`Mutex`](crate::Mutex), which is the standard library's.
+//! Every wait in the engine helps, parks, or is a window of a few instructions, and a comment at its place says which.
+//! These counts say how often each happens: a measurement takes the difference of [`counted`] around an operation.
+//! They leave out the sleep inside a contended [`Mutex`](crate::Mutex), which is the standard library's.
 
 use std::ops::Sub;
 
 /// Waits by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// Times the thread did the work it would have waited for, or a part of it.
+    /// Times the thread did the work that it would have waited for, or a part of it.
     pub helps: u64,
-    /// Sleeps: a wait that looks again and goes back to sleep counts once each time.
+    /// Sleeps: a wait that wakes, checks and sleeps again counts once each time.
     pub parks: u64,
     /// Spins, whatever their length, and yields of [`WaitMode::Spin`](crate::WaitMode::Spin).
     pub windows: u64,
@@ -34,7 +34,7 @@ std::thread_local! {
         const { std::cell::Cell::new(WaitCounts { helps: 0, parks: 0, windows: 0 }) };
 }
 
-/// The calling thread's counts since the thread began. Always zero under a model checker.
+/// Returns the calling thread's counts since the thread began. Always zero under a model checker.
 pub fn counted() -> WaitCounts {
     #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
     return COUNTS.get();
@@ -42,7 +42,8 @@ pub fn counted() -> WaitCounts {
     WaitCounts::default()
 }
 
-/// Counts a wait that the caller shortened by helping. The other two classes are counted where they end, in this crate.
+/// Counts a wait that the caller shortened by helping. The other two classes are counted where they end, in this
+/// crate.
 #[inline]
 pub fn helped() {
     count(|counts| counts.helps = counts.helps.wrapping_add(1));
@@ -77,7 +78,7 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// What `wait` adds to the counts of this thread.
+    /// Returns what `wait` adds to the counts of this thread.
     fn during(wait: impl FnOnce()) -> WaitCounts {
         let before = counted();
         wait();

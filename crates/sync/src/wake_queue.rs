@@ -1,37 +1,38 @@
-//! Waking many threads without holding up the one that wakes.
+//! Waking many threads without delaying the waker.
 //!
-//! A wake-up is a system call of a few microseconds, and a flusher that has made a hundred commits durable has better things
-//! to do. It wakes a few; each woken thread wakes two more on its way out.
+//! A wake-up is a system call of a few microseconds, and a flusher that has made a hundred commits durable has other
+//! work to do. It wakes a few; each woken thread wakes two more before it continues.
 //!
-//! With 128 parked threads on two processors the waker uses 8 us of processor time instead of 320, and is free 15 to 20 %
-//! earlier: there the woken threads run in its place meanwhile. The last thread leaves as much earlier. Measured with
-//! `examples/wakes.rs`.
+//! With 128 parked threads on two processors the waker uses 8 us of processor time instead of 320. It is free 15 to
+//! 20 % earlier, since the woken threads run in its place meanwhile. The last thread continues earlier by as much.
+//! Measured with `examples/wakes.rs`.
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicUsize, Ordering};
 use crate::{LockRank, Mutex, Unparker, waits};
 use std::collections::VecDeque;
 
-/// Threads that each leaving thread wakes. Two keep the tree growing, and one more than is needed covers for a thread that
-/// the system does not run.
+/// Threads that each woken thread wakes. One would be enough; the second makes the tree grow, and covers for a thread
+/// that the system does not run.
 const EACH: usize = 2;
 
-/// Threads that are to be woken, shared by those that wake and those that were woken.
+/// The threads to be woken, shared by wakers and woken threads.
 ///
-/// The owner keeps a list of its waiters under a lock. Three duties, each at one place of its code:
+/// The owner keeps a list of its waiters under a lock. It has three duties, each at one place of its code:
 ///
-/// 1. Who ends waits takes their entries out of the list and [`put`](Self::put)s them here **in one critical section**, and
-///    calls [`start`](Self::start) after it.
-/// 2. Who waits leaves through that lock: it takes its entry out of the list. If the entry is gone it calls
-///    [`help`](Self::help), whatever ended the wait: a wake-up, a timeout, a look at the right time.
-/// 3. Nobody else takes entries out of the list, except to wake them itself.
+/// 1. A waker removes entries from the list and [`put`](Self::put)s them here **in one critical section**, and then
+///    calls [`start`](Self::start).
+/// 2. A waiter ends its wait under that lock: it removes its entry from the list. If the entry is gone it calls
+///    [`help`](Self::help), whatever ended the wait: a wake-up, a timeout, or a timely check.
+/// 3. No other thread removes entries from the list, except to wake them itself.
 ///
-/// **Why nobody is forgotten:** every entry that is put belongs to a thread that helps once, after the put. Since the queue
-/// was last empty, a start has taken at least one entry and each help at least one; were all threads of taken entries done
-/// while the queue is not empty, more entries were taken than threads have helped, that is, more than were taken.
+/// **Why no thread is forgotten:** every entry that is put belongs to a thread that helps once, after the put. Since
+/// the queue was last empty, a start has taken at least one entry and each help at least one. If all threads of taken
+/// entries were done while the queue is not empty, more entries would have been taken than threads have helped, that
+/// is, more than were taken.
 ///
-/// **Why no single thread matters:** entries wait in one queue and belong to no branch. A woken thread that the system does
-/// not run only fails to help; the others and the next start take what it would have taken.
+/// **Why no single thread matters:** entries wait in one queue and belong to no branch. A woken thread that the system
+/// does not run only fails to help; the others and the next start take its share.
 #[derive(Debug)]
 pub struct WakeQueue {
     first: usize,
@@ -48,13 +49,14 @@ impl Default for WakeQueue {
 }
 
 impl WakeQueue {
-    /// A queue whose [`start`](Self::start) wakes at most `first` threads, and at least one. With `usize::MAX` it is a loop over all.
+    /// Makes a queue whose [`start`](Self::start) wakes at most `first` threads, and at least one. With `usize::MAX`
+    /// it is a loop over all.
     pub fn new(first: usize) -> Self {
         let rest = Mutex::new(LockRank::Leaf, VecDeque::new());
         Self { first: first.max(1), left: AtomicUsize::new(0), rest }
     }
 
-    /// Puts threads behind those that are there. Wakes nobody; the caller holds the lock of its list.
+    /// Adds threads at the end and wakes none; the caller holds the lock of its list.
     pub fn put(&self, threads: impl IntoIterator<Item = Unparker>) {
         let mut rest = self.rest.lock();
         rest.extend(threads);
@@ -67,18 +69,18 @@ impl WakeQueue {
         self.wake(self.first);
     }
 
-    /// Wakes two more: called by a thread whose entry was taken, when its wait is over. One load where nobody is left.
+    /// Wakes two more: called by a thread whose entry was taken, after its wait. Costs one load if none is left.
     pub fn help(&self) {
         if !mutant("wake queue: leave without helping") && self.wake(EACH) {
             waits::helped();
         }
     }
 
-    /// Whether there was somebody to wake.
+    /// Wakes up to `most` threads, and returns whether there were any.
     fn wake(&self, most: usize) -> bool {
         for woken in 0..most {
-            // ORDERING: Relaxed, who has put entries or has found its own gone has passed through the owner's lock since, and
-            // sees that put or what followed.
+            // ORDERING: Relaxed, a thread that has put entries or has found its own gone has passed through the
+            // owner's lock since, and sees that put or what followed.
             if self.left.load(Ordering::Relaxed) == 0 {
                 return woken > 0;
             }
@@ -89,7 +91,7 @@ impl WakeQueue {
                 self.left.store(rest.len(), Ordering::Relaxed);
                 next
             };
-            // Woken outside the lock: others come for theirs meanwhile.
+            // Woken outside the lock: others remove their entries meanwhile.
             let Some(thread) = next else { return woken > 0 };
             thread.unpark();
         }
@@ -132,7 +134,7 @@ mod tests {
         assert!(parkers.iter().all(|parker| parker.unparker().is_notified()));
     }
 
-    /// A watermark that threads wait for, as the log does: the list and its duties.
+    /// A watermark that threads wait for, like the log's: the list and its duties.
     #[derive(Default)]
     struct Watermark {
         done: AtomicU64,

@@ -4,8 +4,8 @@ use super::super::Ring;
 use super::consolidation::{Consolidated, Shared};
 use super::{Holder, Region, Released, Shape};
 
-/// Members of a group copy side by side; groups follow each other. The lock goes from the leader to the last member, which
-/// releases region and lock.
+/// Members of a group copy in parallel; groups follow each other. The lock passes from the leader to the last member,
+/// which releases region and lock.
 #[derive(Debug)]
 pub struct CArray {
     shared: Shared,
@@ -14,7 +14,7 @@ pub struct CArray {
 }
 
 impl CArray {
-    /// An empty buffer over `ring`.
+    /// Makes an empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
         let released = Released::new(ring.first());
         Self { shared: Shared::new(ring, shape), released }

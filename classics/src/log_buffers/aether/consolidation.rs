@@ -1,24 +1,24 @@
 //! The consolidation array: threads that find the insert lock taken join their requests, and one draws for all of them
 //! (Aether, Algorithms 2 and 5, appendix A.2).
 //!
-//! The array has a few places; each names the slot that threads join there. The first to join a slot leads its group: it
-//! takes the insert lock, puts a fresh slot of the pool into the place, closes its own, draws for the group and tells the
-//! members where. Each copies its record behind those that joined before it, and the last one to end its copy releases the
-//! region of the group.
+//! The array has a few places; each names the slot that threads join there. The first thread in a slot leads its
+//! group. It takes the insert lock, puts a fresh slot of the pool into the place and closes its own slot. Then it draws
+//! for the group and tells the members their region. Each member copies its record behind those that joined before it.
+//! The last one to end its copy releases the region of the group.
 //!
-//! Where the paper errs or is silent:
+//! Corrections of the paper, and what it leaves open:
 //!
-//! - *A slot may live a whole life between a joiner's look at it and its CAS* (Algorithm 5, lines 4 to 12): the state has the
-//!   old value again, and the joiner joins the slot's next group. That does no harm, unless the leader replaces the slot at
-//!   the place where it found it: the slot may stand at another place by then, which would keep pointing at a closed slot,
-//!   while the fresh slot that stood here is lost with its members. So a slot knows its place, and the leader reads it under
-//!   the insert lock.
-//! - *A record larger than what a group may take* would look for room for ever. It goes around the array, and waits for the
-//!   lock instead.
-//! - *All slots may be full*, and a joiner probes without end. After one round it waits for the next slot that is put into
-//!   the array; the leaders of the full ones are on their way.
-//! - *The pool may be empty*, and the leader probes without end and with the insert lock. Here it waits for a slot to be freed,
-//!   for which nobody needs the lock.
+//! - *A slot may be reused between a joiner's read of it and its CAS* (Algorithm 5, lines 4 to 12). The state has the
+//!   old value again, and the joiner joins the slot's next group. That is harmless, unless the leader replaces the
+//!   slot at the place where it found it. By then the slot may be at another place, which would keep pointing at a
+//!   closed slot. The fresh slot that was here would be lost with its members. So a slot knows its place, and the
+//!   leader reads it under the insert lock.
+//! - *A record larger than a group* would search for space forever. It bypasses the array, and waits for the lock
+//!   instead.
+//! - *All slots may be full*, and a joiner probes without end. Here, after one round, it waits for the next slot that
+//!   is put into the array; the leaders of the full ones are about to do that.
+//! - *The pool may be empty*, and the leader probes without end while it holds the insert lock. Here it waits for a
+//!   slot to be freed, which needs no lock.
 
 use super::super::{Ring, RingBuffer};
 use super::queue::Node;
@@ -35,15 +35,16 @@ use foreshore_wal::log_buffer::Checksummed;
 //   n >= 0        OPEN      in the array; members have joined with n bytes     joiner: n -> n + its bytes (CAS)
 //   PENDING       closed    the leader draws; also a slot in use without a group  leader: n -> PENDING (swap)
 //   DONE - n      COPYING   members copy; n bytes are not copied yet           leader: PENDING -> DONE - n
-//   DONE          copied    the last member, or whom it has told, releases     member: + its bytes (fetch_add)
+//   DONE          copied    the last member, or its delegate, releases         member: + its bytes (fetch_add)
 //   FREE          in the pool                                                  releaser: DONE -> FREE
-//                                                                              holder of the insert lock: FREE -> PENDING -> 0
+//                                                                              lock holder: FREE -> PENDING -> 0
 //
-// 1. A joiner's bytes are its right to that part of the region, and n before its CAS is its offset. Who joins at 0 leads.
+// 1. A joiner's bytes are its right to that part of the region, and n before its CAS is its offset. A joiner at 0
+//    leads.
 // 2. `start` and `end` are written by the leader before COPYING and read by members before they leave.
 // 3. `place` is written and read under the insert lock.
-// 4. CASes, swap and additions are read-modify-writes, so each carries on what the earlier ones have released: the leader sees
-//    what led to every join (the credit), and who reaches DONE sees every copy.
+// 4. CASes, swap and additions are read-modify-writes, so each carries on what the earlier ones have released: the
+//    leader sees what led to every join (the credit), and the member that reaches DONE sees every copy.
 const PENDING: i64 = -1;
 const FREE: i64 = -2;
 const DONE: i64 = -4;
@@ -54,19 +55,19 @@ struct Slot {
     start: AtomicU64,
     end: AtomicU64,
     place: AtomicUsize,
-    /// The slot's place in the release queue of `delegated`: in the same line, since whoever releases changes both.
+    /// The slot's place in the release queue of `delegated`: on the same cache line, since the releaser changes both.
     node: Node,
 }
 
-/// What a buffer with a consolidation array does around its copies.
+/// The part of a buffer with a consolidation array that surrounds the copies.
 pub(super) trait Consolidated: Send + Sync {
     fn shared(&self) -> &Shared;
 
-    /// Draws `bytes` for `session`, under the lock of `holder`, and gives the lock up where it does not cover the copies. What
-    /// it returns says who releases.
+    /// Draws `bytes` for `session`, under the lock of `holder`, and releases the lock unless it covers the copies. The
+    /// result says which thread releases the region.
     fn acquire(&self, session: usize, holder: Holder, bytes: u64) -> Region;
 
-    /// Releases `region`, for which `session` has ended the last copy.
+    /// Releases `region`, whose last copy `session` has ended.
     fn release(&self, session: usize, region: Region);
 
     /// As [`RingBuffer::published`].
@@ -91,7 +92,7 @@ impl<B: Consolidated> RingBuffer for B {
     }
 }
 
-/// What those buffers are made of.
+/// The common parts of those buffers.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) ring: Ring,
@@ -108,7 +109,7 @@ impl Shared {
         Self { ring, front: Front::new(first, shape), array: Array::new(shape), own }
     }
 
-    /// The slot that `region` was drawn for goes back to the pool.
+    /// Returns the slot that `region` was drawn for to the pool.
     pub(super) fn free(&self, region: Region) {
         if let Holder::Slot(slot) = region.holder {
             self.array.free(&self.front.waits, slot);
@@ -144,7 +145,7 @@ fn insert<B: Consolidated>(buffer: &B, session: usize, record: &Checksummed<'_>)
         array.notify(&front.waits, slot, region);
         region
     } else {
-        // WAIT: park - the leader's way to the lock.
+        // WAIT: park - until the leader has drawn.
         array.await_region(&front.waits, slot)
     };
     // SAFETY: the region was drawn for the group, and this part of it belongs to this member (rule 1).
@@ -202,8 +203,8 @@ impl Array {
         let mut seen = state.load(Ordering::Relaxed);
         while (0..=(self.group - size) as i64).contains(&seen) {
             rmw::contended(1);
-            // ORDERING: Release, this session's credit is behind the draw (rule 4), pairs with `close`. Acquire, a leader
-            // sees the slot as it was put into the array. A failure has learnt only the state.
+            // ORDERING: Release, this session's credit is behind the draw (rule 4), pairs with `close`. Acquire, a
+            // leader sees the slot as it was put into the array. A failure has learnt only the state.
             let order = if mutant("c-array: join without order") { Ordering::Relaxed } else { Ordering::AcqRel };
             match state.compare_exchange_weak(seen, seen + size as i64, order, Ordering::Relaxed) {
                 Ok(_) => return Some(seen as u64),
@@ -220,13 +221,14 @@ impl Array {
         (0..=(self.group - size) as i64).contains(&self.slots[slot].state.load(Ordering::Acquire))
     }
 
-    /// Replaces the slot in the array, ends joining and returns the bytes of the group. The leader's, under the insert lock.
+    /// Replaces the slot in the array, ends joining and returns the bytes of the group. Called by the leader, under
+    /// the insert lock.
     fn close(&self, waits: &Waits, own: &Own, slot: usize) -> u64 {
         let fresh = self.take(waits, own);
         // ORDERING: Relaxed, written and read under the insert lock.
         let place = self.slots[slot].place.load(Ordering::Relaxed);
         self.slots[fresh].place.store(place, Ordering::Relaxed);
-        // ORDERING: Release, who joins sees what the slot's last user did; pairs with `try_join`.
+        // ORDERING: Release, a joiner sees what the slot's last user did; pairs with `try_join`.
         self.slots[fresh].state.store(0, Ordering::Release);
         // ORDERING: publish, pairs with `join`.
         self.places[place].store(fresh, Ordering::Release);
@@ -238,10 +240,10 @@ impl Array {
         bytes as u64
     }
 
-    /// Takes a slot out of the pool for the session that `own` belongs to, under the insert lock.
+    /// Takes a slot from the pool for the session that `own` belongs to, under the insert lock.
     ///
-    /// The paper takes one after the other, each of which was used on some other processor long ago. Here the search begins
-    /// at the session's last one, whose line is near.
+    /// The paper takes the slots in turn, each of which was last used long ago on some other processor. Here the
+    /// search begins at the session's last slot, which is probably in its cache.
     pub(super) fn take(&self, waits: &Waits, own: &Own) -> usize {
         let pool = self.slots.len();
         // ORDERING: Relaxed, the session's own word.
@@ -250,7 +252,8 @@ impl Array {
             // ORDERING: consume slot, its last user is done; pairs with `free`.
             let free = |slot: usize| self.slots[slot].state.load(Ordering::Acquire) == FREE;
             if let Some(slot) = (from..from + pool).map(|at| at % pool).find(|&slot| free(slot)) {
-                // ORDERING: Relaxed on both. The session's own word; nobody else looks for a slot or joins this one.
+                // ORDERING: Relaxed on both. The session's own word; no other thread looks for a slot or joins this
+                // one.
                 own.slot.store(slot, Ordering::Relaxed);
                 self.slots[slot].state.store(PENDING, Ordering::Relaxed);
                 return slot;
@@ -260,7 +263,7 @@ impl Array {
         }
     }
 
-    /// Tells the members where their region is.
+    /// Tells the members their region.
     fn notify(&self, waits: &Waits, index: usize, region: Region) {
         let slot = &self.slots[index];
         // ORDERING: Relaxed on both, published by the state (rule 2).
@@ -271,7 +274,7 @@ impl Array {
         waits.wake(slot);
     }
 
-    /// Waits for the region of the group. A member's that does not lead.
+    /// Waits for the region of the group. Called by a member that does not lead.
     fn await_region(&self, waits: &Waits, index: usize) -> Region {
         let slot = &self.slots[index];
         // ORDERING: publish, pairs with `notify`.
@@ -281,7 +284,7 @@ impl Array {
         Region { holder: Holder::Slot(index), start, end }
     }
 
-    /// Ends the copy of `size` bytes; whether it was the last of the group.
+    /// Ends the copy of `size` bytes; returns whether it was the last of the group.
     fn leave(&self, slot: usize, size: u64) -> bool {
         rmw::contended(1);
         // ORDERING: AcqRel, the last one sees every copy (rule 4).
@@ -289,12 +292,12 @@ impl Array {
         self.slots[slot].state.fetch_add(size as i64, order) + size as i64 == DONE
     }
 
-    /// The place of a slot in the release queue.
+    /// Returns the place of a slot in the release queue.
     pub(super) fn node(&self, slot: usize) -> &Node {
         &self.slots[slot].node
     }
 
-    /// Gives a slot back that nobody uses any more.
+    /// Returns an unused slot to the pool.
     pub(super) fn free(&self, waits: &Waits, slot: usize) {
         // ORDERING: consume slot, pairs with `take`.
         self.slots[slot].state.store(FREE, Ordering::Release);

@@ -1,4 +1,4 @@
-//! D: copies outside of the lock, releases in turn (Aether, Algorithm 3).
+//! D: copies outside the lock, releases in turn (Aether, Algorithm 3).
 
 use super::super::{Ring, RingBuffer};
 use super::ordered::Ordered;
@@ -6,8 +6,8 @@ use super::{Front, Holder, Shape};
 use foreshore_base::Lsn;
 use foreshore_wal::log_buffer::Checksummed;
 
-/// The lock is held for the draw alone. A record that is copied waits for all before it, so one that is stopped in its copy
-/// holds up everybody.
+/// The lock is held only for the draw. A copied record waits for all before it, so a session that is stopped in its
+/// copy delays all others.
 #[derive(Debug)]
 pub struct Decoupled {
     ring: Ring,
@@ -16,7 +16,7 @@ pub struct Decoupled {
 }
 
 impl Decoupled {
-    /// An empty buffer over `ring`.
+    /// Makes an empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
         let first = ring.first();
         Self { ring, front: Front::new(first, &Shape { pool: 0, ..*shape }), order: Ordered::new(first) }

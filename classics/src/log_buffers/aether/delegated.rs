@@ -1,12 +1,12 @@
-//! CDME: groups, copies outside of the lock, releases by whoever is first in a queue (Aether, Algorithm 4, appendix A.3).
+//! CDME: groups, copies outside the lock, releases by the head of a queue (Aether, Algorithm 4, appendix A.3).
 //!
-//! Where the paper errs or is silent:
+//! Corrections of the paper, and what it leaves open:
 //!
-//! - *A record that finds the lock free joins the queue too.* The paper has it follow Algorithm 2, line 2, "as before": it
-//!   would release in its turn without a node. A group behind it that finds the queue empty would then release over a copy
-//!   that is still under way.
-//! - *The dice are thrown before the attempt to delegate.* A thread that has delegated may not change its mind: whoever
-//!   releases for it gives the node to the pool.
+//! - *A record that finds the lock free joins the queue too.* The paper has it follow Algorithm 2, line 2, "as
+//!   before": it would release in its turn without a node. A later group that finds the queue empty would then release
+//!   over a running copy.
+//! - *The random decision comes before the attempt to delegate.* A thread that has delegated cannot change its mind:
+//!   the thread that releases for it returns the node to the pool.
 
 use super::super::Ring;
 use super::consolidation::{Consolidated, Shared};
@@ -17,8 +17,8 @@ use foreshore_sync::model::mutant;
 /// One in so many releases is not delegated, so that no thread releases for others without end.
 const DECLINE: u32 = 32;
 
-/// The acquire of `hybrid`, and a queue in place of the turns. A record that is stopped in its copy delays the release of
-/// those behind it, but not their sessions, but for one in 32.
+/// Acquires like `hybrid`, and has a queue in place of the turns. A session that is stopped in its copy delays the
+/// release of later records, but only one in 32 of the later sessions.
 #[derive(Debug)]
 pub struct Delegated {
     shared: Shared,
@@ -26,7 +26,7 @@ pub struct Delegated {
 }
 
 impl Delegated {
-    /// An empty buffer over `ring`.
+    /// Makes an empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
         let queue = ReleaseQueue::new(ring.first());
         Self { shared: Shared::new(ring, shape), queue }
@@ -47,7 +47,7 @@ impl Consolidated for Delegated {
                 front.unlock(holder);
                 return region;
             }
-            // A session comes back while its last node is still queued, so it borrows one of the pool.
+            // A session may return while its last node is still queued, so it borrows one of the pool.
             Holder::Session(_) => array.take(&front.waits, &own[session]),
         };
         self.queue.join(front, array, node, region);

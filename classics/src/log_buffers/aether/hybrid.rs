@@ -1,11 +1,12 @@
-//! CD: groups, copies outside of the lock, releases in turn (Aether, section 5.3).
+//! CD: groups, copies outside the lock, releases in turn (Aether, section 5.3).
 
 use super::super::Ring;
 use super::consolidation::{Consolidated, Shared};
 use super::ordered::Ordered;
 use super::{Holder, Region, Shape};
 
-/// The acquire of `carray` and the release of `decoupled`, once for each group: its last member waits for the groups before.
+/// Acquires like `carray` and releases like `decoupled`, once for each group: its last member waits for the groups
+/// before.
 #[derive(Debug)]
 pub struct Hybrid {
     shared: Shared,
@@ -13,7 +14,7 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
-    /// An empty buffer over `ring`.
+    /// Makes an empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
         let order = Ordered::new(ring.first());
         Self { shared: Shared::new(ring, shape), order }

@@ -1,7 +1,7 @@
 //! The log buffers of "Aether: A Scalable Approach to Logging" (Johnson and others, VLDB 2010), and what they share.
 //!
-//! An insert acquires a region of the ring, fills it, and releases it; regions are acquired and released in one order. The
-//! variants differ in what they do while they hold the insert lock, and in who releases:
+//! An insert acquires a region of the ring, fills it, and releases it. Regions are acquired and released in one order.
+//! The variants differ in what they do while they hold the insert lock, and in which thread releases:
 //!
 //! | buffer | paper | acquires | while it holds the lock | releases |
 //! |---|---|---|---|---|
@@ -9,20 +9,21 @@
 //! | `carray` | C, Algorithms 2 and 5 | a group, if the lock is taken | draws, waits for all copies, releases | the last of the group |
 //! | `decoupled` | D, Algorithm 3 | each record | draws | each inserter in its turn |
 //! | `hybrid` | CD, section 5.3 | as `carray` | draws | the last of the group in its turn |
-//! | `delegated` | CDME, Algorithm 4 | as `carray` | draws, joins the release queue | whoever is at the head of the queue |
+//! | `delegated` | CDME, Algorithm 4 | as `carray` | draws, joins the release queue | the thread at the head of the queue |
 //!
-//! What these buffers have in common and where they leave the paper:
+//! Common properties of these buffers, and where they differ from the paper:
 //!
-//! - **No wait for buffer space.** The paper waits for it under the lock (Algorithm 1, line 2), and everybody else behind it.
-//!   Here a session holds credit for its bytes before it appends, so the position that is drawn is always free.
-//! - **Waits are chosen.** The paper spins. With [`WaitMode::Park`] a waiter sleeps after a few pauses, and the insert lock is
-//!   a byte that a newcomer may take ahead of sleepers: a queue lock would hand each record to a thread that must first be
-//!   scheduled. [`WaitMode::Spin`] is the paper's, over its queue lock; it is there for curves on machines with a processor
-//!   for each thread.
-//! - **Stamps** are the positions behind records, so a stamp exceeds everything drawn before the insert began, which is all
-//!   that a dependency can name.
-//! - **No session is held by a stopped one for ever**, but commits are: in each of these buffers a session that is stopped
-//!   in its copy keeps what was drawn after it from being released. That is what `lanes` is for.
+//! - **No wait for buffer space.** In the paper an insert waits for it under the lock (Algorithm 1, line 2), and all
+//!   others behind it. Here a session holds credit for its bytes before it appends, so the drawn position is always
+//!   free.
+//! - **Waits can be chosen.** The paper spins. With [`WaitMode::Park`] a waiter sleeps after a few pauses, and the
+//!   insert lock is a byte that a newcomer may take ahead of sleepers. A queue lock would hand each record to a thread
+//!   that must first be scheduled. [`WaitMode::Spin`] is the paper's way, over its queue lock; it is there for curves
+//!   on machines with a processor for each thread.
+//! - **Stamps** are the positions behind records. So a stamp exceeds everything drawn before the insert began, which
+//!   is all that a dependency can name.
+//! - **A stopped session blocks no other session forever**, but it blocks commits. In each of these buffers a session
+//!   that is stopped in its copy keeps later records from being released. The buffer `lanes` avoids that.
 
 mod carray;
 mod consolidation;
@@ -43,7 +44,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, McsLock, Mutex8, ParkTable, WaitMode};
 
-/// What a buffer of this family is built with.
+/// Parameters of a buffer of this family.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// How threads wait for each other.
@@ -54,11 +55,11 @@ pub struct Shape {
     pub slots: usize,
     /// Consolidation slots, those in the array included.
     pub pool: usize,
-    /// Largest record that consolidates, and bytes that a group takes at most.
+    /// Largest record that consolidates, and most bytes of a group.
     pub group: u64,
 }
 
-/// Who holds the insert lock, or a place in the release queue: a session for itself, or a slot for its group.
+/// The holder of the insert lock, or of a place in the release queue: a session for itself, or a slot for its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Session(usize),
@@ -73,7 +74,7 @@ struct Region {
     end: u64,
 }
 
-/// A wait that ends when another thread has changed some word, as the options say.
+/// A wait that ends when another thread has changed some word, in the chosen mode.
 #[derive(Debug)]
 struct Waits {
     mode: WaitMode,
@@ -81,7 +82,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Waits until `ready`. Who makes it true calls [`Waits::wake`] with the same place.
+    /// Waits until `ready`. The thread that makes it true calls [`Waits::wake`] with the same place.
     fn until<T>(&self, place: &T, ready: impl Fn() -> bool) {
         // WAIT: park - until `wake`, or with yields until it is ready, as the options say.
         self.mode.wait_until(&self.table, key(place), ready);
@@ -92,7 +93,7 @@ impl Waits {
     }
 }
 
-/// The address of a place that does not move: the same for all who wait there.
+/// Returns the address of a place that does not move: the same for all that wait there.
 fn key<T>(place: &T) -> u64 {
     std::ptr::from_ref(place).addr() as u64
 }
@@ -106,7 +107,7 @@ struct Front {
     guarded: CachePadded<Guarded>,
 }
 
-/// What the insert lock guards: one line, which follows the lock from holder to holder.
+/// Data of the insert lock: one cache line, which follows the lock from holder to holder.
 #[derive(Debug)]
 struct Guarded {
     /// The position behind the last draw.
@@ -117,7 +118,7 @@ struct Guarded {
 
 #[derive(Debug)]
 enum Lock {
-    /// The paper's: fair, each waiter spins on a line of its own.
+    /// The paper's: fair, each waiter spins on its own cache line.
     Queue(McsLock),
     /// For waits that park.
     Byte(CachePadded<Mutex8>),
@@ -151,7 +152,7 @@ impl Front {
         }
     }
 
-    /// Ends the holding of `holder`, perhaps by another thread than began it.
+    /// Ends the hold of `holder`, which another thread may have begun.
     #[inline]
     fn unlock(&self, holder: Holder) {
         match &self.lock {
@@ -160,8 +161,8 @@ impl Front {
         }
     }
 
-    /// The queue node of a holding. A slot's is its own: the thread that locked for a group appends again while another
-    /// member still holds the lock for it.
+    /// Returns the queue node of a hold. A slot has its own: the thread that locked for a group appends again while
+    /// another member still holds the lock for it.
     fn node(&self, holder: Holder) -> usize {
         match holder {
             Holder::Session(session) => session,
@@ -175,7 +176,7 @@ impl Front {
         // ORDERING: Relaxed load, changed under the lock only.
         let start = self.guarded.tail.load(Ordering::Relaxed);
         let end = start + bytes;
-        // ORDERING: Release, who reads the bound sees what led to the draw; pairs with `tail`.
+        // ORDERING: Release, a reader of the bound sees what led to the draw; pairs with `tail`.
         self.guarded.tail.store(end, Ordering::Release);
         Region { holder, start, end }
     }
@@ -195,10 +196,10 @@ impl Released {
         Self(CachePadded::new(AtomicU64::new(first)))
     }
 
-    /// Releases what lies between `start`, where the last release ended, and `end`.
+    /// Releases the region from `start`, where the last release ended, to `end`.
     #[inline]
     fn raise(&self, start: u64, end: u64) {
-        // ORDERING: Relaxed load, who may raise it has synchronised with who raised it before.
+        // ORDERING: Relaxed load, each raiser has synchronised with the one before.
         debug_assert_eq!(self.0.load(Ordering::Relaxed), start, "regions are released in their order");
         // ORDERING: publish, all copies below are visible; pairs with `get`.
         let order = if mutant("released: relaxed") { Ordering::Relaxed } else { Ordering::Release };
@@ -212,12 +213,12 @@ impl Released {
     }
 }
 
-/// What a session keeps for itself.
+/// Private state of a session.
 #[derive(Debug)]
 struct Own {
     /// The state of a cheap random sequence.
     seed: AtomicU32,
-    /// The slot that it took out of the pool last.
+    /// The slot that it took from the pool last.
     slot: AtomicUsize,
 }
 
@@ -227,7 +228,7 @@ impl Own {
         Self { seed, slot: AtomicUsize::new(session) }
     }
 
-    /// A number from `0..range`. In models it depends on the session alone, so that a model can choose.
+    /// Returns a number from `0..range`. In models it depends only on the session, so that a model can choose.
     fn random(&self, session: usize, range: u32) -> u32 {
         if cfg!(foreshore_loom) {
             return session as u32 % range;

@@ -5,7 +5,7 @@ use super::{Front, Holder, Released, Shape};
 use foreshore_base::Lsn;
 use foreshore_wal::log_buffer::Checksummed;
 
-/// One lock. A record is released before the lock is, so released and drawn are the same to everybody but its holder.
+/// One lock. A record is released before the lock is, so only its holder sees a difference between drawn and released.
 #[derive(Debug)]
 pub struct Locked {
     ring: Ring,
@@ -15,7 +15,7 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// An empty buffer over `ring`.
+    /// Makes an empty buffer over `ring`.
     pub fn new(ring: Ring, shape: &Shape) -> Self {
         let first = ring.first();
         Self { ring, front: Front::new(first, &Shape { pool: 0, ..*shape }), released: Released::new(first) }

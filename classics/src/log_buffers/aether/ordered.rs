@@ -1,10 +1,10 @@
 //! Releases in the order of positions, each by its own thread (Aether, Algorithm 3, lines 8 to 14).
 //!
-//! Where the paper is silent: a thread that sleeps until its turn has to be woken for it, and until it runs nobody behind it
-//! has a turn either. Soon every record waits for a thread that was just woken, which is a thousand times slower than
-//! the copy. So who goes to sleep leaves its region in a list, and whoever raises the position to the start of that region
-//! raises it to the end as well, before it wakes the sleeper. An insert still returns only when its region is released, and
-//! a copy that is under way still holds up everybody behind it.
+//! A gap in the paper: a thread that sleeps until its turn has to be woken for it, and until it runs no later thread
+//! has a turn. Soon every record waits for a thread that was just woken, which is a thousand times slower than the
+//! copy. So a thread that sleeps leaves its region in a list. The thread that raises the position to the start of that
+//! region also raises it to the end, before it wakes the sleeper. An insert still returns only when its region is
+//! released, and a running copy still delays all later ones.
 
 use super::{Region, Released, Waits};
 use foreshore_sync::model::mutant;
@@ -15,23 +15,23 @@ use std::collections::BTreeMap;
 
 /// The order of releases.
 ///
-/// 1. The region that starts at the released position belongs to its own thread, if that is awake, and to the holder of the list's
-///    lock, if it is in the list. Only who it belongs to raises the position.
-/// 2. A thread enters its region under the lock, after it has counted itself and found that its turn has not come; who raises
-///    the position looks at the count after. One of the two sees the other.
-/// 3. Sleepers are put into the queue of those to wake, which any of them may empty, when their wait is over and not before: who
-///    is woken sooner sleeps again and is woken by nobody. In one critical section with the raise, which each sleeper passes
-///    through before it helps to wake others: see [`WakeQueue`].
+/// 1. The region that starts at the released position belongs to its own thread if that is awake. If the region is in
+///    the list it belongs to the holder of the list's lock. Only the thread that it belongs to raises the position.
+/// 2. A thread lists its region under the lock, after it has incremented the count and found that its turn has not
+///    come. The thread that raises the position reads the count afterwards. One of the two sees the other.
+/// 3. Sleepers are added to the queue of threads to wake, which any of them may empty, only when their wait is over. A
+///    thread woken earlier would sleep again and never be woken. That happens in one critical section with the raise,
+///    which each sleeper passes through before it helps to wake others: see [`WakeQueue`].
 #[derive(Debug)]
 pub(super) struct Ordered {
     released: Released,
-    /// Regions in the list, and threads that look whether they must enter theirs.
+    /// Regions in the list, and threads that are checking whether they must list theirs.
     sleepers: CachePadded<AtomicUsize>,
     list: Mutex<BTreeMap<u64, Sleeper>>,
     woken: WakeQueue,
 }
 
-/// A region that is copied, by its start.
+/// A copied region, by its start.
 #[derive(Debug)]
 struct Sleeper {
     region: Region,
@@ -44,12 +44,12 @@ impl Ordered {
             released: Released::new(first),
             sleepers: CachePadded::new(AtomicUsize::new(0)),
             list: Mutex::new(LockRank::LogWaiters, BTreeMap::new()),
-            // In models one wake-up for each start, so that the others are left to those who were woken.
+            // In models one wake-up for each start, so that the others are left to the woken threads.
             woken: WakeQueue::new(if MODEL { 1 } else { 4 }),
         }
     }
 
-    /// Returns when `region` is released, as are those before it. Its copies are done.
+    /// Returns when `region` and all before it are released. Its copies are done.
     pub(super) fn release(&self, waits: &Waits, region: Region) {
         let mut spin = SpinWait::new();
         while self.released.get() != region.start && !mutant("ordered: release out of turn") {
@@ -72,7 +72,7 @@ impl Ordered {
         }
     }
 
-    /// Leaves `region` in the list and sleeps until it is released; false if its turn has come.
+    /// Lists `region` and sleeps until it is released; returns false if its turn has come.
     fn sleep(&self, region: Region) -> bool {
         let parker = Parker::current();
         {

@@ -1,8 +1,9 @@
-//! The release queue: who has copied leaves the release to a predecessor that has not (Aether, Algorithm 4).
+//! The release queue: a thread that has copied leaves the release to a predecessor that has not (Aether, Algorithm 4).
 //!
-//! The paper takes it from Scott's abortable queue lock. Here nodes join under the insert lock, so the queue's tail is plain
-//! data of that lock, and the node that it names may be gone: who releases a node closes its link, and the next one to
-//! join finds that and is the head. So neither a join nor a release waits for a link that is being made.
+//! The paper takes it from Scott's abortable queue lock. Here nodes join under the insert lock, so the queue's tail is
+//! plain data of that lock, and the node that it names may be gone. A thread that releases a node closes its link, and
+//! the next node to join finds that and is the head. So neither a join nor a release waits for a link that is being
+//! made.
 
 use super::consolidation::Array;
 use super::{Front, Region, Released, Waits};
@@ -12,14 +13,14 @@ use foreshore_sync::rmw;
 
 // The link of a node: NONE, the number of the node behind it plus one, or CLOSED.
 //
-//   NONE      nobody behind it yet          joiner behind it: -> its link; releaser: -> CLOSED
-//   CLOSED    released, nobody behind it    joiner behind it: finds it, and is the head
+//   NONE      no node behind it yet         joiner behind it: -> its link; releaser: -> CLOSED
+//   CLOSED    released, no node behind it   joiner behind it: finds it, and is the head
 //
 // Both change it by a swap, so exactly one of two sees the other.
 //
-// A closed node goes to the pool, and the queue's tail may still name it. Who joins behind it writes into a link that nobody
-// reads. It cannot be a link in use: a node is in use from its join on, which makes it the tail, and joins follow each
-// other. A node that joins may find itself as the tail, closed.
+// A closed node returns to the pool, and the queue's tail may still name it. A node that joins behind it writes into a
+// link that no thread reads. It cannot be a link in use: a node is in use from its join on, which makes it the tail,
+// and joins follow each other. A joining node may find itself as the tail, closed.
 pub(super) const NONE: u32 = 0;
 const CLOSED: u32 = u32::MAX;
 
@@ -29,8 +30,9 @@ const CLOSED: u32 = u32::MAX;
 //   DELEGATED   copied, left to those ahead        releaser ahead: -> HEAD (swap), and releases it too
 //   HEAD        all ahead is released              -
 //
-// 1. The owner (who ended the last copy of the region) or the releaser ahead goes first, by one read-modify-write each. If
-//    the owner, then the releaser releases this node as well; if the releaser, then the owner does.
+// 1. The owner (the thread that ended the last copy of the region) or the releaser ahead goes first, by one
+//    read-modify-write each. If the owner, then the releaser releases this node as well; if the releaser, then the
+//    owner does.
 // 2. `start` and `end` are written before the node is linked.
 const WAITING: u32 = 0;
 const DELEGATED: u32 = 1;
@@ -64,11 +66,11 @@ impl ReleaseQueue {
         Self { released: Released::new(first) }
     }
 
-    /// Puts the node of `slot` behind the last one, under the insert lock.
+    /// Adds the node of `slot` at the end, under the insert lock.
     pub(super) fn join(&self, front: &Front, array: &Array, slot: usize, region: Region) {
         let link = slot as u32 + 1;
         let own = array.node(slot);
-        // ORDERING: Relaxed on all of it, the swap below publishes the node, or nobody is there who could look.
+        // ORDERING: Relaxed on all of it, the swap below publishes the node, or no other thread can see it.
         own.link.store(NONE, Ordering::Relaxed);
         own.turn.store(WAITING, Ordering::Relaxed);
         own.start.store(region.start, Ordering::Relaxed);
@@ -76,22 +78,22 @@ impl ReleaseQueue {
         // ORDERING: Relaxed, changed under the insert lock.
         let before = front.guarded.last.load(Ordering::Relaxed);
         front.guarded.last.store(link, Ordering::Relaxed);
-        // Who takes a closed node out of the pool sees what was released before it was closed.
+        // A thread that takes a closed node from the pool sees what was released before it was closed.
         let mut alone = before == NONE || before == link && !mutant("delegated: behind itself");
         if !alone {
             rmw::contended(1);
-            // ORDERING: AcqRel. Release, the node is whole; pairs with the swap in `release`. Acquire, what the releases so
-            // far have released; pairs with the same.
+            // ORDERING: AcqRel. Release, the node is whole; pairs with the swap in `release`. Acquire, what was
+            // released so far; pairs with the same.
             alone = array.node(before as usize - 1).link.swap(link, Ordering::AcqRel) == CLOSED;
         }
         if alone {
-            // ORDERING: Relaxed, nobody is ahead to look at it; the owner synchronises with this thread.
+            // ORDERING: Relaxed, no thread ahead reads it; the owner synchronises with this thread.
             own.turn.store(HEAD, Ordering::Relaxed);
         }
     }
 
-    /// Releases the region of `slot` and frees it, or leaves that to those ahead of it; then all that was left to this
-    /// thread. All copies of the region are done. `stay`: wait for the turn instead of leaving.
+    /// Releases the region of `slot` and frees it, then all that was delegated to this thread; or delegates it to
+    /// those ahead. All copies of the region are done. `stay`: wait for the turn instead of delegating.
     pub(super) fn release(&self, waits: &Waits, array: &Array, slot: usize, stay: bool) {
         let own = array.node(slot);
         if (!stay || mutant("delegated: dice after the attempt")) && self.delegate(own) {
@@ -110,7 +112,7 @@ impl ReleaseQueue {
             let (start, end) = (own.start.load(Ordering::Relaxed), own.end.load(Ordering::Relaxed));
             self.released.raise(start, end);
             rmw::contended(1);
-            // ORDERING: AcqRel. Acquire, the node behind is whole; Release, who joins later raises after this.
+            // ORDERING: AcqRel. Acquire, the node behind is whole; Release, a later joiner raises after this.
             let link = own.link.swap(CLOSED, Ordering::AcqRel);
             array.free(waits, head);
             if link == NONE {
@@ -119,7 +121,7 @@ impl ReleaseQueue {
             head = link as usize - 1;
             let next = array.node(head);
             rmw::contended(1);
-            // ORDERING: AcqRel. Release, the owner raises after this; Acquire, all copies of a node that was left are
+            // ORDERING: AcqRel. Release, the owner raises after this; Acquire, all copies of a delegated node are
             // visible; pairs with `delegate` and the wait above.
             let order = if mutant("delegated: relaxed hand-over") { Ordering::Relaxed } else { Ordering::AcqRel };
             if next.turn.swap(HEAD, order) == WAITING {
@@ -129,14 +131,14 @@ impl ReleaseQueue {
         }
     }
 
-    /// Leaves the release to those ahead; false if there are none any more.
+    /// Delegates the release to those ahead; returns false if there are none any more.
     fn delegate(&self, own: &Node) -> bool {
         // ORDERING: Acquire, all ahead is released; pairs with the swap of the turn.
         if own.turn.load(Ordering::Acquire) == HEAD {
             return false;
         }
         rmw::contended(1);
-        // ORDERING: Release, the copies are visible to who releases; pairs with the swap of the turn. Acquire on failure, as
+        // ORDERING: Release, the releaser sees the copies; pairs with the swap of the turn. Acquire on failure, as
         // above.
         own.turn.compare_exchange(WAITING, DELEGATED, Ordering::Release, Ordering::Acquire).is_ok()
     }

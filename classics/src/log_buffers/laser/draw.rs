@@ -10,15 +10,16 @@ use foreshore_wal::log_buffer::GRAIN;
 //  +----------------------------+---+---------------------------+
 //
 // group: number of the current group; comes around after 2^36, in place g % size of the table.
-// F: the group is frozen, nobody draws from it any more.
+// F: the group is frozen, no thread draws from it any more.
 // drawn: where the next record starts behind the start of the group.
 //
 // All changes are exchanges of the whole word by anybody:
 // 1. drawn grows by a record while F is clear: the session is a member of the group.
 // 2. F is set while drawn > 0: the end of the group is fixed, and the word stands still until
 // 3. the next number, F clear, drawn = 0: after the next group has been opened.
-// A group is smaller than a limit of at most 1 MiB and one record, a quarter of a ring of 1 GiB: drawn has room for it. That
-// leaves so many numbers that 2^36 groups do not pass between two steps of a thread, and the number may come around.
+// A group is smaller than a limit of at most 1 MiB and one record, a quarter of a ring of 1 GiB: drawn has room for
+// it. That leaves so many numbers that 2^36 groups do not pass between two steps of a thread, and the number may come
+// around.
 const FROZEN: u64 = 1 << 27;
 const GROUP: u64 = 1 << 28;
 const DRAWN: u64 = FROZEN - 1;
@@ -34,13 +35,13 @@ impl Draw {
         Self((group % NUMBERS) * GROUP)
     }
 
-    /// Number of the current group.
+    /// Returns the number of the current group.
     #[inline]
     pub(super) fn group(self) -> u64 {
         self.0 / GROUP
     }
 
-    /// Bytes drawn from it.
+    /// Returns the bytes drawn from it.
     #[inline]
     pub(super) fn drawn(self) -> u64 {
         (self.0 & DRAWN) * GRAIN as u64
@@ -71,12 +72,12 @@ impl Draw {
     }
 }
 
-/// How many numbers `group` lies behind `other`, which is not before it.
+/// Returns how many numbers `group` is after `other`.
 pub(super) fn distance(group: u64, other: u64) -> u64 {
     other.wrapping_sub(group) % NUMBERS
 }
 
-/// The number behind `group`.
+/// Returns the number after `group`.
 pub(super) fn after(group: u64) -> u64 {
     (group + 1) % NUMBERS
 }

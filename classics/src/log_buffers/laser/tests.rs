@@ -115,7 +115,7 @@ fn records_of_many_threads_come_out_once_and_in_the_order_of_each() {
         let sessions: Vec<_> = (0..THREADS).map(|own| scope.spawn(session(own))).collect();
         let mut cut = Lsn(0);
         loop {
-            // Looked at before the cut: what all sessions have appended is in it.
+            // Read before the cut: it has all that the sessions have appended.
             let ended = sessions.iter().all(|session| session.is_finished());
             let (tags, next) = drain(&laser, cut);
             assert_eq!(next.0 - cut.0, tags.len() as u64 * SIZE);

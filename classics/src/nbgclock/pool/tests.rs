@@ -6,7 +6,7 @@ use foreshore_sync::EventCount;
 use foreshore_sync::primitive::thread;
 use std::path::Path;
 
-/// Pages 1 to `pages`, sound and empty.
+/// Returns a file with pages 1 to `pages`, sound and empty.
 fn file(pages: u64) -> Arc<dyn File> {
     let file = Mem::null().create(Path::new("pages")).expect("memory");
     for pid in (1..=pages).map(PageId) {
@@ -22,7 +22,7 @@ fn pool(initial: u8, cap: u8, frames: usize) -> Pool {
     Pool::open(file(120), Weights::new(initial, cap).expect("sound weights"), frames).expect("memory")
 }
 
-/// Fixes a page for a moment; whether it was in memory.
+/// Fixes a page for a moment; returns whether it was in memory.
 fn hits(pool: &Pool, pid: u64) -> bool {
     let before = pool.stats().pages_read;
     let guard = pool.fix(PageId(pid)).expect("a sound page");
@@ -32,7 +32,7 @@ fn hits(pool: &Pool, pid: u64) -> bool {
 
 #[test]
 fn weights_say_how_many_uses_count_and_how_many_a_new_page_has() {
-    // How many new pages a page used for ever outlives, beside one more frame.
+    // Returns how many new pages a used page outlives.
     let outlives = |(initial, cap)| {
         let pool = pool(initial, cap, 2);
         assert!([1, 2].iter().all(|&pid| !hits(&pool, pid)));
@@ -70,7 +70,7 @@ fn what_is_no_sound_page_is_refused_and_does_no_harm() {
     assert!(matches!(Pool::open(file(1), Weights::DEFAULT, 0), Err(Error::InvalidOption { .. })));
 }
 
-/// Holds each read back until as many threads read as are to meet.
+/// Delays each read until enough threads read at once.
 #[derive(Debug)]
 struct Meeting {
     data: Arc<dyn File>,

@@ -94,7 +94,7 @@ fn admission_follows_the_contract() {
     assert!(Shared.admits(EXCLUSIVE, true).is_none());
 }
 
-/// Waits until `ready`; the condition is somebody else's park, which nothing announces.
+/// Waits until `ready`; the condition is another thread's park, which is not announced.
 fn until(ready: impl Fn() -> bool) {
     while !ready() {
         thread::yield_now();
@@ -148,7 +148,7 @@ fn a_starved_waiter_closes_the_latch_and_opens_it_again() {
             latch.lock_exclusive(&table);
             latch.unlock_exclusive(&table);
         });
-        // Wake it in vain, as a release does that is followed by a newcomer's entry.
+        // Wake it in vain, like a release that a newcomer's entry follows.
         for _ in 0..STARVED {
             until(|| table.has_waiters(latch.key()));
             assert_eq!(word(&latch) & FAIR, 0);

@@ -116,7 +116,7 @@ fn a_filter_stops_the_wake_up_and_learns_who_stays() {
 #[test]
 fn keys_spread_over_the_buckets() {
     let table = ParkTable::new();
-    // Addresses of latches in an array of 128-byte frames headers, and small consecutive ids.
+    // Addresses of latches in an array of 128-byte frame headers, and small consecutive ids.
     for stride in [1, 128] {
         let mut used = vec![false; BUCKETS];
         for index in 0..BUCKETS as u64 {
@@ -137,7 +137,7 @@ fn a_semaphore_on_the_table_loses_nobody() {
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (table, permits, passed) = (&table, &permits, &passed);
-            // Half of the threads give up early and try again: time-outs and wake-ups cross.
+            // Half of the threads time out early and try again: timeouts and wake-ups race.
             let patience = (thread % 2 == 0).then_some(Duration::from_micros(20));
             scope.spawn(move || {
                 for _ in 0..ROUNDS {

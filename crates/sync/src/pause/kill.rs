@@ -1,5 +1,5 @@
-//! Points at which the process kills itself, in builds with `--cfg foreshore_kill`: each pass of a point is counted, and the
-//! n-th pass of the chosen one ends the process by SIGKILL, so that nothing after it happens.
+//! Points at which the process kills itself, in builds with `--cfg foreshore_kill`. Each pass of a point is counted,
+//! and the n-th pass of the chosen one ends the process by SIGKILL.
 
 use rustix::process::{Signal, getpid, kill_process};
 use std::collections::BTreeMap;
@@ -11,12 +11,13 @@ static CHOSEN: OnceLock<(String, u64)> = OnceLock::new();
 /// Passes of each point so far.
 static PASSES: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
-/// Has the process kill itself at pass `pass` of the point `name`, the first being 1. False if a point is chosen already.
+/// Makes the process kill itself at pass `pass` of the point `name`, counted from 1. Returns false if a point is
+/// chosen already.
 pub fn kill_at(name: String, pass: u64) -> bool {
     CHOSEN.set((name, pass)).is_ok()
 }
 
-/// How often each point was passed so far.
+/// Returns how often each point was passed so far.
 #[must_use]
 pub fn passes() -> BTreeMap<&'static str, u64> {
     PASSES.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -4,7 +4,7 @@ use super::scheduling_point;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-/// A fence, which orders nothing more than the one running task has.
+/// A fence. It adds nothing to the order of the one running task.
 pub fn fence(order: Ordering) {
     scheduling_point();
     std::sync::atomic::fence(order);
@@ -49,7 +49,7 @@ macro_rules! atomic {
                 scheduling_point();
                 self.0.compare_exchange(current, new, success, failure)
             }
-            /// Never fails without a reason.
+            /// Never fails spuriously.
             #[inline]
             pub fn compare_exchange_weak(
                 &self,

@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::sync::PoisonError;
 
 std::thread_local! {
-    /// Scheduling points that are left of the time slice.
+    /// Scheduling points left in the time slice.
     pub(super) static LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What a task at its gate is told.
+/// What a task at its gate is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// To run, for so many scheduling points.
+    /// Run, for that many scheduling points.
     Run(u32),
-    /// To show its stack, and to wait on.
+    /// Print its stack, and wait again.
     Show,
 }
 
@@ -34,7 +34,7 @@ impl Gate {
         self.changed.notify_one();
     }
 
-    /// Waits until the task is told something, and returns that.
+    /// Waits for a message to the task, and returns it.
     pub(super) fn told(&self) -> Told {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,9 +1,10 @@
-//! Constant keys for the standard library's random hashing: the order of a hash map must follow from the plan of a run.
+//! Constant keys for the standard library's random hashing: the order of a hash map must follow from the plan of a
+//! run.
 //!
-//! The standard library asks `getrandom` once a thread and counts up from there. A symbol of the program goes before
-//! the one of the C library, so every thread of a run begins with the same keys.
+//! The standard library calls `getrandom` once a thread and counts up from there. A symbol of the program takes
+//! precedence over that of the C library, so every thread of a run begins with the same keys.
 
-/// Makes the linker take this module.
+/// Makes the linker include this module.
 pub(crate) fn need() {
     std::hint::black_box(getrandom as *const ());
 }

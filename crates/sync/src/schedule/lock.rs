@@ -1,8 +1,8 @@
 //! Locks whose waits are known to the scheduler.
 //!
-//! The data is in a lock of std, which a task only ever tries to take: a task that does not get it waits in the
-//! scheduler for the end of a guard. Nothing comes between the failed attempt and the wait, for no other task runs. A
-//! thread that is no task waits in the lock of std.
+//! The data is in a lock of std, which a task only ever tries to take. A task that does not get it waits in the
+//! scheduler for the end of a guard. Nothing happens between the failed attempt and the wait, since no other task
+//! runs. A thread that is no task waits in the lock of std.
 
 use super::{On, me, scheduling_point};
 use std::mem::ManuallyDrop;
@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
-/// Takes what `attempt` offers, as soon as it does.
+/// Takes what `attempt` returns, as soon as it succeeds.
 fn take<T>(at: usize, attempt: impl Fn() -> TryLockResult<T>, wait: impl FnOnce() -> LockResult<T>) -> T {
     scheduling_point();
     let Some((world, id)) = me() else { return wait().unwrap_or_else(PoisonError::into_inner) };
@@ -24,7 +24,7 @@ fn take<T>(at: usize, attempt: impl Fn() -> TryLockResult<T>, wait: impl FnOnce(
     }
 }
 
-/// Wakes all that wait for the lock at this place: each tries again.
+/// Wakes all that wait for the lock at this address: each tries again.
 fn released(at: usize) {
     if let Some((world, _)) = me() {
         world.wake(On::Lock(at), usize::MAX);
@@ -32,12 +32,12 @@ fn released(at: usize) {
     }
 }
 
-/// Where a lock is.
+/// Returns the address of a lock.
 fn place<T: ?Sized>(lock: &T) -> usize {
     std::ptr::from_ref(lock).cast::<()>().addr()
 }
 
-/// A guard of std's that tells of its end.
+/// A guard of std that reports its end.
 pub(crate) struct Guard<G> {
     inner: ManuallyDrop<G>,
     at: usize,
@@ -48,7 +48,7 @@ impl<G> Guard<G> {
         Self { inner: ManuallyDrop::new(inner), at }
     }
 
-    /// std's guard, with no notification.
+    /// Returns std's guard, without a notification.
     fn into_inner(self) -> G {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, so nothing uses the guard again.
@@ -80,7 +80,7 @@ impl<G: DerefMut> DerefMut for Guard<G> {
 pub(crate) type RwLockReadGuard<'a, T> = Guard<std::sync::RwLockReadGuard<'a, T>>;
 pub(crate) type RwLockWriteGuard<'a, T> = Guard<std::sync::RwLockWriteGuard<'a, T>>;
 
-/// Exclusive access, and the lock that it is to.
+/// Exclusive access, and its lock.
 pub(crate) struct MutexGuard<'a, T> {
     guard: Guard<std::sync::MutexGuard<'a, T>>,
     mutex: &'a Mutex<T>,
@@ -154,7 +154,7 @@ impl<T> RwLock<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(std::sync::Condvar);
 
-/// Whether a wait ended by its time.
+/// Whether a wait ended by timeout.
 pub(crate) struct WaitTimeout(bool);
 
 impl WaitTimeout {

@@ -1,28 +1,26 @@
 //! A seeded scheduler for whole programs, under `--cfg foreshore_sim`: one thread runs at a time, and a seed decides
 //! which.
 //!
-//! **Choice.** The engine runs on threads of the system, each with its own stack and thread-locals. A thread gives way
-//! only in a call of [`crate::primitive`]. The other candidate was the shuttle build, which runs threads as
-//! coroutines. It shrinks the engine's capacities, shares one set of thread-locals among all threads, has no time, and
-//! decides anew at every atomic access. Here an access costs a decrement, a decision costs about a switch of the
-//! system, and the engine is the one that ships. What is lost is nothing: neither of the two models weak orderings,
-//! which loom does.
+//! **Choice.** The engine runs on threads of the system, each with its own stack and thread-locals. A thread yields
+//! only in a call of [`crate::primitive`]. The alternative was the shuttle build, which runs threads as coroutines.
+//! But shuttle shrinks the engine's capacities, shares one set of thread-locals among all threads, has no time, and
+//! decides at every atomic access. Here an access costs a decrement, a decision costs about one context switch, and
+//! the engine is the one that ships. Neither models weak orderings; loom does.
 //!
 //! **Protocol.**
 //! 1. A task is a thread that [`spawn`] has started in a run. Exactly one task runs, and all others wait at their
 //!    gates.
 //! 2. Each call of a primitive is a scheduling point. When those of a time slice are used up, or a task waits, it
 //!    decides which task runs next, opens that task's gate and waits at its own.
-//! 3. A task that waits for a lock, a signal or the end of another task is not ready. Waking it makes it ready and
-//!    nothing else.
+//! 3. A task that waits for a lock, a signal or the end of another task is not ready. Waking it only makes it ready.
 //! 4. Time is a number. It grows with each decision, and jumps to the next deadline when no task is ready. With
 //!    [`Plan::jump_one_in`] it also jumps now and then while tasks are ready: a thread may be descheduled for that
 //!    long.
-//! 5. A run stops when no task is ready and no deadline is left, when no [`progress`] was noted for the patience of
-//!    the plan, and after too many decisions. Its threads wait for ever then: the caller reports and ends the process.
+//! 5. A run stops when no task is ready and no deadline is left, when no [`progress`] was noted for the plan's
+//!    patience, and after too many decisions. Its threads then wait forever: the caller reports and ends the process.
 //!
 //! **Invariant:** everything that a run does follows from its plan. Random hash keys are constant ([`keys`]), the
-//! machine has four processors, and a key of a wait that is an address is compared for equality alone.
+//! machine has four processors, and addresses used as wait keys are only compared for equality.
 
 mod atomic;
 mod gate;
@@ -49,7 +47,7 @@ use world::World;
 
 /// Processors that the engine sees.
 pub(crate) const PARALLELISM: usize = 4;
-/// How much time a look at the clock takes, in nanoseconds.
+/// Time that a read of the clock takes, in nanoseconds.
 const LOOK: u64 = 100;
 
 struct Me {
@@ -61,17 +59,17 @@ std::thread_local! {
     static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
 }
 
-/// The world and the number of the calling task; `None` on a thread that is none, or that is ending.
+/// Returns the world and the number of the calling task; `None` on a thread that is no task, or that is ending.
 fn me() -> Option<(Arc<World>, usize)> {
     ME.try_with(|me| me.borrow().as_ref().map(|me| (me.world.clone(), me.id))).ok().flatten()
 }
 
-/// The number of the calling task.
+/// Returns the number of the calling task.
 pub(crate) fn index() -> Option<usize> {
     ME.try_with(|me| me.borrow().as_ref().map(|me| me.id)).ok().flatten()
 }
 
-/// A scheduling point: may give way to another task.
+/// A scheduling point: may yield to another task.
 #[inline]
 pub(crate) fn scheduling_point() {
     let _ = LEFT.try_with(|left| match left.get() {
@@ -88,7 +86,7 @@ fn slice_is_over() {
     }
 }
 
-/// Gives way to another task that is ready.
+/// Yields to another ready task.
 pub(crate) fn yield_now() {
     match me() {
         None => std::thread::yield_now(),
@@ -96,7 +94,7 @@ pub(crate) fn yield_now() {
     }
 }
 
-/// Notes that something asked for was done: the run is not stuck.
+/// Notes that a request was completed: the run is not stuck.
 pub fn progress() {
     if let Some((world, _)) = me() {
         let mut state = world.lock();
@@ -104,7 +102,7 @@ pub fn progress() {
     }
 }
 
-/// The time: of the run on a task, of the system elsewhere.
+/// Returns the time: of the run on a task, of the system elsewhere.
 pub(crate) fn instant() -> Instant {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     let Some((world, _)) = me() else { return Instant::now() };
@@ -133,7 +131,7 @@ impl Handle {
                 world.wait(id, On::End(task), None);
             }
         }
-        // What is left of the thread are destructors of its thread-locals.
+        // Only destructors of its thread-locals remain.
         self.thread.join()
     }
 }

@@ -1,8 +1,8 @@
-//! What a run follows from, and what it was like.
+//! The plan of a run, and its summary.
 
 use std::time::Duration;
 
-/// What a run follows from.
+/// All inputs of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Decides everything else.
@@ -13,21 +13,21 @@ pub struct Plan {
     pub jump_one_in: u32,
     /// Whether tasks differ in how often they are chosen, by factors up to 64.
     pub uneven: bool,
-    /// How long a run goes on without [`progress`](super::progress), jumps of [`Plan::jump_one_in`] not counted.
+    /// How long a run continues without [`progress`](super::progress), jumps of [`Plan::jump_one_in`] not counted.
     pub patience: Duration,
-    /// Decisions at most.
+    /// Most decisions of a run.
     pub most_decisions: u64,
-    /// Whether a report of a stop shows the stacks of all tasks.
+    /// Whether the report of a stop shows the stacks of all tasks.
     pub stacks: bool,
 }
 
-/// What a run that ended was like.
+/// Summary of a completed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// A sum over all decisions: equal for runs that were the same.
+    /// A checksum over all decisions: equal for equal runs.
     pub trace: u64,
     /// Decisions.
     pub decisions: u64,
-    /// The time that has passed in the run.
+    /// The time that passed in the run.
     pub time: Duration,
 }

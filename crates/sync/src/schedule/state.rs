@@ -1,11 +1,11 @@
-//! What a run is at a moment, and what runs next.
+//! The state of a run, and the choice of the next task.
 
 use super::gate::Gate;
 use super::plan::{Plan, Summary};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much time a decision takes, in nanoseconds.
+/// Time that a decision takes, in nanoseconds.
 const DECISION: u64 = 1_000;
 /// What a task waits for. The addresses are those of the primitives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Status {
 pub(super) struct Task {
     pub(super) name: String,
     pub(super) status: Status,
-    /// Whether the last wait ended by its time.
+    /// Whether the last wait ended by timeout.
     pub(super) timed_out: bool,
     pub(super) weight: u64,
     pub(super) gate: Arc<Gate>,
@@ -46,7 +46,7 @@ pub(super) struct State {
 }
 
 pub(super) enum Decision {
-    /// This task, for so many scheduling points.
+    /// This task, for that many scheduling points.
     Run(usize, u32),
     /// The run is over: why, if it did not end by itself.
     Stop(Option<String>),
@@ -83,7 +83,7 @@ impl State {
         self.tasks.len() - 1
     }
 
-    /// Makes up to `most` of those ready that wait for this, chosen at random.
+    /// Makes up to `most` tasks that wait for this ready, chosen at random.
     pub(super) fn wake(&mut self, on: On, most: usize) {
         let waits = |task: &Task| matches!(task.status, Status::Waiting { on: own, .. } if own == on);
         let mut waiting: Vec<usize> = (0..self.tasks.len()).filter(|&id| waits(&self.tasks[id])).collect();
@@ -103,14 +103,14 @@ impl State {
             let mut ready = (0..state.tasks.len()).filter(|&other| state.tasks[other].status == Status::Ready);
             yields && ready.next() == id && ready.next().is_none()
         };
-        // A task that yields until time has passed must not wait for ever where it is the only one.
+        // A task that yields until time has passed must not wait forever if it is the only one.
         let jump = self.plan.jump_one_in;
         if is_alone(self) && self.below(8) == 0 {
             self.jump();
         } else if jump > 0 && self.below(u64::from(jump)) == 0 {
             let before = self.now;
             self.jump();
-            // Tasks that were ready could do nothing in that time, so no progress was to be made.
+            // Ready tasks could do nothing in that time, so no progress was possible.
             self.progress_at += self.now - before;
         }
         self.expire();
@@ -135,7 +135,7 @@ impl State {
         Decision::Run(next, points)
     }
 
-    /// A task that is ready, but for `not`.
+    /// Returns a ready task other than `not`.
     fn choose(&mut self, not: Option<usize>) -> usize {
         let may = |id: usize, task: &Task| task.status == Status::Ready && Some(id) != not;
         let weights = self.tasks.iter().enumerate().map(|(id, task)| if may(id, task) { task.weight } else { 0 });
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Moves the time to the next deadline; false if there is none.
+    /// Moves the time to the next deadline; returns false if there is none.
     fn jump(&mut self) -> bool {
         let deadline = |task: &Task| match task.status {
             Status::Waiting { until, .. } => until,

@@ -17,7 +17,7 @@ fn plan(seed: u64) -> Plan {
     }
 }
 
-/// Two threads that each read a counter and write it back, with a gap between: what is left of both rounds.
+/// Two threads that each read a counter and write it back, with a gap between. Returns the final count.
 fn race() -> u64 {
     let counter = Arc::new(AtomicU64::new(0));
     let raise = |counter: Arc<AtomicU64>| {

@@ -10,12 +10,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct World {
     state: std::sync::Mutex<State>,
-    /// Told once when the run is over: why, if it was stopped.
+    /// Gets one message when the run is over: why, if it was stopped.
     over: mpsc::SyncSender<Option<String>>,
 }
 
 impl World {
-    /// A run that has not begun. `over` is told once when it ends: why, if it was stopped.
+    /// Makes a run that has not begun. `over` gets one message when it ends: why, if it was stopped.
     pub(super) const fn new(state: State, over: mpsc::SyncSender<Option<String>>) -> Self {
         Self { state: std::sync::Mutex::new(state), over }
     }
@@ -33,7 +33,7 @@ impl World {
         self.hand_over(self.lock(), Some(id), yields);
     }
 
-    /// Makes the caller wait; true if that ended by its time.
+    /// Makes the caller wait; returns true if that ended by timeout.
     pub(super) fn wait(&self, id: usize, on: On, timeout: Option<Duration>) -> bool {
         let mut state = self.lock();
         // A deadline beyond the end of time never comes.
@@ -48,7 +48,7 @@ impl World {
         self.lock().wake(on, most);
     }
 
-    /// Decides what runs next. A caller with a number waits at its gate.
+    /// Decides which task runs next. A caller with a number waits at its gate.
     pub(super) fn hand_over(&self, mut state: std::sync::MutexGuard<'_, State>, id: Option<usize>, yields: bool) {
         let next = if state.is_over { None } else { Some(state.decide(id, yields)) };
         match next {
@@ -68,7 +68,7 @@ impl World {
             other => {
                 if let Some(Decision::Stop(why)) = other {
                     state.is_over = true;
-                    // The one message; the receiver waits for it.
+                    // The only message; the receiver waits for it.
                     let _ = self.over.try_send(why);
                 }
                 let own = id.map(|id| state.tasks[id].gate.clone());
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// What a stopped run looks like.
+    /// Returns a report of a stopped run.
     pub(super) fn report(&self, why: String) -> String {
         let mut report = why;
         let mut state = self.lock();

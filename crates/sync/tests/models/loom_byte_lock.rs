@@ -1,5 +1,5 @@
-//! Models of the one-byte lock. A lost wake-up shows as a deadlock, hence a test binary of its own. The actors share std's
-//! `Arc`: dropping loom's is a step of the model, and a deadlock found inside a destructor aborts.
+//! Models of the one-byte lock. A lost wake-up shows as a deadlock, hence a separate test binary. The actors share
+//! std's `Arc`: dropping loom's is a step of the model, and a deadlock found inside a destructor aborts.
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::{UnsafeCell, thread};

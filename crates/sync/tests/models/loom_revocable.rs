@@ -1,4 +1,4 @@
-//! Models of a value that its owner works with and that another thread revokes: both come at the same time, again and again.
+//! Models of a value that its owner uses while another thread revokes it, again and again.
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,10 @@ use foreshore_sync::primitive::{UnsafeCell, thread};
 use foreshore_sync::{Custody, LockRank, Revocable, Revoked};
 use std::sync::Arc;
 
-/// What stands for a transaction: loom notices two threads that have it in hand at a time.
+/// Stands for a transaction: loom notices if two threads use it at once.
 struct Work(UnsafeCell<u32>);
 
-// SAFETY: one thread at a time has the value in hand, which is what the models check.
+// SAFETY: one thread at a time uses the value, which is what the models check.
 unsafe impl Send for Work {}
 // SAFETY: as above.
 unsafe impl Sync for Work {}
@@ -21,7 +21,7 @@ struct Value {
 
 impl Value {
     fn work(&self) {
-        // SAFETY: the thread that has the value in hand is the only one, which is what the models check.
+        // SAFETY: only this thread uses the value, which is what the models check.
         self.work.0.with_mut(|work| unsafe { *work += 1 });
         thread::yield_now();
     }
@@ -35,7 +35,7 @@ impl Value {
 
 type Shared = Arc<Revocable<Value, &'static str>>;
 
-/// Two pieces of work and the end. `fails`: the second piece ends the value. Returns whether the owner was told that it is gone.
+/// Two uses and the end. `fails`: the second use ends the value. Returns whether the owner was told that it is gone.
 fn owner(shared: &Shared, fails: bool) -> bool {
     for piece in 0..2 {
         let mut state = shared.take();
@@ -62,7 +62,7 @@ fn owner(shared: &Shared, fails: bool) -> bool {
     }
 }
 
-/// Revokes the value. Returns whether it has.
+/// Revokes the value. Returns whether it succeeded.
 fn revoker(shared: &Shared) -> bool {
     for _ in 0..2 {
         match shared.revoke(|_| "too old") {

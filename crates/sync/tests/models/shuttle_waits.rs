@@ -1,5 +1,5 @@
-//! Waits in larger numbers than loom can explore: locks, queues and wake-ups among many threads, under random schedules.
-//! A lost wake-up shows as a deadlock.
+//! Waits in larger numbers than loom can explore: locks, queues and wake-ups among many threads, under random
+//! schedules. A lost wake-up shows as a deadlock.
 
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,8 @@ fn run<S: Send + Sync + 'static>(shared: &Arc<S>, actors: Vec<Box<dyn FnOnce(&S)
     }
 }
 
-/// A queue of places for jobs: givers wait in the table for a place, takers at the event count for a job, and a one-byte lock
+/// A queue of slots for jobs: producers wait in the table for a slot, consumers at the event count for a job. A
+/// one-byte lock guards the numbers.
 /// guards the numbers.
 #[derive(Default)]
 struct Jobs {
@@ -37,7 +38,7 @@ const PLACES: u64 = 1;
 const ROOM: u64 = 1;
 
 impl Jobs {
-    /// Changes the number of jobs that wait, if `change` has an answer.
+    /// Changes the number of queued jobs, if `change` returns one.
     fn edit(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
         self.lock.lock(&self.table, WaitMode::Park);
         let before = self.waiting.load(Ordering::Relaxed);
@@ -155,7 +156,7 @@ fn the_queue_lock_needs_the_look_of_the_link() {
     shuttle_mutated("mcs: link without a look", 20_000, || queue_lock(WaitMode::Park));
 }
 
-/// Twelve threads wait for one of two marks; some lose patience and look again by themselves.
+/// Twelve threads wait for one of two marks; some time out and check again by themselves.
 fn wake_up() {
     struct Gate {
         mark: AtomicU64,
@@ -215,7 +216,7 @@ fn the_woken_have_to_help() {
     shuttle_mutated("wake queue: leave without helping", 20_000, wake_up);
 }
 
-/// Some wait for their turn for as long as it takes, others give up.
+/// Some wait for their turn without a limit, others time out.
 fn turns() {
     let shared = Arc::new((Turns::default(), AtomicBool::new(false), AtomicU64::new(0)));
     let actor = |most: Duration| -> Box<dyn FnOnce(&(Turns, AtomicBool, AtomicU64)) + Send> {
@@ -249,7 +250,7 @@ fn turns_are_one_at_a_time_and_who_gives_up_is_out_of_the_way() {
     shuttle(20_000, turns);
 }
 
-/// One has the turn and keeps it. Two wait for theirs, without a limit of time, when the line is closed.
+/// One thread has the turn and keeps it. Two wait for theirs, without a timeout, when the queue is closed.
 fn closed_line() {
     let turns = Arc::new(Turns::default());
     let kept = turns.take(&SystemClock::new(), Duration::ZERO);
@@ -276,7 +277,7 @@ fn a_close_wakes_the_requests_in_line() {
 #[test]
 #[should_panic(expected = "nobody is left in line")]
 fn who_gives_up_has_to_leave_the_line() {
-    // All others give up as well, as nobody hands on a turn that was handed to who is gone.
+    // All others time out as well, as no thread passes on a turn that was handed to a thread that is gone.
     shuttle_mutated("turns: who gives up stays in line", 20_000, || {
         let turns = Arc::new(Turns::default());
         let actor = || -> Box<dyn FnOnce(&Turns) + Send> {
