@@ -55,8 +55,9 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
         return use_table::<K, V>(info, live);
     }
-    // A transaction that asks for an unknown table locks the catalogue exclusively until its end. Of several that want
-    // to create a table each waits for the one before. With shared locks on the absence of the name none could go on.
+    // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that want
+    // to create a table, each waits for the one before. With shared locks on the absence of the name none could
+    // continue.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
     if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
         let row = decode(&engine.files, &live.found)?;
@@ -73,8 +74,8 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
 /// Returns the tree of the table `name` that the transaction's snapshot sees. If there is none, returns that of a table
 /// created since, in which the snapshot sees no row.
 ///
-/// The answer that there is no table is given at once, without a commit. So this waits until the commit that dropped
-/// the table is durable.
+/// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
+/// dropped the table is durable.
 pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
     engine: &'e Engine,
     live: &mut Live,

@@ -2,9 +2,9 @@
 //!
 //! 1. *List.* The tables are read from the catalogue under its shared lock, which is released at once. A table with a
 //!    larger id than any drawn by then was created later and is not checked.
-//! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent keeps the table from being dropped.
-//!    It is taken anew every few pages, so a transaction that drops the table waits for one piece of the walk only. The
-//!    walk then ends. Each page must be allocated when the walk comes to it.
+//! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent prevents a drop of the table. It is
+//!    renewed every few pages, so a transaction that drops the table waits for only one piece of the walk. The walk
+//!    then ends. Each page must be allocated when the walk comes to it.
 //! 3. *Compare.* Each page that the maps have as allocated must be accounted for. A walk has met it, or its table was
 //!    created later, or the keys of its tree lead to it. A page is allocated by the log record that makes it a node of
 //!    its table. So a page that was allocated before it is read names its table, unless the table was dropped and the
@@ -14,8 +14,8 @@
 //! **Merges.** A merge of nodes would free pages behind a walk. The purge merges no nodes of a table that is walked,
 //! and none of a table whose pages are being compared, until that piece of the comparison ends (see [`crate::purge`]).
 //!
-//! **Damage** of a page is noted, and the check goes on. Pages below a damaged node are not walked, nor are tables that
-//! a damaged leaf of the catalogue hides. They do not count as unused pages.
+//! **Damage** of a page is noted, and the check continues. Pages below a damaged node are not walked, nor are tables
+//! that a damaged leaf of the catalogue hides. They do not count as unused pages.
 
 use crate::catalogue::{each_row, table_info};
 use crate::engine::Engine;
@@ -39,7 +39,7 @@ use std::time::Duration;
 /// Pages that are read before a transaction that waits for the table gets it, and pages that are compared before the
 /// purge may merge nodes again.
 const PIECE: u32 = 64;
-/// Reads of a page until an error counts: a single one may meet a page that is freed, cut off and used again.
+/// Reads of a page until an error counts: a single one may meet a page that is freed, truncated and reused.
 const TRIES: u32 = 4;
 
 /// Result of [`Db::check`] and [`Db::examine`].
@@ -68,7 +68,7 @@ pub(crate) fn examine(db: &Db) -> Result<Report> {
     let engine = db.engine();
     // WAIT: park - for the check that runs. This one holds no lock, and that one waits for locks within their time
     // limit.
-    let _turn = engine.lines.checks.take(&SystemClock::new(), Duration::MAX);
+    let _turn = engine.queues.checks.take(&SystemClock::new(), Duration::MAX);
     let (listed, hidden) = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
     let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
     hidden.into_iter().try_for_each(|error| check.note(error))?;
@@ -171,7 +171,7 @@ struct Check<'e> {
 }
 
 impl<'e> Check<'e> {
-    /// Notes the page that an error names, once, and passes any other error on.
+    /// Notes the page that an error names, once, and returns any other error.
     fn note(&mut self, error: Error) -> Result<()> {
         let Error::Corrupted { ref table, place: Place::Page(page), why, .. } = error else { return Err(error) };
         self.engine.damage.note(&error);

@@ -69,8 +69,8 @@ impl Engine {
         pause::point("close: the last checkpoint is taken");
         self.pool.close();
         let stopped = self.log.force(self.log.current());
-        // From here nothing reaches the disk. A thread that still waits for the log gets this error, and operations in
-        // progress in other layers are refused by the gate.
+        // From here nothing reaches the disk. A thread that still waits for the log gets this error, and the gate
+        // refuses operations in progress in other layers.
         self.log.poison(&Error::Closed);
         self.gate.shut();
         closing.lock = None;
@@ -80,10 +80,10 @@ impl Engine {
     /// Ends all waits for other threads, with `Closed` or with the error that stopped the log.
     fn end_waits(&self) {
         self.txns.stop(&self.log.poisoned().unwrap_or(Error::Closed));
-        self.lines.close();
+        self.queues.close();
     }
 
-    /// The final checkpoint. With transactions left it is an ordinary one, and the next open takes them back.
+    /// Takes the final checkpoint. With transactions left it is an ordinary one, and the next open undoes them.
     fn finish(&self, is_quiet: bool) -> Result<()> {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
@@ -91,12 +91,13 @@ impl Engine {
         if !is_quiet {
             return self.checkpointer.checkpoint();
         }
-        // What no thread has waited for, such as relaxed commits and freed pages, comes before the checkpoint, too.
+        // Records for which no thread has waited, such as relaxed commits and freed pages, come before the checkpoint,
+        // too.
         self.log.force(self.log.current())?;
         self.checkpointer.close()
     }
 
-    /// Whether all transactions have ended, after waiting for them until the deadline.
+    /// Waits for all transactions until the deadline, and returns whether they have ended.
     fn wait_for_transactions(&self) -> bool {
         loop {
             let key = self.idle.event.prepare();

@@ -84,11 +84,11 @@ impl Db {
         engine.checkpointer.checkpoint()
     }
 
-    /// Shortens the data file, and returns by how many bytes.
+    /// Truncates the data file, and returns by how many bytes.
     ///
     /// 1. Frees the pages of dropped tables that no snapshot from before the drop needs. Otherwise background work does
     ///    it.
-    /// 2. Cuts off the free pages at the end of the file, except a reserve.
+    /// 2. Truncates the free pages at the end of the file, except a reserve.
     ///
     /// Pages in use are not moved: the file ends behind the last of them. Other transactions read and write meanwhile;
     /// if they use up the reserve, the file keeps its length.
@@ -116,7 +116,7 @@ impl Db {
     ///
     /// Readers and writers of rows do not wait for a check. A transaction that drops a table waits for a few pages of
     /// its walk. The check waits for transactions that have created or dropped tables. Checks run one after another; a
-    /// check also runs where there are as many transactions as there may be.
+    /// check also runs when the maximum number of transactions is running.
     ///
     /// Each row is counted as the walk meets it, so the rows of the report are not those of one moment.
     ///
@@ -126,7 +126,7 @@ impl Db {
         crate::check::check(self)
     }
 
-    /// Checks the database as [`check`](Self::check) does, and goes on after damage. The report names every damaged
+    /// Checks the database as [`check`](Self::check) does, and continues after damage. The report names every damaged
     /// page, with its table if that is known.
     ///
     /// # Errors

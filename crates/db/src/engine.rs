@@ -10,7 +10,7 @@ use crate::prepared::PreparedList;
 use crate::profile::Profiler;
 use crate::purge::Purger;
 use crate::reclaim::Reclaimer;
-use crate::run::Lines;
+use crate::run::Queues;
 use crate::tables::{TableInfo, Tables};
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Error, Result};
@@ -86,7 +86,7 @@ pub(crate) struct Engine {
     pub(crate) aging: AgingTransactions,
     /// The queues of retried transactions and of checks. A single check runs at a time, since one session is reserved
     /// for it.
-    pub(crate) lines: Lines,
+    pub(crate) queues: Queues,
     pub(crate) profiler: Profiler,
     /// State of the random generator of [`step`](Self::step).
     pub(crate) steps: Mutex<u64>,
@@ -186,7 +186,7 @@ impl Engine {
         self.idle.event.notify_all();
     }
 
-    /// Whether no transaction runs. Exact once the state keeps new ones out.
+    /// Returns whether no transaction runs. Exact once the state refuses new ones.
     pub(crate) fn is_idle(&self) -> bool {
         // The ends are read first: if they equal the begins read after, no transaction runs.
         let ended = self.ended.sum();

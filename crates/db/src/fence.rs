@@ -31,7 +31,7 @@ impl Gate {
     }
 }
 
-/// A file system behind a gate. Reads pass freely: a page that is read too late is never used.
+/// A file system behind a gate. Reads are not blocked: a page that is read too late is never used.
 #[derive(Debug)]
 pub(crate) struct Fenced {
     inner: Arc<dyn Fs>,

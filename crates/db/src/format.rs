@@ -33,7 +33,7 @@ const DROPPED: u8 = 1;
 /// First byte of the key of a dropped table.
 const DROPPED_KEY: u8 = 0xff;
 
-/// The key under which a dropped table stands.
+/// Returns the catalogue key of a dropped table.
 pub(crate) fn dropped_key(table: TableId) -> [u8; 5] {
     let [a, b, c, d] = table.0.to_be_bytes();
     [DROPPED_KEY, a, b, c, d]

@@ -33,9 +33,9 @@
 //!
 //! **Durability.** [`Transaction::commit`] returns when the commit survives power loss.
 //! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`]: a future, which can also be polled and
-//! waited for. A transaction's locks are released when its commit record is in the log buffer. A reader of what it
-//! wrote is acknowledged only after it. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the
-//! transaction goes on.
+//! waited for. A transaction's locks are released when its commit record is in the log buffer. A reader of its writes
+//! is acknowledged only after it. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the
+//! transaction continues.
 //!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
 //! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. A transaction that waits blocks

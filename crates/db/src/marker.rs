@@ -1,6 +1,6 @@
-//! The file `UNFINISHED`: tells a creation that was cut short, which the next open removes, from a database.
+//! The file `UNFINISHED`: marks an interrupted creation, which the next open removes.
 //!
-//! It holds the superblock that the creation begins with, whose uuid goes into every file. Creation:
+//! It holds the superblock of the new database, whose uuid goes into every file. Creation:
 //!
 //! 1. The marker and its name are written durably. No other file exists yet.
 //! 2. Log, doublewrite file and `data` are created, with the same superblock. The log of the first pages is made
@@ -61,7 +61,7 @@ pub(crate) fn check(fs: &Arc<dyn Fs>, files: &Files) -> Result<()> {
     if is_begun { Ok(()) } else { Err(stray("a complete database lies beside it; remove it to open that")) }
 }
 
-/// Whether the marker is the only file.
+/// Returns whether the marker is the only file.
 fn is_alone(fs: &dyn Fs, files: &Files) -> Result<bool> {
     let has_log = match fs.kind(&files.log)? {
         Some(Kind::Dir) => !fs.list(&files.log)?.is_empty(),
@@ -70,7 +70,7 @@ fn is_alone(fs: &dyn Fs, files: &Files) -> Result<bool> {
     Ok(!has_log && fs.kind(&files.data)?.is_none() && fs.kind(&files.doublewrite)?.is_none())
 }
 
-/// Whether `data` is missing, or is in the state of a creation before its first checkpoint.
+/// Returns whether `data` is missing, or is in the state of a creation before its first checkpoint.
 fn is_begun_data(fs: &dyn Fs, files: &Files, uuid: Uuid) -> Result<bool> {
     if fs.kind(&files.data)?.is_none() {
         return Ok(true);
@@ -84,7 +84,7 @@ fn is_begun_data(fs: &dyn Fs, files: &Files, uuid: Uuid) -> Result<bool> {
     }
 }
 
-/// Whether the log has no control file yet, or only records of a creation before its first checkpoint.
+/// Returns whether the log has no control file yet, or only records of a creation before its first checkpoint.
 fn is_begun_log(fs: &Arc<dyn Fs>, files: &Files, uuid: Uuid) -> Result<bool> {
     if fs.kind(&files.log.join("ctl"))?.is_none() {
         return Ok(true);

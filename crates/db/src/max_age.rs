@@ -1,8 +1,8 @@
 //! Rollback of transactions that are older than [`Options::transaction_max_age`](crate::Options::transaction_max_age).
 //!
 //! With that option each user transaction shares its state with a background thread (see [`Seat`]). The thread wakes
-//! when the next transaction becomes too old. If no operation of it is in progress, the thread takes it from its owner
-//! and rolls it back. An owner whose operation finds the transaction too old rolls it back itself.
+//! when the next transaction becomes too old. If that transaction has no operation in progress, the thread takes it
+//! from its owner and rolls it back. An owner whose operation finds the transaction too old rolls it back itself.
 
 use crate::engine::Engine;
 use crate::transaction::{Aging, Seat, State};
@@ -11,7 +11,7 @@ use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Revoked, Step, SystemCloc
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Pause before a transaction that is too old and has an operation in progress is looked at again.
+/// Pause before the next check of a transaction that is too old and has an operation in progress.
 const RETRY: Duration = Duration::from_millis(50);
 /// Number of lists. Several, so that threads that begin transactions rarely contend.
 const SHARDS: usize = 16;
@@ -69,7 +69,7 @@ impl AgingTransactions {
 }
 
 impl Engine {
-    /// Rolls back idle transactions that are too old. Returns when to look again; `None` without a limit of age.
+    /// Rolls back idle transactions that are too old. Returns when to check again; `None` without a limit of age.
     pub(crate) fn end_old_transactions(&self) -> Option<Duration> {
         // A transaction that begins from now on becomes too old later.
         let mut next = self.aging.max_age?;

@@ -22,19 +22,19 @@ pub struct MemoryShares {
     /// The memory limit.
     pub limit: u64,
     /// Log buffer: a sixteenth of the limit, as a power of two, from 256 KiB to 64 MiB. It holds the lanes; sessions
-    /// beyond their number take turns in some of them. A ring takes at most 16 MiB.
+    /// beyond their number share some of them. A ring takes at most 16 MiB.
     pub log_buffer: u64,
     /// Batches that are being written: log groups and doublewrite.
     pub staging: u64,
-    /// Undo of running transactions, and old versions of rows: an eighth of the limit, unless another share is asked
-    /// for.
+    /// Undo of running transactions, and old versions of rows: an eighth of the limit, unless another share is
+    /// requested.
     pub undo: u64,
     /// Transaction status words.
     pub status: u64,
-    /// Shared locks of keys and intervals. Where the share of a transaction is full, its locks are merged into wider
-    /// intervals. Other locks lie in the rows, or are few.
+    /// Shared locks of keys and intervals. When the share of a transaction is full, its locks are merged into wider
+    /// intervals. Other locks are in the rows, or are few.
     pub locks: u64,
-    /// Frames of the buffer pool with their page table: all that the other shares leave.
+    /// Frames of the buffer pool with their page table: the rest of the limit.
     pub pool: u64,
     /// Frames of the buffer pool, in pages.
     pub frames: usize,

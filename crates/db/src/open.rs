@@ -14,7 +14,7 @@ use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
 use crate::purge::Purger;
 use crate::reclaim::Reclaimer;
-use crate::run::Lines;
+use crate::run::Queues;
 use crate::tables::Tables;
 use crate::{MemoryShares, Options, TxnOptions};
 use foreshore_base::{Csn, Error, Result, Uuid};
@@ -101,7 +101,7 @@ fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
     }
 }
 
-/// Creates the files of a new database, the marker first: while it is there, the next open begins anew.
+/// Creates the files of a new database, the marker first: while it exists, the next open starts over.
 fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &LogOptions) -> Result<()> {
     if contents == Contents::Unfinished {
         files.clear(&**fs)?;
@@ -218,7 +218,7 @@ impl Parts {
             ended: ShardedCounter::new(),
             idle: Idle::new(),
             aging: AgingTransactions::new(options.transaction_max_age),
-            lines: Lines::new(&log, options.lab.step_seed),
+            queues: Queues::new(&log, options.lab.step_seed),
             profiler: Profiler::new(options.lab.profile),
             steps: Mutex::new(LockRank::Leaf, options.lab.step_seed),
             options: options.clone(),
@@ -329,8 +329,8 @@ impl Parts {
         })
     }
 
-    /// Returns the spill file of undo. It is created when it is needed, and vanishes with the process. So a start on a
-    /// full disk needs no space for it.
+    /// Returns the spill file of undo. It is created on first use, and vanishes with the process. So a start on a full
+    /// disk needs no space for it.
     fn spill_file(&self) -> Result<Option<SpillFile>> {
         let path = &self.files.spill;
         // After power loss its name may exist again.

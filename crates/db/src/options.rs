@@ -83,8 +83,8 @@ impl Options {
 
     /// Returns the defaults for a database in memory: nothing is read from a disk or written to one.
     ///
-    /// Each call makes a file system of its own. A database is opened again by its path for as long as these options,
-    /// or a clone of them, live.
+    /// Each call makes a separate file system. A database can be opened again by its path as long as these options, or
+    /// a clone of them, exist.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::new().lab(|lab| lab.fs = Some(Arc::new(Mem::null())))
@@ -108,7 +108,7 @@ impl Options {
     /// Sets when a group of commits is written to the log.
     ///
     /// [`Group::Greedy`] writes as soon as the device is free. [`Group::Window`] waits for further commits, no longer
-    /// than its bound and only where that is likely to pay. It makes fewer writes, and less work for each commit.
+    /// than its bound and only if that is likely to pay. It makes fewer writes, and less work for each commit.
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.group = group;
@@ -118,7 +118,7 @@ impl Options {
     /// Sets the bytes of log that a restart reads for pages, at least four segments. Half the memory limit applies if
     /// that is less.
     ///
-    /// Writers are slowed down where the disk does not write pages as fast. A transaction that stays open keeps its log
+    /// Writers are slowed down if the disk does not write pages as fast. A transaction that stays open keeps its log
     /// beyond this budget.
     #[must_use]
     pub fn log_budget(mut self, bytes: u64) -> Self {
@@ -128,7 +128,7 @@ impl Options {
 
     /// Sets whether pages are written to the doublewrite file first, so that power loss leaves none torn.
     ///
-    /// `off` gives that protection up on a device that may tear pages: see [`DoublewriteKind`].
+    /// `off` gives up that protection on a device that may tear pages: see [`DoublewriteKind`].
     /// [`Stats::pool`](crate::Stats::pool) says what the device offers, and what is in use.
     #[must_use]
     pub fn doublewrite(mut self, kind: DoublewriteKind) -> Self {
@@ -146,13 +146,13 @@ impl Options {
 
     /// Sets the largest size of the spill file in bytes; 0, the default, means no file.
     ///
-    /// The memory for undo is an eighth of the memory limit. Where it is full, undo moves to this temporary file in the
-    /// directory: old versions first, then changes of running transactions, except those behind a savepoint. At most 32
-    /// times the undo memory is used.
+    /// The memory for undo is an eighth of the memory limit. When it is full, undo moves to this temporary file in the
+    /// directory: old versions first, then changes of running transactions, except those behind a savepoint. At most
+    /// 32 times the undo memory is used.
     ///
-    /// - The file has no name once it is open. It never shrinks while the database is open; its free space is used
-    ///   again.
-    /// - Writers go on without the file while it cannot be written. A writer that finds no space then gets that error.
+    /// - The file has no name once it is open. It never shrinks while the database is open; its free space is reused.
+    /// - Writers continue without the file while it cannot be written. A writer that finds no space then gets that
+    ///   error.
     /// - A rollback that cannot read its undo from the file stops the database.
     /// - An open scan that has read old versions from the file keeps up to 5 MiB of them, and uses 4.5 MiB more while
     ///   it reads. The memory limit counts neither.
@@ -222,8 +222,8 @@ impl Options {
     /// # Errors
     /// - `Locked` if the database is already open, in this process or another.
     /// - `InvalidOption` for an option out of range.
-    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for what is wrong with the files. Nothing was
-    ///   written then.
+    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Nothing was written
+    ///   then.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
         Engine::open(path.as_ref(), self).map(Db::new)

@@ -1,4 +1,4 @@
-//! Prepared transactions: the list by name, commit, rollback, and takeover from the run before.
+//! Prepared transactions: the list by name, commit, rollback, and takeover from the previous run.
 
 use crate::engine::Engine;
 use crate::format::{RowFlaw, TableRow, TablesNote};
@@ -100,7 +100,7 @@ impl PreparedList {
         Ok(Name { list: self, name: name.into() })
     }
 
-    /// Takes out the transaction of a name, which stays taken; `None` if no transaction waits.
+    /// Takes the transaction of a name, which stays taken; returns `None` if no transaction waits.
     fn take(&self, name: &str) -> Result<Option<(Name<'_>, Box<Waiting>)>> {
         let mut names = self.names.lock();
         let Some(place) = names.get_mut(name) else { return Ok(None) };
@@ -208,8 +208,8 @@ impl Engine {
         Ok(Error::NoPrepared { name: name.to_owned() })
     }
 
-    /// Lists the prepared transactions of the run before again, and restores their table locks. The catalogue has been
-    /// read; `known` are the trees of its tables.
+    /// Lists the prepared transactions of the previous run again, and restores their table locks. The catalogue has
+    /// been read; `known` are the trees of its tables.
     pub(crate) fn hold_again(&self, taken_over: Vec<TakenOver>, known: &[Tree]) -> Result<()> {
         let damage = |why| Error::corrupted(&self.files.log, Place::File, why);
         let mut ends = BTreeSet::new();

@@ -87,14 +87,14 @@ impl TimeSplit {
 pub struct Profile {
     /// Time of the measured transactions by label, the longest first.
     pub labels: Vec<(&'static str, TimeSplit)>,
-    /// The keys and tables for which the measured transactions have waited longest.
+    /// The keys and tables that the measured transactions have waited for longest.
     pub hot_keys: Vec<HotKey>,
-    /// The pages for whose latches they have waited longest.
+    /// The pages whose latches they have waited for longest.
     pub hot_pages: Vec<HotPage>,
 }
 
 impl Profile {
-    /// Of so many transactions of a thread one is measured, on average.
+    /// One in so many transactions of a thread is measured, on average.
     pub const ONE_IN: u32 = 32;
 
     /// Returns the time of all labels together.

@@ -10,7 +10,8 @@
 //! **Pace.** The steps of a sweep, which may read a whole table, take half of a thread's time. A step that finds
 //! nothing to do is followed by a pause. The pauses double up to [`PAUSES`].
 //!
-//! **Failures** stop no log. Damage makes the purge give up the leaf; any other error moves it behind all other leaves.
+//! **Failures** do not stop the log. If a leaf is damaged the purge skips it for good; any other error moves it behind
+//! all other leaves.
 
 mod held;
 mod walks;
@@ -40,7 +41,7 @@ const LABEL: &str = "purge";
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(1)];
 /// How long a check waits for merges that its last walk of the table has refused, before it walks the table again.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a leaf may keep a few deleted rows that may go, so that they are removed together.
+/// How long a leaf may keep a few removable deleted rows, so that they are removed together.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// The purge of all tables.
@@ -90,7 +91,7 @@ impl Step for Purge {
     }
 }
 
-/// Work that a step leaves.
+/// The work left after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// Nothing.
@@ -99,7 +100,7 @@ enum Left {
     Held,
     /// Leaves to sweep.
     Sweep,
-    /// Leaves that may be purged.
+    /// Leaves ready to be purged.
     Leaves,
 }
 
@@ -248,7 +249,7 @@ impl Piece<'_> {
         Ok(tree)
     }
 
-    /// Purges a leaf whose page is known. Gives it up if it is damaged.
+    /// Purges a leaf whose page is known. Forgets it if it is damaged.
     fn purge_known(&mut self, work: &mut Work, leaf: QueuedLeaf, look: Look) -> Result<()> {
         let QueuedLeaf { table, page } = leaf;
         match self.tree(table) {
@@ -261,7 +262,7 @@ impl Piece<'_> {
                 };
                 match purged {
                     Ok(Some(found)) if found == page => {}
-                    // Its page is free or used anew. Its rows are in the leaf that was found by the key.
+                    // Its page is free or reused. Its rows are in the leaf that was found by the key.
                     Ok(_) | Err(Error::Corrupted { .. }) => work.forget(page),
                     Err(error) => return Err(error),
                 }
@@ -295,7 +296,7 @@ impl Piece<'_> {
                 left -= 1;
                 let look = if is_released { Look::Released } else { Look::Swept };
                 let next = match self.purge_leaf(work, &tree, &from, look) {
-                    // A damaged leaf is given up, and so is what lies behind it if the way there is lost.
+                    // A damaged leaf is skipped for good, and so are those behind it if the path to them is lost.
                     Err(Error::Corrupted { .. }) => match tree.beyond_damage(&from) {
                         Err(Error::Corrupted { .. }) => None,
                         next => next?,
@@ -308,7 +309,7 @@ impl Piece<'_> {
         Ok(false)
     }
 
-    /// Whether leaves of a table may be merged, until the end of the step.
+    /// Returns whether leaves of a table may be merged, until the end of the step.
     fn may_merge(&mut self, table: TableId) -> bool {
         if !self.merges.contains_key(&table) {
             let Some(merges) = self.engine.purger.walks.merge(table) else { return false };

@@ -10,7 +10,7 @@ impl Db {
     /// Begins a transaction that reads by a snapshot of what is durable now. It sees every commit that was acknowledged
     /// as durable before the call.
     ///
-    /// It waits for no writer. No writer waits for it, and neither does a transaction that drops a table which it
+    /// It waits for no writer. No writer waits for it, and neither does a transaction that drops a table that it
     /// reads.
     ///
     /// Never fails here: see [`begin`](Self::begin).
@@ -40,8 +40,8 @@ pub struct ReadTransaction {
 impl ReadTransaction {
     /// Opens a table as it was when the snapshot was taken.
     ///
-    /// A table that was dropped since is there with its rows, even if another table has its name by now. A table that
-    /// was created since, under a name that was free, is empty.
+    /// A table that was dropped since is still there with its rows, even if another table has its name by now. A table
+    /// that was created since, under a name that was free, is empty.
     ///
     /// # Errors
     /// `NoTable`, `TableName`, `TableTypes`, `SnapshotTooOld`, and those of any operation.

@@ -19,16 +19,16 @@ use foreshore_sync::{Clock, LockRank, Mutex, Nanos, Signal, SystemClock, pause};
 use foreshore_txn::Txn;
 use std::time::Duration;
 
-/// Pages that are freed at a time. Each may have to be read from disk first.
+/// Pages that are freed in one step. Each may have to be read from disk first.
 const PIECE: usize = 32;
 /// Label of the transactions that free pages.
 const LABEL: &str = "reclaim";
 /// How long the background thread waits for a check of the table. It has other work.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Pause after the first try, and the longest one. It doubles from try to try.
+/// Pause after the first try, and the longest pause. It doubles from try to try.
 type Pauses = [Duration; 2];
-/// Pauses for a table with a damaged page. Such a page mostly stays damaged, and each try reads pages of the table.
+/// Pauses for a table with a damaged page. Such a page usually stays damaged, and each try reads pages of the table.
 const DAMAGED: Pauses = [Duration::from_millis(50), Duration::from_secs(60)];
 /// Pauses for a held table. The first is a few flushes of the log; the longest leaves an idle machine alone.
 const HELD: Pauses = [Duration::from_millis(5), Duration::from_millis(500)];
@@ -74,24 +74,24 @@ struct DroppedTables {
     free: Vec<Dropped>,
 }
 
-/// What is left to free.
+/// Dropped tables that are still to be freed.
 pub(crate) struct Reclaimer {
     tables: Mutex<DroppedTables>,
     clock: SystemClock,
-    /// Notified when there is something.
+    /// Notified when a table is added.
     signal: Signal,
-    /// Whether threads do the work. Without them nothing that is done depends on time, but for damage.
+    /// Whether threads do the work. Without them nothing depends on time, except after damage.
     has_threads: bool,
 }
 
 impl Reclaimer {
-    /// With the signal of the thread that does the work.
+    /// Makes an empty list with the signal of the thread that does the work.
     pub(crate) fn new(signal: Signal, has_threads: bool) -> Self {
         let tables = Mutex::new(LockRank::Leaf, DroppedTables::default());
         Self { tables, clock: SystemClock::new(), signal, has_threads }
     }
 
-    /// Takes on tables that commit `by` dropped.
+    /// Adds tables that commit `by` dropped.
     pub(crate) fn add(&self, trees: impl IntoIterator<Item = Tree>, by: Csn) {
         let dropped =
             trees.into_iter().map(|tree| Dropped { tree, by, is_counted: false, backoff: Backoff::default() });
@@ -103,14 +103,14 @@ impl Reclaimer {
         self.signal.notify();
     }
 
-    /// The newest commit that dropped a held table, if it is time to look whether that is needed any more.
+    /// Returns the newest commit that dropped a held table, if it is time to check whether the table is still needed.
     fn newest_held(&self, is_due: impl Fn(Duration) -> bool) -> Option<Csn> {
         let tables = self.tables.lock();
         let newest = tables.held.iter().map(|dropped| dropped.by).max()?;
         is_due(tables.look.left(self.clock.now())).then_some(newest)
     }
 
-    /// Lets go of what commits up to `passed` dropped: no snapshot needs it, and that stays so.
+    /// Releases tables dropped by commits up to `passed`: no snapshot needs them any more.
     fn let_go(&self, passed: Csn) {
         let now = self.clock.now();
         let mut tables = self.tables.lock();
@@ -122,25 +122,25 @@ impl Reclaimer {
         }
     }
 
-    /// The held tables that commits up to `durable` dropped and whose pages have not been counted.
+    /// Returns the held tables that commits up to `durable` dropped and whose pages have not been counted.
     fn uncounted(&self, durable: Csn) -> Vec<(Tree, Csn)> {
         let tables = self.tables.lock();
         let uncounted = tables.held.iter().filter(|dropped| !dropped.is_counted && dropped.by <= durable);
         uncounted.map(|dropped| (dropped.tree.clone(), dropped.by)).collect()
     }
 
-    /// The pages of a table have been counted, if it is still held.
+    /// Notes that the pages of a table have been counted, if it is still held.
     fn counted(&self, table: TableId) {
         let mut tables = self.tables.lock();
         tables.held.iter_mut().filter(|dropped| dropped.tree.table() == table).for_each(|held| held.is_counted = true);
     }
 
-    /// Whether a table is held that a commit above `csn` dropped.
+    /// Returns whether a table is held that a commit above `csn` dropped.
     pub(crate) fn holds_for(&self, csn: Csn) -> bool {
         self.tables.lock().held.iter().any(|dropped| dropped.by > csn)
     }
 
-    /// Returns a table whose turn it is, if there is one, and the time until the next turn; `None` if no table is left.
+    /// Returns a table that is due, if there is one, and the time until the next is due; `None` if no table is left.
     fn due(&self) -> Option<(Option<Dropped>, Duration)> {
         let now = self.clock.now();
         let tables = self.tables.lock();
@@ -154,18 +154,18 @@ impl Reclaimer {
         self.tables.lock().free.iter().find(|dropped| !others.contains(&dropped.tree.table())).cloned()
     }
 
-    /// Whether pages of a dropped table are left. Does not change while the caller holds the table's lock.
+    /// Returns whether pages of a dropped table are left. Does not change while the caller holds the table's lock.
     pub(crate) fn has(&self, table: TableId) -> bool {
         let tables = self.tables.lock();
         tables.held.iter().chain(&tables.free).any(|dropped| dropped.tree.table() == table)
     }
 
-    /// How many tables a snapshot may need.
+    /// Returns how many tables a snapshot may need.
     pub(crate) fn held(&self) -> u64 {
         self.tables.lock().held.len() as u64
     }
 
-    /// Lets the other tables go first, because of `cause`. One with a damaged page is not tried for a while.
+    /// Puts a table behind the others, because of `cause`. One with a damaged page is not tried for a while.
     fn postpone(&self, table: TableId, cause: &Error) {
         let now = self.clock.now();
         let free = &mut self.tables.lock().free;
@@ -193,13 +193,14 @@ impl Engine {
         let Some(dropped) = due else { return Ok(Some(pause)) };
         let txn = self.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
         match self.reclaim_piece(txn, &dropped) {
-            // The other tables come first, and this one has its turn later.
+            // The other tables come first, and this one is tried later.
             Ok(()) | Err(Error::Corrupted { .. }) => Ok(self.reclaimer.due().map(|(_, pause)| pause)),
             Err(error) => Err(error),
         }
     }
 
-    /// Frees all pages of the dropped tables that no snapshot needs. Damage of one keeps no other from being freed.
+    /// Frees all pages of the dropped tables that no snapshot needs. A damaged table does not keep others from being
+    /// freed.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
         if let Some(newest) = self.reclaimer.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
@@ -235,8 +236,8 @@ impl Engine {
         self.txns.visibility().let_pages_go(passed);
     }
 
-    /// Counts the pages of a held table that commit `by` dropped. Another thread may count the same table. A count that
-    /// fails, as each does when the engine closes, is done again later.
+    /// Counts the pages of a held table that commit `by` dropped. Another thread may count the same table. A failed
+    /// count, as when the engine closes, is repeated later.
     fn count_held(&self, tree: &Tree, by: Csn) {
         pause::point("db: the pages of a dropped table are to be counted");
         let pages = match tree.count_pages(|| self.check_open()) {

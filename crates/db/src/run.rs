@@ -8,20 +8,20 @@ use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, Turns, pause, thre
 use foreshore_wal::Log;
 use std::{cell::Cell, sync::Arc, time::Duration};
 
-/// Runs of a transaction until it fails with `Exhausted`.
+/// Number of runs after which a transaction fails with `Exhausted`.
 const MAX_RUNS: u32 = 100;
 /// Longest pause before the second run; it doubles with each further run.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Longest pause before any run.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// Runs after which a transaction that met others waits in the retry queue instead of pausing. Many transactions at one
-/// row, of which one succeeds and all others meet again, thereby run one at a time.
-const RUNS_BEFORE_LINE: u32 = 8;
+/// Runs after which a transaction that met others waits in the retry queue instead of pausing. Otherwise, of many
+/// transactions at one row, one would succeed and all others would meet again.
+const RUNS_BEFORE_QUEUE: u32 = 8;
 /// Default limit of retrying, in lock timeouts.
 const LOCK_TIMEOUTS: u32 = 3;
 /// Longest wait in the retry queue. Then the transaction runs anyway: the one whose turn it is may wait for something
 /// that this thread has to do.
-const MAX_LINE: Duration = Duration::from_secs(2);
+const MAX_QUEUE_WAIT: Duration = Duration::from_secs(2);
 
 impl Db {
     /// Runs `f` in a transaction and commits it. The commit is durable when this returns.
@@ -35,11 +35,12 @@ impl Db {
     /// - A transaction that was the victim of two deadlocks loses none to a younger one, so each transaction gets
     ///   through.
     ///
-    /// Any other error, and a panic, rolls the transaction back and is passed on. Two retryable errors are passed on as
-    /// well, because the next run would probably end in the same way: [`LockTimeout`](Error::LockTimeout), unless a
-    /// [deadline](TxnOptions::deadline) is set, and [`TransactionTooOld`](Error::TransactionTooOld).
+    /// Any other error, and a panic, rolls the transaction back and is returned or propagated. Two retryable errors
+    /// are also returned, because the next run would probably end in the same way:
+    /// [`LockTimeout`](Error::LockTimeout), unless a [deadline](TxnOptions::deadline) is set, and
+    /// [`TransactionTooOld`](Error::TransactionTooOld).
     ///
-    /// The result, value or error, never rests on a commit that is not durable.
+    /// The result, value or error, never depends on a commit that is not durable.
     ///
     /// # Errors
     /// The error of `f`, or the reason why the transaction could not commit. [`Error::Exhausted`] after 100 runs, and
@@ -49,7 +50,7 @@ impl Db {
     }
 
     /// Runs `f` like [`run`](Self::run), with options. With [`Durability::Relaxed`] it returns when the commit record
-    /// is in the log buffer, and results may rest on commits that are not durable yet.
+    /// is in the log buffer, and results may depend on commits that are not durable yet.
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -59,14 +60,14 @@ impl Db {
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
         let is_relaxed = options.durability == Durability::Relaxed;
-        let (mut again, mut was_measured): (Option<Again>, bool) = (None, false);
+        let (mut retry, mut was_measured): (Option<Retry>, bool) = (None, false);
         for runs in 1.. {
-            // WAIT: park - see `Again::wait`; not before the first run.
-            let turn = again.as_mut().and_then(|again| {
-                let mut wait = || again.wait(self, runs);
+            // WAIT: park - see `Retry::wait`; not before the first run.
+            let turn = retry.as_mut().and_then(|retry| {
+                let mut wait = || retry.wait(self, runs);
                 if was_measured { self.engine().profiler.between_runs(options.label, wait) } else { wait() }
             });
-            let attempt = again.as_ref().map(|again| again.attempt).unwrap_or_default();
+            let attempt = retry.as_ref().map(|retry| retry.attempt).unwrap_or_default();
             let tx = self.begin_with(TxnOptions { attempt, ..options });
             let result = f(&tx);
             let cause = match (tx.failure(), result) {
@@ -92,19 +93,19 @@ impl Db {
                     return Err(error);
                 }
             };
-            let again = again.get_or_insert_with(|| Again::new(self, tx.began(), options));
-            if let Some(cause) = again.gives_up(self, runs, &cause) {
+            let retry = retry.get_or_insert_with(|| Retry::new(self, tx.began(), options));
+            if let Some(cause) = retry.final_error(self, runs, &cause) {
                 end(&tx, turn)?;
                 return Err(cause.into());
             }
-            again.note(&cause);
+            retry.note(&cause);
             was_measured = tx.is_measured();
         }
         unreachable!("the last run returns")
     }
 }
 
-/// Whether a transaction that ended with this error is retried.
+/// Returns whether a transaction that ended with this error is retried.
 const fn is_run_again(error: &Error, options: TxnOptions) -> bool {
     match error {
         Error::LockTimeout { .. } => options.deadline.is_some(),
@@ -121,48 +122,48 @@ fn end(tx: &Transaction, turn: Option<Turn<'_>>) -> Result<(), Error> {
 }
 
 /// The queues of waiting threads. A stop of the log ends their waits, as it ends those for locks, memory and sessions.
-pub(crate) struct Lines {
-    pub(crate) repeats: Arc<Repeats>,
+pub(crate) struct Queues {
+    pub(crate) retries: Arc<Retries>,
     /// The queue of checks: one runs at a time.
     pub(crate) checks: Arc<Turns>,
 }
 
-impl Lines {
+impl Queues {
     pub(crate) fn new(log: &Log, seed: u64) -> Self {
-        let [lines, watched] = {
-            let (repeats, checks) = (Arc::new(Repeats::new(seed)), Arc::new(Turns::default()));
-            [(); 2].map(|()| Self { repeats: Arc::clone(&repeats), checks: Arc::clone(&checks) })
+        let [queues, watched] = {
+            let (retries, checks) = (Arc::new(Retries::new(seed)), Arc::new(Turns::default()));
+            [(); 2].map(|()| Self { retries: Arc::clone(&retries), checks: Arc::clone(&checks) })
         };
         log.on_stop(move || watched.close());
-        lines
+        queues
     }
 
     /// Ends all waits in the queues.
     pub(crate) fn close(&self) {
-        self.repeats.turns.close();
+        self.retries.turns.close();
         self.checks.close();
     }
 }
 
 /// State shared by all transactions that are retried.
 #[derive(Debug)]
-pub(crate) struct Repeats {
+pub(crate) struct Retries {
     /// Seed of the pauses of the next transaction.
     seed: AtomicU64,
     /// The retry queue: transactions that met others often.
     turns: Turns,
 }
 
-impl Repeats {
+impl Retries {
     fn new(seed: u64) -> Self {
         Self { seed: AtomicU64::new(seed), turns: Turns::default() }
     }
 }
 
 /// State of one transaction that is retried.
-struct Again {
+struct Retry {
     clock: SystemClock,
-    /// How long it is retried, from the begin of the first run on.
+    /// How long it is retried, from the beginning of the first run.
     limit: Duration,
     first: Nanos,
     /// For the next run.
@@ -174,11 +175,11 @@ struct Again {
     has_met: bool,
 }
 
-impl Again {
+impl Retry {
     fn new(db: &Db, first: Nanos, options: TxnOptions) -> Self {
         let engine = db.engine();
         // ORDERING: ticket, for a seed that no other thread has.
-        let seed = engine.lines.repeats.seed.fetch_add(1, Ordering::Relaxed);
+        let seed = engine.queues.retries.seed.fetch_add(1, Ordering::Relaxed);
         let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
         // A transaction that does not wait for locks is retried as long as others are.
         let waits = lock_timeout.max(engine.options.lock_timeout);
@@ -196,8 +197,8 @@ impl Again {
         db.engine().txns.now().since(self.first)
     }
 
-    /// The final error, if run number `runs`, which `cause` ended, was the last one.
-    fn gives_up(&self, db: &Db, runs: u32, cause: &Error) -> Option<Error> {
+    /// Returns the final error, if run number `runs`, which `cause` ended, was the last one.
+    fn final_error(&self, db: &Db, runs: u32, cause: &Error) -> Option<Error> {
         let elapsed = self.elapsed(db);
         let holder = cause.blocker().unwrap_or_default();
         let cause = || match cause {
@@ -218,10 +219,10 @@ impl Again {
 
     /// Waits before run number `runs`, without any lock. A turn in the retry queue lasts for the run.
     fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
-        if self.is_for_line(runs) {
+        if self.joins_queue(runs) {
             pause::point("run: stands in line");
             let left = self.limit.saturating_sub(self.elapsed(db));
-            return db.engine().lines.repeats.turns.take(&self.clock, MAX_LINE.min(left));
+            return db.engine().queues.retries.turns.take(&self.clock, MAX_QUEUE_WAIT.min(left));
         }
         let until = self.clock.now() + self.pause(runs);
         loop {
@@ -229,19 +230,19 @@ impl Again {
             if left.is_zero() {
                 return None;
             }
-            // WAIT: park - to the end of the time; no thread wakes this thread early but a stale token.
+            // WAIT: park - to the end of the time; only a stale token wakes this thread early.
             Parker::current().park_timeout(left);
         }
     }
 
-    /// Whether to wait in the retry queue before run number `runs`. Not while this thread has another transaction open
-    /// or prepared: the transaction whose turn it is may wait for its locks. Or this thread has the turn itself, in an
-    /// outer run.
-    fn is_for_line(&self, runs: u32) -> bool {
-        runs > RUNS_BEFORE_LINE && self.has_met && !Begun::has_open() && !Unresolved::has_any()
+    /// Returns whether to wait in the retry queue before run number `runs`. Not while this thread has another
+    /// transaction open or prepared: the transaction whose turn it is may wait for its locks. Nor while this thread
+    /// has the turn itself, in an outer run.
+    fn joins_queue(&self, runs: u32) -> bool {
+        runs > RUNS_BEFORE_QUEUE && self.has_met && !Begun::has_open() && !Unresolved::has_any()
     }
 
-    /// A random time, longer after more runs, so that transactions that met do not meet again.
+    /// Returns a random time, longer after more runs, so that transactions that met do not meet again.
     fn pause(&mut self, runs: u32) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << runs.min(10)).min(MAX_PAUSE);
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -249,7 +250,7 @@ impl Again {
     }
 }
 
-/// The finaliser of SplitMix64: neighbours become far apart.
+/// The finaliser of SplitMix64: close values become far apart.
 const fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -323,8 +324,8 @@ mod tests {
     #[test]
     fn pauses_are_random_by_seed_and_bounded() {
         let pauses = |seed| {
-            let mut again = Again::seeded(seed);
-            (2..MAX_RUNS).map(|runs| again.pause(runs)).collect::<Vec<_>>()
+            let mut retry = Retry::seeded(seed);
+            (2..MAX_RUNS).map(|runs| retry.pause(runs)).collect::<Vec<_>>()
         };
         assert_eq!(pauses(1), pauses(1));
         assert_ne!(pauses(1), pauses(2));
@@ -335,8 +336,8 @@ mod tests {
     #[test]
     fn neighbours_pause_independently() {
         let pauses = |seed| {
-            let mut again = Again::seeded(seed);
-            (0..50).map(|_| again.pause(20)).collect::<Vec<_>>()
+            let mut retry = Retry::seeded(seed);
+            (0..50).map(|_| retry.pause(20)).collect::<Vec<_>>()
         };
         for seed in 0..100 {
             let mut all = [pauses(seed), pauses(seed + 1)].concat();
@@ -350,47 +351,47 @@ mod tests {
     fn only_who_met_others_and_is_not_nested_stands_in_line() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
-        let mut again = Again::new(&db, Nanos::ZERO, TxnOptions::new());
-        let line = |again: &Again| (2..=MAX_RUNS).filter(|&runs| again.is_for_line(runs)).count();
-        assert_eq!(line(&again), 0, "time has to pass");
-        again.has_met = true;
-        assert_eq!(line(&again), (MAX_RUNS - RUNS_BEFORE_LINE) as usize);
+        let mut retry = Retry::new(&db, Nanos::ZERO, TxnOptions::new());
+        let queued = |retry: &Retry| (2..=MAX_RUNS).filter(|&runs| retry.joins_queue(runs)).count();
+        assert_eq!(queued(&retry), 0, "time has to pass");
+        retry.has_met = true;
+        assert_eq!(queued(&retry), (MAX_RUNS - RUNS_BEFORE_QUEUE) as usize);
         let (outer, other) = (db.begin(), db.begin());
-        assert_eq!(line(&again), 0);
+        assert_eq!(queued(&retry), 0);
         outer.rollback().unwrap();
-        assert_eq!(line(&again), 0);
+        assert_eq!(queued(&retry), 0);
         other.commit().unwrap();
-        assert!(again.is_for_line(MAX_RUNS));
-        let nested = db.run(|_| Ok::<_, Error>(again.is_for_line(MAX_RUNS)));
+        assert!(retry.joins_queue(MAX_RUNS));
+        let nested = db.run(|_| Ok::<_, Error>(retry.joins_queue(MAX_RUNS)));
         assert!(!nested.unwrap(), "a run within a run");
         let elsewhere = db.begin();
         std::thread::spawn(move || drop(elsewhere)).join().unwrap();
-        assert!(!again.is_for_line(MAX_RUNS), "others have no count of this thread");
+        assert!(!retry.joins_queue(MAX_RUNS), "others have no count of this thread");
     }
 
-    fn has_met_others(db: &Db) -> Again {
-        Again { has_met: true, ..Again::new(db, Nanos::ZERO, TxnOptions::new()) }
+    fn has_met_others(db: &Db) -> Retry {
+        Retry { has_met: true, ..Retry::new(db, Nanos::ZERO, TxnOptions::new()) }
     }
 
     #[test]
     fn who_has_prepared_a_transaction_stands_in_line_when_it_is_resolved() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
-        let again = has_met_others(&db);
+        let retry = has_met_others(&db);
         for (name, here) in [("one", true), ("two", false)] {
             db.begin().prepare(name).unwrap();
-            assert!(!again.is_for_line(MAX_RUNS), "it holds its locks until this thread, perhaps, resolves it");
+            assert!(!retry.joins_queue(MAX_RUNS), "it holds its locks until this thread, perhaps, resolves it");
             let resolve = || db.rollback_prepared(name).unwrap();
             if here {
                 resolve()
             } else {
                 std::thread::scope(|scope| scope.spawn(resolve).join().unwrap())
             }
-            assert!(again.is_for_line(MAX_RUNS), "resolved here: {here}");
+            assert!(retry.joins_queue(MAX_RUNS), "resolved here: {here}");
         }
     }
 
-    /// A thread may have its memory where one had it that is gone.
+    /// A new thread may reuse the thread-local memory of an ended one.
     #[test]
     fn a_transaction_of_a_thread_that_is_gone_is_no_other_threads() {
         let db =
@@ -400,7 +401,7 @@ mod tests {
             let own = || {
                 let _own = db.begin();
                 drop(left);
-                assert!(!has_met_others(&db).is_for_line(MAX_RUNS), "this thread's own is open");
+                assert!(!has_met_others(&db).joins_queue(MAX_RUNS), "this thread's own is open");
             };
             std::thread::scope(|scope| scope.spawn(own).join().unwrap());
         }

@@ -9,7 +9,7 @@ use std::{fmt, marker::PhantomData};
 
 /// Name and types with which a table is opened.
 ///
-/// A constant where the name is known: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The names of
+/// A constant if the name is known: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The names of
 /// the types are stored when the table is created and compared at each open. `TableDef<&[u8], &[u8]>` holds raw bytes.
 pub struct TableDef<'n, K, V> {
     name: &'n str,

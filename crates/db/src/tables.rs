@@ -17,9 +17,9 @@ pub(crate) struct TableInfo {
     pub(crate) tree: Tree,
     pub(crate) key_type: Box<str>,
     pub(crate) value_type: Box<str>,
-    /// The commit that created it. A transaction that uses the table rests on that commit.
+    /// The commit that created it. A transaction that uses the table depends on that commit.
     pub(crate) created: Csn,
-    /// The types that were found to match the stored names first, so that a later open compares no text.
+    /// The types that first matched the stored names, so that a later open compares no text.
     checked: OnceLock<(TypeId, TypeId)>,
 }
 
@@ -40,7 +40,7 @@ impl TableInfo {
         }
     }
 
-    /// Whether types with these ids have been found to fit.
+    /// Returns whether types with these ids have been found to match.
     pub(crate) fn fits(&self, types: (TypeId, TypeId)) -> bool {
         self.checked.get() == Some(&types)
     }

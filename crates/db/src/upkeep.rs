@@ -38,7 +38,7 @@ impl Step for Upkeep {
     }
 }
 
-/// The next step, after `pause` at the latest.
+/// Returns the next step, after `pause` at the latest.
 fn no_later(next: NextWake, pause: Duration) -> NextWake {
     match next {
         NextWake::After(sooner) => NextWake::After(sooner.min(pause)),

@@ -6,8 +6,8 @@ use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Engine {
-    /// Frees the pages of dropped tables that no older snapshot reads, and cuts the end of the file off. Returns by how
-    /// many bytes. Damage of a table is reported when all else is done.
+    /// Frees the pages of dropped tables that no older snapshot reads, and truncates the end of the file. Returns by
+    /// how many bytes. Damage of a table is reported when everything else is done.
     pub(crate) fn vacuum(&self) -> Result<u64> {
         let reclaimed = self.reclaim_all();
         let gone = self.cut_end()?;
@@ -24,7 +24,7 @@ impl Engine {
             ended.and(cut)?
         };
         let Some(cut) = cut else { return Ok(0) };
-        // Every record that touches a page beyond the cut is in a group before this one.
+        // Every record that changes a page beyond the new end is in a group before this one.
         self.log.force(self.log.current())?;
         let group = self.log.next_group();
         let pages = if self.checkpointer.settle(group)? { cut.finish()? } else { 0 };

@@ -9,11 +9,11 @@ use std::time::Duration;
 /// so it takes part in no deadlock. A thread that does hold something waits with a timeout.
 #[derive(Debug)]
 pub struct Turns {
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct Queue {
     last: u64,
     /// The thread that has its turn. The turn is handed over, so no thread overtakes.
     holder: Option<u64>,
@@ -30,7 +30,7 @@ pub struct Turn<'a> {
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { line: Mutex::new(LockRank::Leaf, Line::default()) }
+        Self { queue: Mutex::new(LockRank::Leaf, Queue::default()) }
     }
 }
 
@@ -40,17 +40,17 @@ impl Turns {
     pub fn take(&self, clock: &impl Clock, most: Duration) -> Option<Turn<'_>> {
         let (parker, until) = (Parker::current(), clock.now() + most);
         let me = {
-            let mut line = self.line.lock();
-            if line.is_closed {
+            let mut queue = self.queue.lock();
+            if queue.is_closed {
                 return None;
             }
-            line.last += 1;
-            let me = line.last;
-            if line.holder.is_none() {
-                line.holder = Some(me);
+            queue.last += 1;
+            let me = queue.last;
+            if queue.holder.is_none() {
+                queue.holder = Some(me);
                 return Some(Turn { turns: self });
             }
-            line.waiting.push_back((me, parker.unparker()));
+            queue.waiting.push_back((me, parker.unparker()));
             me
         };
         loop {
@@ -59,14 +59,14 @@ impl Turns {
                 // WAIT: park - for the end of the earlier turns, or a timeout.
                 parker.park_timeout(left);
             }
-            let mut line = self.line.lock();
+            let mut queue = self.queue.lock();
             // Even after the timeout: a turn that was handed over has to be taken.
-            if line.holder == Some(me) {
+            if queue.holder == Some(me) {
                 return Some(Turn { turns: self });
             }
-            if left.is_zero() || line.is_closed {
-                if !mutant("turns: who gives up stays in line") {
-                    line.waiting.retain(|&(waiter, _)| waiter != me);
+            if left.is_zero() || queue.is_closed {
+                if !mutant("turns: a timed-out waiter stays queued") {
+                    queue.waiting.retain(|&(waiter, _)| waiter != me);
                 }
                 return None;
             }
@@ -78,9 +78,9 @@ impl Turns {
     /// Ends all waits without a turn, and later ones too.
     pub fn close(&self) {
         let waiting: Vec<Unparker> = {
-            let mut line = self.line.lock();
-            line.is_closed = true;
-            line.waiting.iter().map(|(_, unparker)| unparker.clone()).collect()
+            let mut queue = self.queue.lock();
+            queue.is_closed = true;
+            queue.waiting.iter().map(|(_, unparker)| unparker.clone()).collect()
         };
         if !mutant("turns: a close wakes no request") {
             waiting.iter().for_each(Unparker::unpark);
@@ -91,9 +91,9 @@ impl Turns {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let next = {
-            let mut line = self.turns.line.lock();
-            let next = line.waiting.pop_front();
-            line.holder = next.as_ref().map(|&(waiter, _)| waiter);
+            let mut queue = self.turns.queue.lock();
+            let next = queue.waiting.pop_front();
+            queue.holder = next.as_ref().map(|&(waiter, _)| waiter);
             next
         };
         if let Some((_, unparker)) = next {

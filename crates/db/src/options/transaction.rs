@@ -60,7 +60,7 @@ impl TxnOptions {
         }
     }
 
-    /// Returns the options of a check. Where user transactions hold all sessions, a check uses one that is reserved for
+    /// Returns the options of a check. If user transactions hold all sessions, a check uses one that is reserved for
     /// it.
     pub(crate) const fn check() -> Self {
         Self { is_check: true, ..Self::new().label("check") }
@@ -87,8 +87,8 @@ impl TxnOptions {
         self
     }
 
-    /// Sets how long the transaction waits for a lock. The same limit holds for its begin, where as many transactions
-    /// run as may run at once.
+    /// Sets how long the transaction waits for a lock. The same limit holds for its begin, if the maximum number of
+    /// transactions is running.
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
@@ -98,12 +98,12 @@ impl TxnOptions {
     /// Sets how long [`Db::run_with`](crate::Db::run_with) retries the transaction, counted from the call of the first
     /// run.
     ///
-    /// Without it the limit is three times the lock timeout, or three times the database's if that is longer. After the
-    /// limit a run that would be retried returns [`Deadline`](crate::Error::Deadline). A run that needs no wait goes on
-    /// beyond it.
+    /// Without it the limit is three times the lock timeout, or three times the database's if that is longer. After
+    /// the limit a run that would be retried returns [`Deadline`](crate::Error::Deadline). A run that needs no wait
+    /// continues beyond it.
     ///
     /// A deadline set here also ends every wait of the transaction: to begin, for locks, for undo memory and for log
-    /// space. The wait returns `Deadline`, whose cause says what was waited for, also in a transaction of
+    /// space. The wait returns `Deadline`, whose cause names what it waited for, also in a transaction of
     /// [`Db::begin_with`](crate::Db::begin_with). With a deadline, a run that ended by
     /// [`LockTimeout`](crate::Error::LockTimeout) is retried. The wait for durability and the time of a rollback have
     /// no limit.

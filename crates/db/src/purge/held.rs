@@ -6,7 +6,7 @@
 //! | held | in [`Work::held`], once, for what an [`Until`] names: deleted rows that stay, a time, a live writer, a check | when that has ended |
 //! | swept | by its keys, in the [`Sweep`] of its table | when the sweep has passed it |
 //!
-//! A held leaf that is queued again may have new rows that may go. It is visited again, but at most once in [`LOOKS`],
+//! A held leaf that is queued again may have new removable rows. It is visited again, but at most once in [`LOOKS`],
 //! however often scans queue it.
 //!
 //! **Bounds.** The queue has a fixed size, and [`MAX_HELD`] leaves of each kind are held one by one. The others are
@@ -43,9 +43,9 @@ pub struct HeldRows {
 /// Event for which a leaf is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// A time: a few rows may go, and are removed together then.
+    /// A time: a few removable rows are then removed together.
     Time(Nanos),
-    /// The rows that this transaction deleted may go.
+    /// The rows that this transaction deleted can be removed.
     Settled(Xid),
     /// This transaction can no longer be rolled back, so the leaf may be merged.
     Ended(Xid),
@@ -75,7 +75,7 @@ pub(super) struct Held {
     pub(super) rows: u64,
     /// When the purge visited it.
     pub(super) looked: Nanos,
-    /// Whether it was queued since. Then it may have new deleted rows that may go.
+    /// Whether it was queued since. Then it may have new removable rows.
     pub(super) is_queued: bool,
 }
 
@@ -93,16 +93,16 @@ struct HeldRange {
 pub(super) struct Sweep {
     /// The rest of the range that is swept, from the next key on.
     now: Option<QueuedRange>,
-    /// Whether its leaves were held back from merges.
+    /// Whether merges of its leaves were deferred.
     is_released: bool,
-    /// Ranges that are swept next, in turn, so that no key waits behind a range that begins again: queued or held rows,
-    /// and leaves that were held back from merges.
+    /// Ranges that are swept next, alternately, so that no key waits behind a range that begins again: queued or held
+    /// rows, and leaves whose merges were deferred.
     next: [Option<QueuedRange>; 2],
     /// By [`Until::kind`].
     held: [Option<HeldRange>; Until::KINDS],
 }
 
-/// The work that is left for later steps.
+/// The work for later steps.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// By [`Until::kind`].
@@ -113,7 +113,7 @@ pub(super) struct Work {
     swept: TableId,
 }
 
-/// All keys of a table.
+/// Returns the range of all keys of a table.
 fn all_keys() -> QueuedRange {
     QueuedRange { from: Vec::new(), to: vec![0xff; MAX_KEY + 1] }
 }
@@ -136,13 +136,13 @@ fn add(range: &mut Option<QueuedRange>, other: QueuedRange) {
 }
 
 impl Work {
-    /// Whether no work is left.
+    /// Returns whether no work is left.
     pub(super) fn is_empty(&self) -> bool {
         let has_more = |sweep: &Sweep| sweep.is_due() || sweep.held.iter().any(Option::is_some);
         self.held.iter().all(HashMap::is_empty) && !self.sweeps.values().any(has_more)
     }
 
-    /// Notes that a table has leaves with deleted rows, or with few others.
+    /// Notes that a table has leaves with deleted rows, or with few rows.
     pub(super) fn meet(&mut self, table: TableId) {
         self.sweep(table);
     }
@@ -221,7 +221,7 @@ impl Work {
         }
     }
 
-    /// Whether a leaf is held.
+    /// Returns whether a leaf is held.
     pub(super) fn holds(&self, page: PageId) -> bool {
         self.held.iter().any(|held| held.contains_key(&page))
     }
@@ -250,8 +250,8 @@ impl Work {
         Some(table)
     }
 
-    /// Returns the key at which the sweep of a table continues, and whether the leaf there belongs to a range that was
-    /// held back from merges.
+    /// Returns the key at which the sweep of a table continues, and whether the leaf there belongs to a range whose
+    /// merges were deferred.
     pub(super) fn sweep_from(&mut self, table: TableId) -> Option<(Vec<u8>, bool)> {
         let sweep = self.sweeps.get_mut(&table)?;
         if sweep.now.is_none() {

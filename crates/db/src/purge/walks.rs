@@ -1,9 +1,9 @@
 //! Checks that walk a table, and merges of its leaves: one at a time.
 //!
-//! A walk counts on the nodes of the table to stay (see [`foreshore_btree::Tree::verify`]). Everything else goes on
+//! A walk relies on the nodes of the table to stay (see [`foreshore_btree::Tree::verify`]). Everything else continues
 //! beside it: rows of that table are purged, and leaves of other tables are merged.
 //!
-//! 1. *Walk.* The check enters the table as walked, then waits for the merges of it that are under way.
+//! 1. *Walk.* The check enters the table as walked, then waits for its running merges.
 //! 2. *Merge.* The purge enters a table as merged, up to the end of its step, unless it is walked. Then its thin leaves
 //!    are held until the walk is over.
 //! 3. *Turns.* Checks may follow each other without a pause. A walk after one that refused merges waits for a step that
@@ -20,7 +20,7 @@ pub(crate) struct Walks(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of each check that runs, which is one but at the end of the database.
+    /// One entry for each running check, which is one except when the database closes.
     walked: Vec<TableId>,
     merged: HashSet<TableId>,
     /// Tables in which a walk has refused merges, and none has begun since.
@@ -53,8 +53,8 @@ impl Walks {
         walk
     }
 
-    /// Lets merges go first that a walk of the table has refused, if `signal` makes the purge look for them.
-    /// Waits for `patience` at most.
+    /// Lets merges that a walk of the table has refused run first, if `signal` wakes the purge for them. Waits for at
+    /// most `patience`.
     pub(super) fn let_merges_go(&self, table: TableId, patience: Duration, signal: impl FnOnce()) {
         if self.0.lock().refused.contains(&table) {
             signal();
@@ -64,7 +64,7 @@ impl Walks {
         }
     }
 
-    /// Waits for as long as `blocks` says so, and for at most `most`.
+    /// Waits as long as `blocks` is true, and for at most `most`.
     fn wait(&self, most: Duration, blocks: impl Fn(&State) -> bool) {
         let (parker, clock) = (Parker::current(), SystemClock::new());
         let until = clock.now() + most;
@@ -77,12 +77,12 @@ impl Walks {
                 }
                 state.waiting.push(parker.unparker());
             }
-            // WAIT: park - for the end of a step of the purge. Nothing is held that it waits for.
+            // WAIT: park - for the end of a step of the purge. This thread holds nothing that the step waits for.
             parker.park_timeout(left);
         }
     }
 
-    /// Whether a check walks the table.
+    /// Returns whether a check walks the table.
     pub(super) fn is_walked(&self, table: TableId) -> bool {
         self.0.lock().walked.contains(&table)
     }

@@ -278,7 +278,7 @@ fn a_close_wakes_the_requests_in_line() {
 #[should_panic(expected = "nobody is left in line")]
 fn who_gives_up_has_to_leave_the_line() {
     // All others time out as well, as no thread passes on a turn that was handed to a thread that is gone.
-    shuttle_mutated("turns: who gives up stays in line", 20_000, || {
+    shuttle_mutated("turns: a timed-out waiter stays queued", 20_000, || {
         let turns = Arc::new(Turns::default());
         let actor = || -> Box<dyn FnOnce(&Turns) + Send> {
             Box::new(|turns: &Turns| drop(turns.take(&SystemClock::new(), Duration::from_micros(100))))
