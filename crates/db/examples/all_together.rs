@@ -1,6 +1,7 @@
-//! Everything at once, with little memory: transfers with savepoints, scans that sum them up, a queue, measurements that are removed
-//! when they are three days old, tables that come and go below old snapshots, and prepared transactions. Every sum, every job and
-//! every table is checked on the way, and the whole database each minute and at the end.
+//! Everything at once, with little memory: transfers with savepoints, scans that sum them up, a queue, and
+//! measurements that are removed after three days. Tables are created and dropped below old snapshots, and some
+//! transactions are prepared. Every sum, job and table is checked on the way, and the whole database each minute and
+//! at the end.
 //!
 //! ```text
 //! cargo run --release -p foreshore --example all_together -- [SECONDS [MEMORY_MIB [DIRECTORY]]]

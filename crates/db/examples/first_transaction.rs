@@ -1,4 +1,4 @@
-//! A first transaction: open a database, write rows of a typed table, read a range in key order, commit, and open again.
+//! A first transaction: open a database, write rows of a typed table, read a range in key order, commit, and reopen.
 //!
 //! ```text
 //! cargo run -p foreshore --example first_transaction

@@ -1,5 +1,5 @@
-//! One large transaction beside many small ones: it updates all rows in the order of their keys, while writers update five
-//! random rows each. Both kinds get through.
+//! One large transaction beside many small ones: it updates all rows in key order, while writers update five random
+//! rows each. Both kinds succeed.
 //!
 //! ```text
 //! cargo run --release -p foreshore --example large_beside_small -- [TRIES [ROWS [WRITERS]]]

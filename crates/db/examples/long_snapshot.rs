@@ -1,4 +1,4 @@
-//! A long read beside writers: a snapshot shows one state of all rows for as long as it is open. It waits for no writer,
+//! A long read beside writers: a snapshot shows one state of all rows as long as it is open. It waits for no writer,
 //! and no writer waits for it.
 //!
 //! ```text

@@ -1,5 +1,5 @@
-//! A serializable scan of many rows with little memory, beside writers of other rows of the same table: what the scan takes from
-//! their rate, compared with the same scan of a snapshot.
+//! A serializable scan of many rows with little memory, beside writers of other rows of the same table. It measures
+//! how much the scan slows them down, compared with the same scan of a snapshot.
 //!
 //! ```text
 //! cargo run --release -p foreshore --example scan_beside_writers -- [ROUNDS [ROWS [WRITERS]]]

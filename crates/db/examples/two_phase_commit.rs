@@ -1,4 +1,4 @@
-//! A commit in two phases over two databases: both are prepared, the process stops, and both commit after the restart. A
+//! A two-phase commit over two databases: both are prepared, the process stops, and both commit after the restart. A
 //! prepared transaction keeps its rows locked until it is resolved.
 //!
 //! ```text

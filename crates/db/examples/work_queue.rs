@@ -1,5 +1,5 @@
-//! A work queue on one table: workers claim the first job that no other worker has locked. A worker that fails leaves its
-//! job to the others.
+//! A work queue on one table: workers claim the first job that no other worker has locked. A worker that fails leaves
+//! its job to the others.
 //!
 //! ```text
 //! cargo run -p foreshore --example work_queue

@@ -200,9 +200,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// A serializable transaction locks the keys between the rows too, so that none is inserted. With
     /// [`RowLock::skip_locked`] it does not, because such a scan may miss rows anyway.
     ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that was changed or removed since the snapshot is a
-    /// `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] the scan skips removed rows, and rows that
-    /// another transaction is removing.
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that was changed or removed since the snapshot is
+    /// a `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] the scan skips removed rows, and rows
+    /// that another transaction is removing.
     ///
     /// Workers that share a queue take the first row that no other worker has:
     ///

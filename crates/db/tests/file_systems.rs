@@ -1,7 +1,7 @@
-//! Promise: on file systems that write elsewhere what is written again, a full disk stops writers and nothing more; and the way
-//! that files are written follows from what the file system supports, never from a passing state of it.
+//! Promise: on file systems that write a changed block to a new place, a full disk stops writers and nothing more. How
+//! files are written depends on what the file system supports, never on its current state.
 //!
-//! File systems are mounted for these tests. A test that cannot mount one says so, by name, and goes on without it.
+//! File systems are mounted for these tests. A test that cannot mount one says so, by name, and continues without it.
 
 use foreshore::{Db, Error, Options, PageWrites, Result, TableDef};
 use std::fs::{self, File, OpenOptions};

@@ -47,7 +47,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// As many transactions as there may be, each with changes of its own, open at once: each has its log session, undo and locks.
+/// As many transactions as possible, all open at once, each with its own changes, log session, undo and locks.
 fn many_transactions(dir: &Path) -> Result<(), Error> {
     const COUNT: u64 = 1024;
     let db = Options::new().memory_limit(LIMIT).device(Device::Buffered).log_budget(256 << 20).open(dir)?;
@@ -120,8 +120,8 @@ fn number(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// The loser of a restart logs many times the memory limit. `FORESHORE_RESTART_ROWS` and `FORESHORE_RESTART_LIMIT` (bytes) ask for another
-/// size, such as 500000 and 67108864.
+/// The loser of a restart logs many times the memory limit. `FORESHORE_RESTART_ROWS` and `FORESHORE_RESTART_LIMIT`
+/// (bytes) set another size, such as 500000 and 67108864.
 fn restart_takes_back_more_than_memory_holds(dir: &Path) {
     let empty = dir.with_extension("empty");
     run("load", dir);
@@ -133,8 +133,8 @@ fn restart_takes_back_more_than_memory_holds(dir: &Path) {
     assert!(most <= base + limit * 13 / 10, "{most} bytes resident in a restart, {base} in that of an empty database");
 }
 
-/// A restart takes a transaction over that was prepared after many small changes of one large row. The row before each change is
-/// not kept: undo has the bytes that differ.
+/// A restart takes over a transaction that was prepared after many small changes of one large row. The row before each
+/// change is not kept: undo has the bytes that differ.
 fn restart_holds_a_large_row_again(dir: &Path) {
     let empty = dir.with_extension("empty");
     run("prepare", dir);

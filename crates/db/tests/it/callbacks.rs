@@ -1,5 +1,5 @@
-//! Callbacks and wakers of users run where the engine holds nothing: they may take a checkpoint, close the database, or drop its last
-//! handle, on whichever thread they run.
+//! Callbacks and wakers of users run while the engine holds no lock. They may take a checkpoint, close the database,
+//! or drop its last handle, on any thread.
 
 use crate::support::{DIR, NUMBERS, fill, in_memory, open, small};
 use foreshore::{CommitTicket, Db, Error, Transaction};

@@ -69,7 +69,7 @@ fn a_page_that_is_damaged_on_disk_is_named() {
 
 const OTHERS: TableDef<u64, &[u8]> = TableDef::new("others");
 
-/// Who reads and writes rows does not wait for a check, nor the check for them.
+/// Readers and writers of rows do not wait for a check, nor the check for them.
 #[test]
 fn a_check_passes_beside_a_transaction_that_stays_open() {
     let (db, _) = in_memory();
@@ -165,7 +165,8 @@ fn damage_that_no_checksum_shows_is_found_while_others_write() {
     let (db, fs) = in_memory();
     fill(&db, 3000);
     db.run(|tx| (0..8).try_for_each(|n| tx.open(OTHERS)?.insert(n, &[1; 100][..]).map(drop))).unwrap();
-    // Pages are handed out from the lowest on: 3 is the catalogue, 4 the root of the numbers. What lies in magazines is free.
+    // Pages are allocated from the lowest on: 3 is the catalogue, 4 the root of the numbers. Those in magazines are
+    // free.
     let (stray, leaf) = (db.check().unwrap().pages + 20, 6);
     db.close(Duration::ZERO).unwrap();
     let sound = Snapshot::of(&fs);

@@ -40,7 +40,7 @@ fn a_pipelined_commit_becomes_durable_without_anybody_waiting() {
     let tickets: Vec<CommitTicket> =
         (0..50).map(|key| write(&db, key, TxnOptions::new()).commit_pipelined().unwrap()).collect();
     assert!(!tickets[49].is_durable(), "fifty commits take less than one sync");
-    // In the order of the commits, whoever is asked first.
+    // In commit order, whichever ticket is asked first.
     assert!(tickets[49].wait_timeout(Duration::from_secs(20)).unwrap());
     assert!(tickets.iter().all(CommitTicket::is_durable));
     assert!(tickets.windows(2).all(|pair| pair[0].csn() < pair[1].csn()));
@@ -55,8 +55,8 @@ fn a_relaxed_commit_is_made_durable_by_sync() {
     assert!(db.durable_csn() >= csn);
 }
 
-/// A commit survives power loss once its ticket, relaxed first, was hardened, blocking or awaited; one whose ticket was not
-/// may be lost.
+/// A commit survives power loss once its ticket, relaxed first, was hardened, blocking or awaited; without that it may
+/// be lost.
 #[test]
 fn a_relaxed_commit_survives_power_loss_once_it_is_hardened() {
     let mut lost = 0;

@@ -1,8 +1,8 @@
-//! After power loss at any operation, with any legal subset of unsynced effects: every acknowledged commit is there, the
-//! rest is a prefix, and a second loss during recovery changes nothing.
+//! After power loss at any operation, with any legal subset of unsynced effects, every acknowledged commit is there.
+//! The others are a prefix, and a second loss during recovery changes nothing.
 //!
-//! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories. The histories replace
-//! pages by all policies in turn, and so do the recoveries.
+//! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories. The
+//! histories and the recoveries use all replacement policies in turn.
 
 use crate::script::{Random, Script, disk, open, options, read};
 use crate::support::{DIR, NUMBERS, POLICIES};
@@ -75,8 +75,8 @@ fn replacement(number: u64) -> ReplacementKind {
     ReplacementKind::ALL[number as usize % ReplacementKind::ALL.len()]
 }
 
-/// A commit may be lost though a later transaction has locked its row, and the page with that lock may have gone home: the
-/// lock is in the row and not in the log.
+/// A commit may be lost although a later transaction has locked its row. The page with that lock may have been written
+/// home: the lock is in the row and not in the log.
 #[test]
 fn a_lost_commit_under_the_lock_of_another_is_taken_back() {
     let mut lost = 0;

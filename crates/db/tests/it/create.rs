@@ -1,4 +1,4 @@
-//! Creating a database: private files, and no moment at which a crash leaves an empty database in the place of a full one.
+//! Creating a database: private files, and a crash never leaves an empty database in place of a full one.
 
 use crate::support::{DIR, POLICIES, Snapshot, TempDir, fill, numbers, open, small};
 use foreshore::Error;

@@ -44,7 +44,7 @@ fn writes_are_refused_reads_go_on_and_freed_space_lets_writes_go_on() {
     db.check().unwrap();
 }
 
-/// Dropping a table is how room is made, so it works where nothing else does: also where a split has stayed open because
+/// Dropping a table frees space, so it works when nothing else does. That includes a split that stayed open because
 /// its parent would have had to split, too.
 #[test]
 fn a_table_can_be_dropped_on_a_full_disk_and_its_pages_be_used() {
@@ -83,8 +83,8 @@ fn a_table_can_be_dropped_on_a_full_disk_and_its_pages_be_used() {
     }
 }
 
-/// The catalogue notes what has been dropped, and where its leaf is full there is a page for that. What is dropped in one
-/// transaction has left nothing in it that a later row could lie in.
+/// The catalogue notes dropped tables, and if its leaf is full a page is reserved for that. Tables dropped in one
+/// transaction leave no space in it for a later row.
 #[test]
 fn many_tables_can_be_dropped_on_a_full_disk_at_once() {
     const TABLES: u64 = 80;
@@ -163,8 +163,8 @@ fn creation_on_a_full_disk_fails_and_works_later() {
     }
 }
 
-/// What a decision about a prepared transaction takes of the log is kept back, now and after a restart: each rollback writes a
-/// group of its own before it takes anything back.
+/// Log space for the decision about a prepared transaction is reserved, now and after a restart. Each rollback writes
+/// its own group before it undoes anything.
 #[test]
 fn prepared_transactions_are_resolved_on_a_full_disk() {
     for (count, rows) in [(5, 1), (40, 5), (1, 100), (1, 380)] {
@@ -212,8 +212,8 @@ fn prepared_transactions_are_resolved_on_a_full_disk() {
     }
 }
 
-/// Rows that are there are updated on a full disk for as long as one likes, without a step in between: the log goes round. A
-/// writer that finds no space asks for it, and two checkpoints make old segments new ones. Whenever the disk fills up.
+/// Existing rows can be updated on a full disk without end: the log is recycled. A writer that finds no space requests
+/// it, and two checkpoints recycle old segments. It holds whenever the disk fills up.
 #[test]
 fn updates_go_on_on_a_full_disk() {
     let base = disk(5);
@@ -248,8 +248,8 @@ fn updates_go_on_on_a_full_disk() {
     }
 }
 
-/// The same with threads: writers wait for the checkpointer and are not refused. However little log there is when the disk fills
-/// up: all of it may lie behind writers that wait for space with an xid and without a record.
+/// The same with threads: writers wait for the checkpointer and are not refused. It holds however little log is left
+/// when the disk fills up: all of it may lie behind writers that wait for space with an xid and without a record.
 #[test]
 fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
     const THREADS: u64 = 4;
@@ -288,7 +288,7 @@ fn writers_wait_on_a_full_disk_until_the_checkpointer_has_given_up_log() {
     }
 }
 
-/// A transaction that has locked rows and changed none has nothing in the log, so it holds none back however long it is open.
+/// A transaction that has only locked rows has nothing in the log, so it retains none however long it is open.
 #[test]
 fn a_transaction_that_only_holds_locks_keeps_no_log_on_a_full_disk() {
     let sim = disk(8);
@@ -317,8 +317,8 @@ fn a_transaction_that_only_holds_locks_keeps_no_log_on_a_full_disk() {
     db.check().unwrap();
 }
 
-/// What frees space needs log, too. Some is kept back for it, also where an old transaction keeps all the log there is and no
-/// checkpoint would help: then none is taken, as it would only use up log.
+/// Work that frees space needs log, too, and some is reserved for it. That holds even if an old transaction retains
+/// all the log and no checkpoint would help. Then none is taken, as it would only use up log.
 #[test]
 fn rows_and_tables_go_on_a_full_disk_whose_log_an_old_transaction_keeps() {
     const OLD: TableDef<u64, &[u8]> = TableDef::new("old");
@@ -366,8 +366,8 @@ fn rows_and_tables_go_on_a_full_disk_whose_log_an_old_transaction_keeps() {
     db.check().unwrap();
 }
 
-/// A checkpoint takes log. Those that a caller asks for give none up while an old transaction keeps all of it, and leave
-/// what the rollback of that one takes, and a restart.
+/// A checkpoint takes log. Explicit ones free none while an old transaction retains all of it, and leave the log that
+/// its rollback and a restart need.
 #[test]
 fn any_number_of_checkpoints_on_a_full_disk_leave_rollbacks_their_log() {
     let sim = disk(6);

@@ -1,5 +1,5 @@
-//! Pages reach their homes whole: through the doublewrite file, or where the device writes them so. Without either the same
-//! test loses data.
+//! Pages are written home whole: through the doublewrite file, or directly if the device writes them atomically.
+//! Without either the same test loses data.
 
 use crate::script::{Script, disk, options};
 use crate::support::{DIR, NUMBERS};
@@ -9,8 +9,8 @@ use foreshore_io::sim::{Fault, FaultKind, Persist};
 
 const POLICIES: [Persist; 4] = [Persist::Torn, Persist::Prefix, Persist::RandomHalf, Persist::DropOne];
 
-/// Runs a history, loses power in it again and again, and once more in each recovery. Returns how many images there were,
-/// and what was found wrong.
+/// Runs a history, loses power in it again and again, and once more in each recovery. Returns how many images there
+/// were, and which damage was found.
 fn lose_power(offers_whole: bool, kind: DoublewriteKind, writes: PageWrites, stride: u64) -> (u64, Vec<String>) {
     let seed = 5;
     let start = |sim: &Sim| {
@@ -84,7 +84,8 @@ fn a_device_that_refuses_later_on_gets_doublewrites() {
     refuse_later_on(|sim, _| sim.set_whole_writes(false));
 }
 
-/// A file system that writes them elsewhere refuses them when it is full. That stops nothing, and lasts until the next opening.
+/// A copy-on-write file system refuses atomic writes when it is full. That stops nothing, and lasts until the next
+/// opening.
 #[test]
 fn a_full_disk_that_refuses_whole_writes_gets_doublewrites_and_keeps_them() {
     refuse_later_on(|sim, db| {

@@ -166,8 +166,8 @@ fn a_restart_goes_on_with_what_was_dropped() {
     }
 }
 
-/// That there is no table is told when the drop survives a loss of power, be it an answer without a commit, or one that a
-/// closure refused because of it.
+/// The absence of a table is reported only when its drop survives a power loss, by an answer without a commit or by a
+/// closure that failed because of it.
 #[test]
 fn nobody_hears_of_a_drop_that_may_be_lost() {
     #[derive(Debug)]
@@ -190,7 +190,7 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
     ];
     for (who, ask) in asks {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-        // Nobody writes the log unless somebody waits for it.
+        // No thread writes the log unless another waits for it.
         let db = small()
             .lab(|lab| {
                 lab.background = false;
@@ -217,7 +217,7 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
     }
 }
 
-/// The same for who has opened the table before and meets the drop when he uses it.
+/// The same for a transaction that has opened the table before and meets the drop when it uses it.
 #[test]
 fn nobody_hears_of_a_lost_drop_through_a_table_that_was_open() {
     for by_snapshot in [true, false] {
@@ -353,7 +353,7 @@ fn a_database_that_is_closed_while_pages_become_free_is_closed_cleanly() {
     }
 }
 
-/// Background work tries a dropped table with a damaged page less and less often, and frees the pages of others beside it.
+/// Background work retries a dropped table with a damaged page less and less often, and frees the pages of others.
 #[test]
 fn a_damaged_page_of_a_dropped_table_is_not_read_over_and_over() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
@@ -373,7 +373,7 @@ fn a_damaged_page_of_a_dropped_table_is_not_read_over_and_over() {
     let before = aborts();
     (0..5_000).for_each(|_| db.step());
     let tries = aborts() - before;
-    // A fifth of the steps free pages. The pauses between tries double, so the time that the machine takes hardly matters.
+    // A fifth of the steps free pages. The pauses between tries double, so the speed of the machine hardly matters.
     assert!((2..100).contains(&tries), "{tries} transactions");
     assert!(matches!(db.vacuum(), Err(Error::Corrupted { .. })), "it is tried at once when a caller asks for it");
     let used = db.stats().space.used_pages;

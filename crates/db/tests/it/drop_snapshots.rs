@@ -1,5 +1,5 @@
-//! Readers by a snapshot take no lock of a table: a drop does not wait for them, a waiting drop does not stop them, and
-//! a table that was dropped after their snapshot stays theirs, until the snapshot ends or is cancelled.
+//! Snapshot readers take no lock of a table: a drop does not wait for them, and a waiting drop does not stop them. A
+//! table dropped after their snapshot stays readable until the snapshot ends or is cancelled.
 
 use crate::script::{disk, open as open_sim, options as sim_options};
 use crate::support::{DIR, NUMBERS, POLICIES, TEXTS, fill, in_memory, open, small};
@@ -159,8 +159,8 @@ fn a_snapshot_transaction_reads_its_table_and_is_refused_to_write_to_it() {
     }
 }
 
-/// A name that was free for the snapshot, and is free again, is free: a table that has come and gone since is not there
-/// for the transaction, and its types say nothing.
+/// A name that was free for the snapshot, and is free again, counts as free. A table that had it in between does not
+/// exist for the transaction, and its types do not matter.
 #[test]
 fn a_table_that_has_come_and_gone_since_a_snapshot_does_not_take_its_name() {
     let (db, _fs) = in_memory();
@@ -466,8 +466,8 @@ fn a_latest_reader_finds_a_table_before_its_creator_has_made_it_known() {
     }
 }
 
-/// A prepared transaction that has dropped and created a table, resolved in the run that prepared it or in the next one,
-/// takes the table from no reader by an older snapshot.
+/// A prepared transaction has dropped and created a table. Resolving it, in the same run or the next one, takes the
+/// table from no reader by an older snapshot.
 #[test]
 fn a_prepared_drop_takes_no_table_from_older_snapshots() {
     for (is_reopened, commits) in [(false, true), (true, true), (true, false)] {
@@ -574,7 +574,7 @@ fn a_restart_frees_what_a_snapshot_held() {
     assert_eq!(db.stats().held_tables, 0);
 }
 
-/// A transaction with a snapshot of its own drops the table that it sees, or is told that it cannot. It never says that there is none,
+/// A transaction with a snapshot drops the table that it sees, or gets an error. It never answers that there is none,
 /// and never drops another one.
 #[test]
 fn a_snapshot_transaction_drops_the_table_that_it_sees_or_is_refused() {

@@ -1,5 +1,5 @@
-//! Real file systems of 128 MiB that fill up: what is there can be changed and removed, and writes go on by themselves once there is
-//! room. Skipped, by name, where they cannot be mounted.
+//! Real file systems of 128 MiB that fill up: existing rows can be changed and removed, and writes resume by
+//! themselves once there is space. Skipped, by name, if they cannot be mounted.
 
 use crate::support::TempDir;
 use foreshore::{Db, Error, Options, TableDef};

@@ -1,4 +1,4 @@
-//! Whoever has a table as a whole has it alone, wherever the others enter that they use it.
+//! A transaction that locks a whole table holds it alone, wherever the others enter their intents.
 
 use crate::support::{NUMBERS, TEXTS, small};
 use foreshore::{Db, Device, Error, TableDef, Transaction};
@@ -27,7 +27,7 @@ fn keys(tx: &Transaction) -> Result<Vec<u64>, Error> {
     table.iter().map(|row| Ok(row?.0)).collect()
 }
 
-/// Runs a transaction in which no wait may run out of time. Those of the engine's own may: it has little patience where it
+/// Runs a transaction in which no wait may time out. Waits of background work may: it has a short timeout when it
 /// frees pages of dropped tables.
 fn run_in_time<T>(db: &Db, f: impl Fn(&Transaction) -> Result<T, Error>) -> T {
     let in_time = |e: &Error| assert!(!matches!(e, Error::LockTimeout { .. }), "{e}");

@@ -141,7 +141,7 @@ fn a_transaction_may_move_to_another_thread() {
     assert_eq!(crate::support::numbers(&db), [(0, 5), (1, 6)]);
 }
 
-/// What it has locked, and what others had changed before that, is no part of the snapshot of a scan that began earlier.
+/// Rows that it has locked, and earlier changes by others, are not in the snapshot of a scan that began before.
 #[test]
 fn a_read_committed_scan_sees_one_snapshot_also_of_rows_that_the_transaction_locks_meanwhile() {
     const ROWS: u64 = 2000;

@@ -1,7 +1,7 @@
-//! Scripts of sessions whose steps come one after the other, though some of them wait.
+//! Scripts of sessions whose steps run one after the other, though some of them wait.
 //!
-//! A line is `session step => answer`, and without an answer it is `ok`. The answer `waits` says that the step waits for a lock;
-//! `session => answer` then says how it ends. A session begins its transaction with its first step.
+//! A line is `session step => answer`; without an answer it is `ok`. The answer `waits` says that the step waits for a
+//! lock; `session => answer` then says how it ends. A session begins its transaction with its first step.
 //!
 //! | step | does |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The log budget: writers are slowed down so that pages, written home by a slow disk, never need much more log than that. What open
-//! transactions keep is shown apart, and no one is slowed for it.
+//! The log budget: writers are slowed down so that pages, written home by a slow disk, never need much more log than
+//! that. Log for open transactions is reported separately, and no writer is slowed for it.
 
 use crate::support::DIR;
 use foreshore::{Db, Durability, Options, Stats, TableDef, TxnOptions};

@@ -1,4 +1,4 @@
-//! Rollbacks on a full disk: their log is there, and one that finds no page is parked, harms no other transaction and goes on
+//! Rollbacks on a full disk have their log. One that finds no page is parked, harms no other transaction and continues
 //! when there is space. Nothing is poisoned.
 
 use crate::script::{disk, options};
@@ -389,8 +389,8 @@ fn power_is_lost_while_a_parked_rollback_is_copied() {
     }
 }
 
-/// A writer asks for log while the rollback that keeps all of it is being tried, and waits for the end of the try. `has_threads`: those
-/// of the database answer it, not the writer itself.
+/// A writer requests log while the rollback that retains all of it is being tried, and waits for the end of the try.
+/// `has_threads`: threads of the database answer it, not the writer itself.
 fn a_request_waits_for_the_end_of_a_try(has_threads: bool) {
     let (sim, db) = parked_with_others(14);
     let db = if has_threads {

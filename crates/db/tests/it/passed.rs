@@ -1,4 +1,4 @@
-//! Changes whose rows lie behind a quarantined page: a rollback passes over them for good, says so in the log, and ends.
+//! Changes whose rows lie behind a quarantined page: a rollback skips them for good, logs that, and ends.
 
 use crate::quarantine::{Kind, WIDE, damage, on_sim, options, pages, wide};
 use crate::support::{DIR, Snapshot};
@@ -55,7 +55,8 @@ fn read_back(db: &Db, page: u64, what: &str) -> u64 {
     lost
 }
 
-/// Loses power at some operations of a rollback, and opens what is left. Returns how often the rollback had been completed in part.
+/// Loses power at some operations of a rollback, and reopens. Returns how often the rollback had been completed in
+/// part.
 fn lose_power(sim: &Sim, page: u64, all: u64) -> u32 {
     let (mut in_part, mut points) = (0, sim.crash_points());
     let mut last = u64::MAX;

@@ -1,5 +1,5 @@
-//! A failed write or sync stops the database: nothing false is acknowledged, everything answers `Poisoned`, and a reopen
-//! tells what has survived.
+//! A failed write or sync stops the database: it acknowledges nothing false, every call returns `Poisoned`, and a
+//! reopen shows what has survived.
 //!
 //! `FORESHORE_FAULT_STRIDE=1` fails every operation in turn.
 
@@ -86,8 +86,8 @@ fn a_refused_rollback_leaves_nothing_for_close_to_wait_for() {
     assert!(began.elapsed() < Duration::from_secs(600), "it waited for a transaction that has ended");
 }
 
-/// E6: the closure has seen a commit that was never durable, and the log stops before it can be. What it has to say about that
-/// commit must not get out.
+/// E6: the closure has seen a commit that was never durable, and the log stops before it can be. Its result about that
+/// commit must not be returned.
 #[test]
 fn an_error_that_rests_on_a_lost_commit_is_not_given_back() {
     #[derive(Debug)]
@@ -120,7 +120,8 @@ fn an_error_that_rests_on_a_lost_commit_is_not_given_back() {
     assert_eq!(found, Some(1), "the answer would have told of a value that never was");
 }
 
-/// Nobody ends a prepared transaction once the log has stopped. Who waits for its locks learns that from the one who tries.
+/// No call ends a prepared transaction once the log has stopped. Waiters for its locks learn that from the call that
+/// tries.
 #[test]
 fn who_waits_for_a_prepared_transaction_learns_that_the_log_has_stopped() {
     type Does<T> = fn(&T) -> Result<(), Error>;

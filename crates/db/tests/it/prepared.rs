@@ -1,4 +1,5 @@
-//! A prepared transaction waits to be resolved, with all that it has locked, for as long as that takes; readers see what was before it.
+//! A prepared transaction waits to be resolved, with all its locks, as long as that takes; readers see the state
+//! before it.
 
 use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, open, small};
 use foreshore::{Db, Device, Error, Isolation, Options, RowLock, TableDef, Transaction, TxnOptions};
@@ -12,7 +13,7 @@ use std::{
 const WORDS: TableDef<&str, &str> = TableDef::new("words");
 const MADE: TableDef<u64, i64> = TableDef::new("made");
 
-/// For those who are not to wait.
+/// For transactions that must not wait.
 fn hasty() -> TxnOptions {
     TxnOptions::new().label("hasty").lock_timeout(Duration::ZERO)
 }
@@ -413,7 +414,7 @@ fn a_snapshot_from_before_the_end_never_sees_it() {
     }
 }
 
-/// Who locks a row for an update counts as having updated it, also over a restart.
+/// A transaction that locks a row for update counts as having updated it, also over a restart.
 #[test]
 fn a_lock_without_a_change_conflicts_with_older_snapshots() {
     let (db, _fs) = filled();
@@ -497,7 +498,8 @@ fn as_many_may_wait_as_there_may_be_transactions() {
     assert_eq!(crate::support::numbers(&db), (0..10).map(|n| (n, n as i64)).collect::<Vec<_>>());
 }
 
-/// Sessions that come late take turns in a few lanes of the log's memory. After a restart those are all but the prepared ones'.
+/// Late sessions share a few lanes of the log's memory. After a restart those are all sessions except the prepared
+/// ones'.
 #[test]
 fn a_restart_with_many_leaves_lanes_of_the_log_to_others() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
@@ -529,7 +531,8 @@ fn others_vacuum_drop_and_check_around_it() {
     work(&db).prepare("two-phase").unwrap();
     let db = db.reopen().unwrap();
     assert!(db.run_with(hasty(), |tx| tx.drop_table("made")).unwrap());
-    // It may cut the file, though the transaction is older than the last use of those pages: no restart reads them for it.
+    // It may truncate the file, although the transaction is older than the last use of those pages: no restart reads
+    // them for it.
     db.vacuum().unwrap();
     db.check().unwrap();
     is_held(&db, "two-phase");

@@ -1,5 +1,6 @@
-//! Power is lost at every operation of a history with prepared transactions: those that were acknowledged as prepared are in doubt with all
-//! that they hold, those that were acknowledged as resolved are what was decided, and recovery may be cut short at any point.
+//! Power is lost at every operation of a history with prepared transactions. Those acknowledged as prepared are in
+//! doubt, with all their locks. Those acknowledged as resolved are what was decided. Recovery may be interrupted at
+//! any point.
 //!
 //! `FORESHORE_CRASH_STRIDE=1` visits every operation with every policy.
 
@@ -35,7 +36,7 @@ fn hasty() -> TxnOptions {
 #[derive(Clone, Default)]
 struct Plan {
     changes: Changes,
-    /// Rows that nobody else may write, beside those that change.
+    /// Rows that no other transaction may write, besides those that change.
     kept: Vec<(&'static str, u64)>,
     creates: Option<&'static str>,
     drops: Option<&'static str>,
@@ -164,7 +165,7 @@ fn loaded(seed: u64) -> (Sim, State) {
 fn history(db: &Db, sim: &Sim, start: State, seed: u64) -> History {
     let mut history = History { sim: sim.clone(), now: start, steps: Vec::new() };
     let steps = |db: &Db, count: u32| (0..count).for_each(|_| db.step());
-    // Who is being worked on while the others come and go, and never ends.
+    // A transaction that stays open while the others are prepared and resolved.
     let loser = db.begin();
     loser.open(table(ROWS)).unwrap().insert(395, &value(1, 200)[..]).unwrap();
     loser.open(table(ROWS)).unwrap().remove(590).unwrap();

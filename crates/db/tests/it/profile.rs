@@ -107,7 +107,7 @@ fn a_wait_for_a_row_that_is_granted_is_part_of_the_transactions_time() {
 #[test]
 #[cfg(debug_assertions)]
 fn a_wait_for_a_leaf_that_another_changes_is_told_with_its_page() {
-    // Nobody can see that the other one has come to the leaf: it is given time, and more of it if that was not enough.
+    // No thread can see that the other has reached the leaf: it is given time, and more if that was not enough.
     for round in 0..12 {
         let db = small().device(Device::Null).open(DIR).unwrap();
         db.set_profiling(true).unwrap();

@@ -184,7 +184,8 @@ fn is_done_or_damage(result: Result<(), Error>, what: &str) -> bool {
     }
 }
 
-/// Opens a damaged database again and again, and always finds the same. Returns what was found; `None` if the opening was refused.
+/// Opens a damaged database repeatedly, and always finds the same. Returns what was found; `None` if the opening was
+/// refused.
 fn survive(fs: &Arc<dyn Fs>, page: u64, rows: &Rows, what: &str) -> Option<Found> {
     let db = match open(fs) {
         Ok(db) => db,
@@ -286,8 +287,8 @@ fn a_database_that_was_closed_opens_beside_any_damaged_page() {
     assert!(lost > 20, "{lost} lost rows");
 }
 
-/// A process that was killed, with changes that are not home, one that has not committed and is partly home, and one that created
-/// a table.
+/// A killed process: some changes are not home, one uncommitted transaction is partly home, and one has created a
+/// table.
 fn killed() -> Snapshot {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let db = open(&fs).unwrap();
@@ -491,7 +492,7 @@ fn a_page_that_cannot_be_read_once_loses_nothing() {
     assert!(refused > 10 && opened > 10, "{refused} refused, {opened} opened");
 }
 
-/// A page reads damaged at one restart, whole and stale at the next. Whatever was left out at the first is not forgotten.
+/// A page reads damaged at one restart, whole and stale at the next. Records skipped at the first are not forgotten.
 #[test]
 fn a_page_that_reads_whole_later_is_not_believed() {
     let (files, rows) = (killed(), expected_of_killed());
@@ -520,8 +521,8 @@ fn a_page_that_reads_whole_later_is_not_believed() {
     assert!(quarantined > 10, "{quarantined} pages");
 }
 
-/// The same, with power lost at any operation of the first restart. The transaction that it takes back has an end by then, or has
-/// none and is taken back again.
+/// The same, with power lost at any operation of the first restart. The transaction that it undoes has an end by then,
+/// or has none and is undone again.
 #[test]
 fn a_page_that_reads_whole_after_power_loss_is_not_believed() {
     let (files, rows) = (killed(), expected_of_killed());
@@ -558,7 +559,7 @@ fn a_page_that_reads_whole_after_power_loss_is_not_believed() {
     assert!(images > 50, "{images} images");
 }
 
-/// Leaves and inner nodes beside a damaged page are split again and again. No row that was acknowledged is lost with it.
+/// Leaves and inner nodes beside a damaged page are split repeatedly. No acknowledged row is lost with it.
 #[test]
 fn splits_beside_a_damaged_page_harm_nothing() {
     const SPARSE: TableDef<u64, &[u8]> = TableDef::new("sparse");
@@ -669,7 +670,7 @@ fn a_damaged_map_hands_out_no_page_in_use() {
     }
 }
 
-/// A damaged leaf of the catalogue hides tables. The others are there, and none is created in the place of a hidden one.
+/// A damaged leaf of the catalogue hides tables. The others exist, and none is created in place of a hidden one.
 #[test]
 fn a_damaged_leaf_of_the_catalogue_hides_its_tables_alone() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());

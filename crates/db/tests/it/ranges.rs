@@ -1,4 +1,4 @@
-//! Ranges from both ends, and the locks of those who begin with the last row.
+//! Ranges from both ends, and the locks of readers that begin with the last row.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
 use foreshore::{Db, Error, Isolation, RowLock, TxnOptions};
@@ -38,7 +38,7 @@ fn both_ends_of_a_range_meet_in_the_middle() {
     assert_eq!(table.range(..100).next_back().unwrap().unwrap().0, 99);
 }
 
-/// Each appends behind the last row that it has seen. Nobody has seen the same.
+/// Each appends behind the last row that it has seen. No two have seen the same.
 #[test]
 fn who_reads_the_last_row_and_appends_another_does_so_alone() {
     const THREADS: usize = 4;

@@ -1,5 +1,5 @@
-//! What a restart reads, redoes and takes back: no page for log that is kept for a transaction alone, and whatever has no end, however
-//! large, is taken back or, on a full disk, parked.
+//! What a restart reads, redoes and undoes. It reads no page for log that is retained only for a transaction. Unended
+//! transactions, however large, are undone or, on a full disk, parked.
 
 use crate::script::{Random, disk, open, options};
 use crate::support::{DIR, POLICIES};
@@ -25,7 +25,8 @@ fn read(db: &Db) -> Rows {
     reader.open(ROWS).unwrap().iter().map(|row| row.unwrap()).map(|(key, value)| (key, value.to_vec())).collect()
 }
 
-/// A database with a prepared transaction of two rows, which has been idle while every page was changed and checkpoints were taken.
+/// A database with a prepared transaction of two rows. It was idle while every page was changed and checkpoints were
+/// taken.
 fn beside_an_idle_one(sim: &Sim) -> (Db, Rows) {
     let db = open(sim).unwrap();
     let mut rows = Rows::new();
@@ -81,7 +82,8 @@ fn log_that_is_kept_for_a_transaction_costs_no_read_of_a_page() {
     db.check().unwrap();
 }
 
-/// Power is lost at operations behind a redo start that is not the scan start, with any policy, and a slot of the superblock with it.
+/// Power is lost at operations behind a redo start that is not the scan start, with any policy, and a superblock slot
+/// too.
 #[test]
 fn redo_from_behind_an_old_transaction_finds_every_change() {
     let sim = disk(2);
@@ -126,8 +128,8 @@ fn redo_from_behind_an_old_transaction_finds_every_change() {
     assert!(images > 20 && redone > 100 && analysed > 1000, "{images} images, {redone} redone, {analysed} analysed");
 }
 
-/// Three large transactions side by side, of many stretches of log each, which go back to savepoints now and then. One has no end, one is
-/// being rolled back when power is lost, and one is prepared.
+/// Three concurrent large transactions, each of many stretches of log, with rollbacks to savepoints. One has no end,
+/// one is being rolled back when power is lost, and one is prepared.
 #[test]
 fn large_transactions_without_an_end_are_taken_back_from_any_state() {
     let sim = disk(3);

@@ -141,12 +141,12 @@ fn a_transaction_that_begins_after_a_checkpoint_and_is_lost_is_taken_back() {
     drop(lost);
 }
 
-/// What a transaction is told of a commit that is not durable, and what is left of that commit when power is lost after the
-/// transaction has ended without one of its own.
+/// What a transaction learns of a commit that is not durable, and what remains of that commit when power is lost after
+/// the transaction has ended without its own commit.
 #[test]
 fn what_a_rollback_has_told_survives_power_loss() {
     type Tell = fn(&foreshore::Transaction);
-    // Told by a value, by nothing where there was something, by an error that was asked for, and by one that ends the transaction.
+    // It learns by a value, by a missing row, by a requested error, and by an error that ends the transaction.
     let tells: [(Isolation, Tell); 4] = [
         (Isolation::Serializable, |tx| assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(10))),
         (Isolation::Serializable, |tx| assert_eq!(tx.open(NUMBERS).unwrap().get(2).unwrap(), None)),

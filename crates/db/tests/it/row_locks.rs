@@ -248,7 +248,7 @@ fn workers_that_skip_what_others_have_share_a_queue_and_never_wait() {
         std::thread::scope(|scope| {
             for worker in 0..WORKERS as u64 {
                 let work = &work;
-                // A job that is given up again and again is taken by somebody else.
+                // A job that one worker gives up again and again is taken by another.
                 scope.spawn(move || (0..).find(|round| !work(worker + round).unwrap()));
             }
         });

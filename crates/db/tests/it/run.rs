@@ -74,8 +74,8 @@ fn a_deadlock_is_run_again_until_both_are_through() {
     assert_eq!(u64::from(runs.load(Ordering::Relaxed)), 2 + deadlocks, "one run each, and one more for each victim");
 }
 
-/// Everybody reads one row, all of them at once the first time, and then writes it: of those who have read it at a time all but
-/// one are victims of deadlocks.
+/// All threads read one row, the first time all at once, and then write it. Of those that read it at the same time,
+/// all but one are victims of deadlocks.
 #[test]
 fn a_storm_of_upgrades_of_one_row_lets_everybody_through() {
     const THREADS: u32 = 128;

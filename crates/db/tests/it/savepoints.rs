@@ -1,4 +1,4 @@
-//! A transaction goes back to a savepoint and on from there: rows, tables and versions are what they were, and the locks stay.
+//! A transaction rolls back to a savepoint and continues: rows, tables and versions are as before, and the locks stay.
 
 use crate::{
     script::{Script, disk, options},

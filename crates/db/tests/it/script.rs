@@ -104,7 +104,8 @@ impl Script {
             _ => {}
         }
         if after == self.model {
-            // Who has written nothing is acknowledged with what it has read, which commits before it need not be part of.
+            // A transaction without writes is acknowledged with what it has read, which need not include commits
+            // before it.
             return tx.commit().map(drop);
         }
         let asked = self.sim.ops();

@@ -1,9 +1,9 @@
-//! Real file systems that are full: a large transaction that spills is rolled back, nothing is poisoned, the directory opens again
-//! and again while it is full and writers are at work, and writes go on by themselves when there is space. Skipped, by name,
-//! where they cannot be mounted.
+//! Real file systems that are full. A large transaction that spills is rolled back, and nothing is poisoned. The
+//! directory opens repeatedly while it is full and writers run, and writes resume by themselves when there is space.
+//! Skipped, by name, if they cannot be mounted.
 //!
-//! `FORESHORE_FULL_OPENS=100` opens each 100 times while it is full. `FORESHORE_FULL_MIB` is the size of each, 128 without it; XFS
-//! takes 320 at least.
+//! `FORESHORE_FULL_OPENS=100` opens each 100 times while it is full. `FORESHORE_FULL_MIB` is the size of each, 128
+//! without it; XFS takes 320 at least.
 
 use foreshore::{Db, Error, Options, TableDef, Transaction};
 use std::fs;
@@ -100,8 +100,8 @@ fn verify(db: &Db) {
     }
 }
 
-/// Opens the directory again and again while the disk is full, each time in the middle of what writers do: rows that are changed and
-/// taken back, others that come and go.
+/// Opens the directory repeatedly while the disk is full, each time while writers change rows and roll back, insert
+/// and remove.
 fn opens_under_load(small: &Small, mut db: Db, kind: &str) -> Db {
     let rest = small.at.join("rest");
     for round in 0..number("FORESHORE_FULL_OPENS", 4) {

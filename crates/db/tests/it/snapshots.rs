@@ -1,4 +1,4 @@
-//! Readers by snapshots wait for nobody and see one state, whatever others write meanwhile.
+//! Snapshot readers wait for no transaction and see one state, whatever others write meanwhile.
 
 use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, small};
 use foreshore::{Db, Device, Error, Isolation, ReadOptions, TableDef, Transaction, TxnOptions};
@@ -54,7 +54,8 @@ fn a_reader_sees_the_rows_as_they_were_when_it_began() {
     db.check().unwrap();
 }
 
-/// What takes the place of a lock is taken back as far as a savepoint before the lock, which stays, and the row is changed again.
+/// The change that replaces a lock entry is undone up to a savepoint before the lock, which stays, and the row is
+/// changed again.
 #[test]
 fn rows_that_are_locked_and_changed_and_taken_back_and_changed_again_are_read_as_they_were() {
     const ROWS: u64 = 6;
@@ -181,7 +182,7 @@ fn the_first_updater_wins() {
         assert!(matches!(&refused, Err(error @ Error::Conflict { .. }) if error.is_retryable()), "{refused:?}");
         assert!(matches!(second.commit(), Err(Error::RolledBack)));
     }
-    // Who is rolled back has not been first.
+    // A transaction that is rolled back has not been first.
     let second = db.begin_with(at(Isolation::Snapshot));
     let first = db.begin();
     first.open(NUMBERS).unwrap().insert(4, 40).unwrap();

@@ -1,5 +1,5 @@
-//! Old versions of rows that do not fit into memory lie in a file: readers see them there, or are told that they cannot. So does
-//! what large transactions would have to take back.
+//! Old versions of rows that do not fit in memory are in a file: readers find them there, or get an error. So is the
+//! undo of large transactions.
 
 use crate::support::{DIR, NUMBERS, TempDir, fill, numbers, small};
 use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Stats, Transaction, TxnOptions};
@@ -151,7 +151,7 @@ fn a_reader_sees_more_versions_than_memory_has() {
     }
     assert_eq!(db.stats().txn.snapshots_cancelled, 0);
     drop((reader, younger));
-    // Nobody needs what is in the file, and it has room for what comes.
+    // No transaction needs the content of the file, so it has space for new undo.
     for value in 0..20 {
         let reader = db.read();
         change_all(&db, value + 100);
@@ -230,7 +230,7 @@ fn what_cannot_be_read_back_is_an_error_and_no_row() {
         });
         let (_, found) = failed.expect("most of it is in the file");
         assert!(found.as_ref().is_err_and(is_expected), "{bad}: {found:?}");
-        // Nobody else is bothered.
+        // No other transaction is affected.
         change_all(&db, 5);
         let younger = db.read();
         assert_eq!(get(&younger, 7).unwrap(), Some(5));
@@ -244,7 +244,8 @@ fn what_cannot_be_read_back_is_an_error_and_no_row() {
     }
 }
 
-/// The versions of a leaf, and of those behind it, are read side by side: an error is of what lies in the bad place alone.
+/// The versions of a leaf, and of those behind it, are read in parallel: an error affects only what lies in the bad
+/// place.
 #[test]
 fn one_bad_place_costs_a_scan_nothing_before_it_comes_there() {
     let fs = Moody::new();
@@ -289,7 +290,7 @@ fn readers_see_one_state_while_writers_change_it() {
     fill(&db, ACCOUNTS);
     let sum: i64 = (0..ACCOUNTS as i64).sum();
     let stop = AtomicBool::new(false);
-    // None if file and memory were spent: whoever reads on then takes another snapshot.
+    // None if file and memory were full: a reader that continues takes another snapshot.
     let read = |reader: &ReadTransaction| match rows(reader) {
         Err(Error::SnapshotTooOld { .. }) => None,
         rows => {
@@ -617,7 +618,8 @@ fn a_snapshot_ends_where_what_it_keeps_in_the_file_leaves_no_room() {
     }
 }
 
-/// What lies in the file takes a part of the memory, but less than a chunk of it: ending the reader would give room to nobody.
+/// The content of the file takes a part of the memory, but less than a chunk of it: ending the reader would free no
+/// space.
 #[test]
 fn a_snapshot_stays_where_what_it_keeps_in_the_file_makes_no_room() {
     let db = options().lab(|lab| lab.fs = Some(Arc::new(Moody::new()))).open(DIR).unwrap();

@@ -1,7 +1,9 @@
-//! Promise: a scan hands out the rows of its snapshot and the transaction's own changes, wherever the old versions lie, or an error.
+//! Promise: a scan returns the rows of its snapshot and the transaction's own changes, wherever the old versions lie,
+//! or an error.
 //!
-//! Memory is tiny, so nearly all old versions and the changes of large transactions go to the file. Writers commit and roll back beside
-//! the readers. The model of a reader is the map of committed rows, copied under the mutex under which writers commit.
+//! Memory is tiny, so nearly all old versions and the changes of large transactions go to the file. Writers commit and
+//! roll back beside the readers. The model of a reader is the map of committed rows, copied under the mutex under
+//! which writers commit.
 
 use crate::support::{DIR, small};
 use foreshore::{Db, Device, Error, Isolation, Range, Savepoint, Table, TableDef, Transaction, TxnOptions};

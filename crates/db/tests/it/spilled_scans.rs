@@ -1,4 +1,5 @@
-//! A scan whose old versions lie in the file reads each part of it for many rows, and hands out what its snapshot sees or an error.
+//! A scan with old versions in the file reads each part of it for many rows, and returns what its snapshot sees or an
+//! error.
 
 use crate::support::{DIR, NUMBERS, fill, numbers, small};
 use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, TableDef, TxnOptions};
@@ -15,8 +16,8 @@ fn options() -> Options {
     small().lab(|lab| lab.undo_limit = Some(128 << 10)).spill_limit(16 << 20).device(Device::Null)
 }
 
-/// Gives each of the rows a new value, in an order in which neighbours are far from each other: the versions of the rows of a leaf
-/// lie in all chunks.
+/// Gives each of the rows a new value, in an order in which neighbours are far apart. So the versions of the rows of a
+/// leaf lie in all chunks.
 fn scatter(db: &Db, count: u64, value: i64) {
     let rows: Vec<u64> = (0..count).map(|n| n * 2477 % count).collect();
     for rows in rows.chunks(100) {
@@ -81,7 +82,8 @@ fn a_scan_of_many_rows_uses_all_that_it_has_fetched() {
     assert!(spilled > 256 && fetches > spilled / 2 && fetches <= 20 * spilled, "{fetches} of {spilled} chunks");
 }
 
-/// A cursor takes single rows when its transaction writes between them. It has the versions of all rows of a leaf fetched.
+/// A cursor takes single rows when its transaction writes between them. It has the versions of all rows of a leaf
+/// fetched.
 #[test]
 fn a_scan_whose_transaction_writes_reads_each_chunk_for_many_rows() {
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot] {

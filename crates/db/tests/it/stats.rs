@@ -93,8 +93,8 @@ fn the_log_that_is_kept_stays_within_its_budget() {
 
 #[test]
 fn a_database_at_rest_takes_no_checkpoints() {
-    // Little memory makes the log between two checkpoints shorter than the precision to which a segment knows where its groups
-    // are, which is 1 MiB here. It ends where that would matter.
+    // With little memory the log between two checkpoints is shorter than the precision with which a segment knows the
+    // places of its groups, here 1 MiB. The test ends where that would matter.
     let options = Options::new().memory_limit(4 << 20).lab(|lab| lab.background = false).device(Device::Null);
     let db = options.open(DIR).unwrap();
     while db.stats().log.group_bytes < 1_700_000 {

@@ -38,11 +38,11 @@ fn a_table_created_in_this_transaction_is_checked_too() {
     tx.commit().unwrap();
 }
 
-/// Who gives up because of the types that a table was created with is told so when the creation survives a loss of power.
+/// A transaction refused because of a table's types gets the error only when the table's creation is durable.
 #[test]
-fn nobody_hears_of_types_that_may_be_lost() {
+fn types_that_may_be_lost_are_not_reported() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
-    // Nobody writes the log unless somebody waits for it.
+    // No thread writes the log unless another waits for it.
     let db = small()
         .lab(|lab| {
             lab.background = false;

@@ -1,4 +1,4 @@
-//! The data file gets shorter when its end is free, whoever reads and writes meanwhile, and what is left is whole.
+//! The data file gets shorter when its end is free, whatever others read and write meanwhile, and the rest is whole.
 
 use crate::support::{DIR, NUMBERS, Snapshot, fill, numbers, open, small};
 use foreshore::{Db, Error, TableDef};
@@ -64,7 +64,8 @@ fn the_file_ends_behind_the_last_page_in_use() {
     assert_eq!(db.stats().space.cuts, 1, "since the last open");
 }
 
-/// Its log, in which pages beyond the cut were filled and freed, is kept, and a restart reads it for the transaction alone.
+/// Its log, in which truncated pages were filled and freed, is retained, and a restart reads it only for the
+/// transaction.
 #[test]
 fn a_transaction_that_is_older_does_not_hold_the_cut_up() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());

@@ -1,5 +1,5 @@
-//! A database that is closed, opened again or stopped by its disk wakes all that wait for what other transactions do, at once and with the
-//! reason. The limits of the waits are longer than the test.
+//! A database that is closed, reopened or stopped by its disk wakes all waits for other transactions, at once and with
+//! the reason. The timeouts of the waits are longer than the test.
 
 use crate::script::disk;
 use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
@@ -186,7 +186,8 @@ fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
     }
 }
 
-/// Small transactions that others keep from the memory are run again, and each succeeds; a large one does too, if it fits alone.
+/// Small transactions that others keep from the undo memory are retried, and each succeeds; so does a large one if it
+/// fits alone.
 #[test]
 fn transactions_that_others_keep_from_undo_memory_come_through() {
     let (db, _) = database();
@@ -270,8 +271,8 @@ fn a_wait_for_a_session_ends_when_the_database_stops() {
     }
 }
 
-/// Runs a transaction that a commit of another one ends in each of its runs, so that it stands in line before the ninth. Calls
-/// `has_turn` then.
+/// Runs a transaction that another one's commit ends in each of its runs, so that it joins the retry queue before the
+/// ninth. Then calls `has_turn`.
 fn meets_others(db: &Db, has_turn: impl Fn()) -> Result<(), Error> {
     let mut runs = 0;
     db.run_with(TxnOptions::new().isolation(Isolation::Snapshot), |tx| {
@@ -286,7 +287,8 @@ fn meets_others(db: &Db, has_turn: impl Fn()) -> Result<(), Error> {
     })
 }
 
-/// A request in line gives up after two seconds by itself, so the time counts here. One of some tries is not held up by the machine.
+/// A queued request times out after two seconds by itself, so the time counts here. One of some tries is not delayed
+/// by the machine.
 #[test]
 fn a_wait_in_line_ends_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
