@@ -1,7 +1,7 @@
 //! The page table: from page id to frame, direct-mapped.
 //!
-//! One word a page id, in chunks of 2^20 that are mapped with the first page of theirs, and whose memory is committed
-//! by the system when it is first touched. No hash, no probe, no lock: a look-up is two loads.
+//! One word a page id, in chunks of 2^20 that are mapped with their first page. The system commits their memory on
+//! first touch. No hash, no probe, no lock: a lookup is two loads.
 //!
 //! Contract of an entry (`u32`): 0 = the page is in no frame, else frame index + 1.
 //!
@@ -71,7 +71,7 @@ impl PageTable {
         (no != NOWHERE).then_some(no)
     }
 
-    /// Does as [`PageTable::get`], but returns [`NOWHERE`] for none, which the look-up of the frame refuses anyway.
+    /// Does as [`PageTable::get`], but returns [`NOWHERE`] for none, which the lookup of the frame refuses anyway.
     #[inline]
     pub fn hint(&self, pid: PageId) -> FrameNo {
         let Some(entry) = self.entries.get(pid.0 as usize) else { return NOWHERE };

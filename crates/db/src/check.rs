@@ -134,7 +134,7 @@ impl<'e> Hold<'e> {
 
     /// Lets a waiting transaction have the table first.
     fn renew(&mut self) -> Result<()> {
-        self.give_up();
+        self.release();
         let txn = self.txn.insert(self.engine.begin(TxnOptions::check())?);
         pause::point("check: has a transaction");
         txn.lock_table(self.tree.table(), TableMode::IntentShared)?;
@@ -147,7 +147,7 @@ impl<'e> Hold<'e> {
         if self.pages.is_multiple_of(PIECE) { self.renew() } else { self.engine.check_open() }
     }
 
-    fn give_up(&mut self) {
+    fn release(&mut self) {
         if let Some(txn) = self.txn.take() {
             // It has changed nothing. Its drop releases the lock.
             drop(txn);
@@ -158,7 +158,7 @@ impl<'e> Hold<'e> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.give_up();
+        self.release();
     }
 }
 

@@ -111,7 +111,7 @@ impl Reclaimer {
     }
 
     /// Releases tables dropped by commits up to `passed`: no snapshot needs them any more.
-    fn let_go(&self, passed: Csn) {
+    fn release_held(&self, passed: Csn) {
         let now = self.clock.now();
         let mut tables = self.tables.lock();
         let DroppedTables { held, look, free } = &mut *tables;
@@ -187,7 +187,7 @@ impl Engine {
     /// table is left.
     pub(crate) fn reclaim_some(&self) -> Result<Option<Duration>> {
         if self.reclaimer.newest_held(|left| left.is_zero()).is_some() {
-            self.let_go();
+            self.release_held();
         }
         let Some((due, pause)) = self.reclaimer.due() else { return Ok(None) };
         let Some(dropped) = due else { return Ok(Some(pause)) };
@@ -205,7 +205,7 @@ impl Engine {
         if let Some(newest) = self.reclaimer.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
             self.log.force(newest.lsn())?;
-            self.let_go();
+            self.release_held();
         }
         let (mut damaged, mut found) = (Vec::new(), Ok(()));
         while let Some(dropped) = self.reclaimer.first_but(&damaged) {
@@ -224,14 +224,14 @@ impl Engine {
 
     /// Releases the held tables that no snapshot needs. The pages of the others count for the snapshots that hold them.
     /// A snapshot above its limit of bytes is then cancelled.
-    fn let_go(&self) {
+    fn release_held(&self) {
         let mut passed = self.txns.visibility().passed();
-        self.reclaimer.let_go(passed);
+        self.reclaimer.release_held(passed);
         let uncounted = self.reclaimer.uncounted(self.log.durable().csn());
         if !uncounted.is_empty() {
             uncounted.into_iter().for_each(|(tree, by)| self.count_held(&tree, by));
             passed = self.txns.visibility().passed();
-            self.reclaimer.let_go(passed);
+            self.reclaimer.release_held(passed);
         }
         self.txns.visibility().let_pages_go(passed);
     }

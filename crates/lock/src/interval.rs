@@ -122,7 +122,7 @@ impl Interval {
     }
 }
 
-/// Disjoint intervals in the order of their low bounds. No two touch: those that do are one.
+/// Disjoint intervals in the order of their low bounds. No two touch: touching ones are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Intervals {
     list: Vec<Interval>,
@@ -130,7 +130,7 @@ pub(crate) struct Intervals {
     bytes: usize,
 }
 
-/// What a change has made of some intervals: `removed` are gone, and `added` have all of their keys.
+/// A change of some intervals: `removed` are gone, and `added` have all of their keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) removed: Vec<Interval>,
@@ -169,7 +169,7 @@ impl Intervals {
         self.at(&other.low).is_some_and(|interval| interval.covers(other))
     }
 
-    /// Adds the keys of an interval that is not empty. What it touches becomes one with it.
+    /// Adds the keys of an interval that is not empty, and merges it with all that it touches.
     pub(crate) fn add(&mut self, mut new: Interval) -> Change {
         assert!(!new.is_empty(), "an interval without keys is added: {new:?}");
         let first = self.list.partition_point(|old| old.high.as_ref().is_some_and(|high| *high < new.low));
@@ -185,9 +185,9 @@ impl Intervals {
         Change { removed, added: vec![new] }
     }
 
-    /// Takes back an [`add`](Self::add), the newest one first. False, and nothing has changed, if its interval has
-    /// been merged since.
-    pub(crate) fn take_back(&mut self, change: &Change) -> bool {
+    /// Undoes an [`add`](Self::add), the newest one first. Returns false, and changes nothing, if its interval has been
+    /// merged since.
+    pub(crate) fn undo_add(&mut self, change: &Change) -> bool {
         let [whole] = &change.added[..] else { return false };
         let at = self.list.partition_point(|interval| interval.low < whole.low);
         if self.list.get(at) != Some(whole) {
@@ -195,11 +195,11 @@ impl Intervals {
         }
         self.bytes = self.bytes - whole.len() + change.removed.iter().map(Interval::len).sum::<usize>();
         self.list.splice(at..=at, change.removed.iter().cloned());
-        debug_assert!(self.is_sound(), "{change:?} was taken back: {self:?}");
+        debug_assert!(self.is_sound(), "{change:?} was undone: {self:?}");
         true
     }
 
-    /// Takes out the last ones, at most so many.
+    /// Removes the last intervals, at most `most`, and returns them.
     pub(crate) fn take_last(&mut self, most: usize) -> Self {
         let list = self.list.split_off(self.list.len().saturating_sub(most));
         let bytes = list.iter().map(Interval::len).sum();
@@ -252,14 +252,14 @@ impl Intervals {
         self.list.windows(2).all(apart) && self.bytes == self.list.iter().map(Interval::len).sum::<usize>()
     }
 
-    /// Bytes that all bounds between the first low bound and the last one have in front.
+    /// Returns the length of the common prefix of all bounds between the first low bound and the last one.
     fn shared_prefix(&self) -> usize {
         let (Some(first), Some(last)) = (self.list.first(), self.list.last()) else { return 0 };
         first.low.iter().zip(&last.low[..]).take_while(|(a, b)| a == b).count()
     }
 }
 
-/// The first bytes as a number, so that the order of numbers is that of keys.
+/// Returns the first eight bytes as a number, so that numbers compare like keys.
 fn leading(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let len = bytes.len().min(8);
@@ -309,8 +309,8 @@ mod tests {
                 let before = set.clone();
                 let change = set.add(interval(low, high));
                 let after = set.clone();
-                assert!(set.take_back(&change) && set == before, "{before:?} with {change:?} is {after:?}");
-                assert!(change.removed == change.added || !set.take_back(&change), "once");
+                assert!(set.undo_add(&change) && set == before, "{before:?} with {change:?} is {after:?}");
+                assert!(change.removed == change.added || !set.undo_add(&change), "once");
                 set.add(interval(low, high));
                 keys.extend(low..high);
                 assert!((0..60).all(|key| set.contains(&[key]) == keys.contains(&key)), "{set:?}");

@@ -1,26 +1,26 @@
 //! The intervals of all owners in one table, by key.
 //!
-//! A writer looks here for owners that cover its key, under the latch of its leaf. So the look takes logarithmic time,
-//! however many owners have however many intervals. It is a treap in the order of low bound and owner. Each node names
-//! the node of its subtree that ends last. A subtree that ends before the key, or begins behind it, is passed
-//! over. The intervals of one owner are disjoint, so a look for others meets at most one of its own.
+//! A writer searches here for owners that cover its key, under the latch of its leaf. The search takes logarithmic
+//! time, however many owners have however many intervals. It is a treap in the order of low bound and owner. Each node
+//! names the node of its subtree that ends last. A subtree that ends before the key, or begins behind it, is skipped.
+//! The intervals of one owner are disjoint, so a search for others meets at most one of its own.
 //!
-//! Nodes lie in a vector and name each other by their places in it. Priorities are the hashes of a counter: the shape
+//! Nodes lie in a vector and refer to each other by index. Priorities are the hashes of a counter, so the shape
 //! depends on neither keys nor order.
 //!
-//! Source: the augmented search tree for intervals of Cormen et al., *Introduction to Algorithms*; treaps are those of
+//! Source: the augmented search tree for intervals of Cormen et al., *Introduction to Algorithms*; treaps are by
 //! Seidel and Aragon (1996).
 
 use crate::interval::Interval;
 
-/// The place of no node.
+/// The index of no node.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Node {
     interval: Interval,
     owner: u32,
-    /// No less than those of its children.
+    /// At least those of its children.
     priority: u32,
     left: u32,
     right: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct IntervalTree {
     nodes: Vec<Node>,
-    /// Places in `nodes` that are not in the tree.
+    /// Indices in `nodes` that are not in the tree.
     free: Vec<u32>,
     root: u32,
     drawn: u64,
@@ -67,22 +67,22 @@ impl IntervalTree {
         self.root = self.merge(before, behind);
     }
 
-    /// Takes out the interval of `owner` with this low bound, which is there.
+    /// Removes the interval of `owner` with this low bound, which exists.
     pub(crate) fn remove(&mut self, owner: u32, low: &[u8]) {
         self.root = self.remove_below(self.root, low, owner);
     }
 
-    /// Puts `interval` in the place of that of `owner` with the same low bound, which is there.
+    /// Replaces the interval of `owner` with the same low bound, which exists, by `interval`.
     pub(crate) fn replace(&mut self, owner: u32, interval: &Interval) {
         self.replace_below(self.root, owner, interval);
     }
 
-    /// Calls `found` with each owner that covers the key, until it answers `false`.
+    /// Calls `found` with each owner that covers the key, until it returns `false`.
     pub(crate) fn covering(&self, key: &[u8], mut found: impl FnMut(u32) -> bool) {
         self.visit(self.root, key, &mut found);
     }
 
-    /// False if `found` has answered that.
+    /// Returns false if `found` has returned that.
     fn visit(&self, at: u32, key: &[u8], found: &mut impl FnMut(u32) -> bool) -> bool {
         if at == NONE {
             return true;
@@ -103,7 +103,7 @@ impl IntervalTree {
         (!node.interval.contains(key) || found(node.owner)) && self.visit(node.right, key, found)
     }
 
-    /// Intervals in it.
+    /// Returns the number of intervals.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
@@ -116,7 +116,7 @@ impl IntervalTree {
         &mut self.nodes[at as usize]
     }
 
-    /// Whether a node comes before the one of `owner` with that low bound.
+    /// Returns whether a node comes before the one of `owner` with that low bound.
     fn is_before(&self, at: u32, low: &[u8], owner: u32) -> bool {
         let node = self.node(at);
         (node.interval.low(), node.owner) < (low, owner)
@@ -127,7 +127,7 @@ impl IntervalTree {
         node.owner == owner && node.interval.low() == low
     }
 
-    /// Finds anew which node of a subtree ends last, from its root and those of its children.
+    /// Recomputes which node of a subtree ends last, from its root and those of its children.
     fn renew(&mut self, at: u32) {
         let Node { left, right, .. } = *self.node(at);
         let mut last = at;
@@ -140,7 +140,7 @@ impl IntervalTree {
         self.node_mut(at).last = last;
     }
 
-    /// Takes a subtree apart: the nodes before that of `owner` with the low bound, and the others.
+    /// Splits a subtree into the nodes before that of `owner` with the low bound, and the others.
     fn split(&mut self, at: u32, low: &[u8], owner: u32) -> (u32, u32) {
         if at == NONE {
             return (NONE, NONE);
@@ -158,7 +158,7 @@ impl IntervalTree {
         parts
     }
 
-    /// Makes one of two subtrees, the nodes of the first of which all come before those of the second.
+    /// Joins two subtrees; all nodes of the first come before those of the second.
     fn merge(&mut self, before: u32, behind: u32) -> u32 {
         if before == NONE || behind == NONE {
             return if before == NONE { behind } else { before };
@@ -206,7 +206,7 @@ impl IntervalTree {
         self.renew(at);
     }
 
-    /// The next priority.
+    /// Returns the next priority.
     fn draw(&mut self) -> u32 {
         self.drawn += 1;
         // The finalizer of SplitMix64 (Steele, Lea and Flood 2014).

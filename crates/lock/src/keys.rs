@@ -110,11 +110,11 @@ impl KeyLocks {
         Some(new)
     }
 
-    /// Takes an addition back, unless locks have been merged since.
+    /// Undoes an addition, unless locks have been merged since.
     pub(crate) fn uncover(&self, slots: &Slots, held: &mut Held, new: NewRange) {
         let NewRange { table, change: Some(change), merges } = new else { return };
         if merges == held.merges() && !mutant("range: what is given up stays") {
-            self.ranges.take_back(slots, held, table, change);
+            self.ranges.undo_add(slots, held, table, change);
         }
     }
 

@@ -143,10 +143,10 @@ impl RangeLocks {
         note_addition(held, table, added);
     }
 
-    /// Takes the newest addition back.
-    pub(crate) fn take_back(&self, slots: &Slots, held: &mut Held, table: TableId, change: Change) {
+    /// Undoes the newest addition.
+    pub(crate) fn undo_add(&self, slots: &Slots, held: &mut Held, table: TableId, change: Change) {
         let left = self.change(slots, table, |ranges| {
-            let left = ranges.take_back(held.owner(), change);
+            let left = ranges.undo_add(held.owner(), change);
             (left, ranges.uncovered())
         });
         held.note_ranges(table, left);
@@ -155,7 +155,7 @@ impl RangeLocks {
         }
     }
 
-    /// Takes all intervals of `owner` in a table out.
+    /// Removes all intervals of `owner` in a table.
     pub(crate) fn release(&self, slots: &Slots, owner: u32, table: TableId) {
         let remove = |ranges: &mut TableRanges| (ranges.remove_some(owner), ranges.uncovered());
         while !self.change(slots, table, remove).is_done {}

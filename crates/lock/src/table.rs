@@ -155,7 +155,7 @@ impl TableLocks {
         if strong.has_let_by() {
             return true;
         }
-        self.take_back(slots, owner, (table, mode), at);
+        self.withdraw(slots, owner, (table, mode), at);
         false
     }
 
@@ -167,8 +167,8 @@ impl TableLocks {
         }
     }
 
-    /// Takes an intent back that was entered beside a strong locker, which may have taken it for one that is held.
-    fn take_back(&self, slots: &Slots, owner: u32, (table, mode): (TableId, TableMode), at: usize) {
+    /// Withdraws an intent that was entered beside a strong locker, which may have taken it for a held one.
+    fn withdraw(&self, slots: &Slots, owner: u32, (table, mode): (TableId, TableMode), at: usize) {
         let words = self.words(owner);
         let mut heads = self.shard(table).heads.lock();
         let head = heads.entry(table).or_default();

@@ -49,7 +49,7 @@ pub(crate) struct Addition {
     pub(crate) is_merged: bool,
     /// What the owner's intervals in the table take now, in units of lock memory.
     pub(crate) cost: usize,
-    /// For [`TableRanges::take_back`].
+    /// For [`TableRanges::undo_add`].
     pub(crate) change: Change,
 }
 
@@ -122,12 +122,12 @@ impl TableRanges {
         Addition { is_first: found.is_err(), is_merged, cost, change }
     }
 
-    /// Takes back an addition to the intervals of `owner`, the newest one first, if they have not been merged since.
-    /// Returns what is left of them takes; `None` if nothing is left.
-    pub(crate) fn take_back(&mut self, owner: u32, change: Change) -> Option<usize> {
-        let at = self.find(owner).expect("what is taken back was added");
+    /// Undoes an addition to the intervals of `owner`, the newest one first, if they have not been merged since.
+    /// Returns the cost of the remaining ones; `None` if none is left.
+    pub(crate) fn undo_add(&mut self, owner: u32, change: Change) -> Option<usize> {
+        let at = self.find(owner).expect("an undone addition was made");
         let held = &mut self.held[at].1;
-        if held.take_back(&change) {
+        if held.undo_add(&change) {
             let Change { removed, added } = change;
             update(&mut self.by_key, owner, &Change { removed: added, added: removed });
         }
@@ -135,7 +135,7 @@ impl TableRanges {
         if left.is_none() {
             self.held.remove(at);
         }
-        debug_assert!(self.is_sound(), "an interval of owner {owner} was taken back: {self:?}");
+        debug_assert!(self.is_sound(), "an addition of owner {owner} was undone: {self:?}");
         left
     }
 

@@ -187,7 +187,7 @@ impl Analysis {
             let (change, _) = records::split_clr(record.body).ok_or("a compensation record is too short")?;
             let open = self.open(at);
             let is_lost = mutant("sabotage: compensations are forgotten at a restart");
-            open.is_unmatched |= !is_lost && !open.trace.take_back(change, at.lsn);
+            open.is_unmatched |= !is_lost && !open.trace.mark_undone(change, at.lsn);
         } else if record.flags & UNDOABLE != 0 {
             let stretch = self.stretches.note(at.lsn, at.group, CHANGE_BYTES + record.body.len());
             self.open(at).trace.add(at.lsn, stretch);

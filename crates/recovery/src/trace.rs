@@ -93,12 +93,12 @@ impl Trace {
 
     /// A compensation at `lsn` was met that takes the change at `change` back. False if no rollback does so: there is no such
     /// change, or a newer one stands.
-    pub(crate) fn take_back(&mut self, change: Lsn, lsn: Lsn) -> bool {
+    pub(crate) fn mark_undone(&mut self, change: Lsn, lsn: Lsn) -> bool {
         self.compensations += 1;
         self.compensations <= self.changes && (self.passed.remove(&change) || self.go_past(change, lsn))
     }
 
-    /// A record at `lsn` was met that says that the rollback passed over `change`. False as for [`take_back`](Self::take_back).
+    /// A record at `lsn` was met that says that the rollback passed over `change`. False as for [`mark_undone`](Self::mark_undone).
     pub(crate) fn pass(&mut self, change: Lsn, lsn: Lsn) -> bool {
         self.go_past(change, lsn) && self.passed.insert(change)
     }

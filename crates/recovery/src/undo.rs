@@ -164,7 +164,7 @@ pub fn undo(
                 Some(left) => rollback.left = left,
                 None => return Err(unended.corrupted(TOO_FEW)),
             }
-            stats.undone += u64::from(undo.take_back(xid, rollback, change)?);
+            stats.undone += u64::from(undo.undo_change(xid, rollback, change)?);
         }
     }
     if unended.losers.values().any(|rollback| rollback.left > 0) {
@@ -202,7 +202,7 @@ struct Undo<'a> {
 
 impl Undo<'_> {
     /// Takes a change back, or passes over it. Returns whether it was taken back.
-    fn take_back(&mut self, xid: Xid, rollback: &mut Rollback, change: LoggedChange) -> Result<bool> {
+    fn undo_change(&mut self, xid: Xid, rollback: &mut Rollback, change: LoggedChange) -> Result<bool> {
         let row = self.manager.row_of(change.kind, &change.body)?;
         let row = row.map(|row| self.hasher.hash_one((change.table.0, row)));
         // An equal hash of another row passes over one change more, which is tried again as any.

@@ -11,7 +11,7 @@
 //! | checkpoint | 99 | 0 | belongs to recovery |
 //! | prepare | 100 | xid | below |
 //! | decision to roll back | 101 | xid | empty |
-//! | changes passed over | 102 | xid | LSNs of the changes, the newest first, n x u64 |
+//! | changes skipped | 102 | xid | LSNs of the changes, the newest first, n x u64 |
 //! | changes copied forward | 103 | xid | below |
 //!
 //! A compensation record has the kind, the table and the pages of the change that takes another one back, and the flag
@@ -23,14 +23,14 @@
 //!  | undone, u64         |                  |
 //! ```
 //!
-//! A rollback goes from the newest change of its transaction to the oldest, so a compensation tells that all newer
-//! changes have been undone. A change that a restart could not undo is *passed over*. The record that says so comes
-//! before the compensation of any older change, and the change stands until a compensation names it.
+//! A rollback goes from the newest change of its transaction to the oldest, so a compensation says that all newer
+//! changes have been undone. A change that a restart could not undo is *skipped*. The record that says so comes before
+//! the compensation of any older change, and the change stays until a compensation names it.
 //!
-//! A rollback that is parked for long has its remaining changes *copied* to the end of the log, so that the log behind
-//! can go. The copies are a set of records, the first and the last of which say so. Once the last one is there, the
-//! changes of the set are all that is left of the transaction, and no earlier record of it counts. A set without its
-//! last record counts for nothing. A change keeps its LSN, by which compensations name it. The body:
+//! A long-parked rollback has its remaining changes *copied* to the end of the log, so that older log can be
+//! truncated. The copies are a set of records, of which the first and the last are flagged. Once the last one is
+//! there, only the changes of the set count of the transaction, and no earlier record of it. A set without its last
+//! record is ignored. A change keeps its LSN, by which compensations name it. The body:
 //!
 //! ```text
 //!  0        1

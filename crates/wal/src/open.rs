@@ -19,7 +19,7 @@ use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn, pause
 use std::path::Path;
 use std::sync::Arc;
 
-/// A log that is open: what is shared, and its threads.
+/// An open log: the shared part, and its threads.
 type Parts = (Arc<Core>, Vec<Daemon>);
 
 /// Number of the first segment.
@@ -43,7 +43,7 @@ pub(crate) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOpti
     Control::create(&home, CtlSlot { uuid, incarnation: Incarnation(0), seq: 1, first, segment, prev_crc: 0 })
 }
 
-/// Whether a file of this name is the log's own and worth nothing without a control file.
+/// Returns whether a file of this name is the log's own and worthless without a control file.
 fn is_own(name: &str) -> bool {
     name == "ctl.tmp" || number_of(name, ".seg").is_some() || number_of(name, ".tmp").is_some()
 }
@@ -53,18 +53,19 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     let mut control = Control::open(&home)?;
     let scanned = scan(&home, &control)?;
-    // The last groups are written once more, and a new segment must take each whatever size this run asks for.
+    // The last groups are written once more, and a new segment must have space for each, whatever size this run is
+    // configured for.
     let longest = scanned.tail.iter().map(|last| last.len).max().unwrap_or(0);
     let segment_bytes = options.segment_bytes.max(FIRST_GROUP + longest);
     let options = &LogOptions { segment_bytes, ..options.clone() };
-    // Nothing has been written up to here. The log was perhaps read from a cache. It is made durable before it is
-    // believed, or a later power loss takes groups away from under others that follow them.
+    // Nothing has been written up to here. The log may have been read from a cache. It is made durable before it is
+    // trusted; otherwise a later power loss could remove groups that others follow.
     for live in &scanned.live {
         fs.open(&home.segment_path(live.number))?.sync()?;
     }
     fs.sync_dir(dir)?;
-    // Both slots carry the incarnation before its first group: records of an earlier one that were dropped now can
-    // never be accepted again.
+    // Both slots carry the incarnation before its first group. So dropped records of an earlier one can never be
+    // accepted again.
     let is_kept = mutant("sabotage: a start keeps the incarnation of the log");
     let incarnation = Incarnation(scanned.incarnation.0 + u32::from(!is_kept));
     control.renew(incarnation)?;
@@ -85,8 +86,8 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     Ok((start(options, recovered.end, floor, recovered.next_group, (segments, Some(tail)))?, recovered))
 }
 
-/// Writes the last groups, those that no header says to be durable, once more behind themselves, see `scan`, and
-/// returns where the next one goes.
+/// Repeats the last groups, those that no header calls durable, behind themselves (see `scan`), and returns where the
+/// next one goes.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
     let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
@@ -110,8 +111,8 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
     Ok(tail)
 }
 
-/// Sorts what lies in the directory: live segments, and spare ones, which become ready ones under a name and header
-/// that are certainly durable. What cannot be used is removed.
+/// Sorts the files in the directory: live segments, and spare ones, which become ready ones under a name and header
+/// that are certainly durable. Unusable files are removed.
 fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     let mut list = List { live: scanned.live.iter().cloned().collect(), ..List::default() };
     let (first, last) = (scanned.live[0].number, scanned.last().number);
@@ -121,8 +122,8 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
             home.fs.remove(&home.dir.join(&name))?;
         }
     }
-    // Those behind the last are what the run before kept ready, perhaps for more sessions, and the disk may be full.
-    // All of them stay; of those before the first as many as are missing then.
+    // Those behind the last were kept ready by the previous run, perhaps for more sessions, and the disk may be full.
+    // All of them stay; of those before the first as many as are then missing.
     let (before, behind): (Vec<_>, Vec<_>) = home.segment_numbers()?.into_iter().partition(|&number| number < first);
     for number in behind.into_iter().chain(before).filter(|number| !(first..=last).contains(number)) {
         match home.open_segment(number) {

@@ -55,7 +55,7 @@ fn the_intervals_by_owner_and_by_key_are_the_same() {
                     // Of one owner the newest one comes first.
                     if let Some(at) = news.iter().rposition(|&(of, _)| of == owner) {
                         let (_, change) = news.remove(at);
-                        if ranges.take_back(owner, change).is_none() {
+                        if ranges.undo_add(owner, change).is_none() {
                             assert!(ranges.of(owner).is_none());
                             news.retain(|&(of, _)| of != owner);
                         }

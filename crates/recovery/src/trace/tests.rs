@@ -24,7 +24,7 @@ fn what_stands_is_what_a_list_of_all_changes_says() {
             for _ in 0..below(5) {
                 let Some(change) = stack.pop() else { break };
                 lsn += 1 + below(3);
-                assert!(trace.take_back(Lsn(change), Lsn(lsn)), "{change} at {lsn}");
+                assert!(trace.mark_undone(Lsn(change), Lsn(lsn)), "{change} at {lsn}");
             }
             let standing: Vec<u64> = all.iter().copied().filter(|&lsn| trace.stands(Lsn(lsn))).collect();
             assert_eq!(standing, stack);
@@ -40,7 +40,7 @@ fn a_long_rollback_is_one_interval_and_long_work_one_span() {
     let mut trace = Trace::default();
     (1..=100_000_u64).for_each(|lsn| trace.add(Lsn(lsn), (lsn / 1000) as u32));
     for (i, change) in (50_001..=100_000_u64).rev().enumerate() {
-        assert!(trace.take_back(Lsn(change), Lsn(100_001 + i as u64)));
+        assert!(trace.mark_undone(Lsn(change), Lsn(100_001 + i as u64)));
     }
     assert_eq!((trace.taken_back.len(), trace.spans.len(), trace.left()), (1, 1, 50_000));
     assert!(trace.stands(Lsn(50_000)) && !trace.stands(Lsn(50_001)) && !trace.stands(Lsn(100_000)));
@@ -48,7 +48,7 @@ fn a_long_rollback_is_one_interval_and_long_work_one_span() {
     for round in 0..50_000_u64 {
         let lsn = 200_000 + 2 * round;
         trace.add(Lsn(lsn), 200);
-        assert!(trace.take_back(Lsn(lsn), Lsn(lsn + 1)));
+        assert!(trace.mark_undone(Lsn(lsn), Lsn(lsn + 1)));
     }
     assert_eq!((trace.taken_back.len(), trace.left()), (1, 50_000));
 }
@@ -59,13 +59,13 @@ fn rollbacks_to_savepoints_leave_what_was_done_before_and_after() {
     for lsn in [10, 20, 30] {
         trace.add(Lsn(lsn), 0);
     }
-    assert!(trace.take_back(Lsn(30), Lsn(40)));
+    assert!(trace.mark_undone(Lsn(30), Lsn(40)));
     trace.add(Lsn(50), 0);
     trace.add(Lsn(60), 0);
-    assert!(trace.take_back(Lsn(60), Lsn(70)));
+    assert!(trace.mark_undone(Lsn(60), Lsn(70)));
     assert_eq!(lsns(&trace, 10..30), (10..30).collect::<Vec<_>>());
     assert_eq!(lsns(&trace, 30..70), (40..60).collect::<Vec<_>>());
-    assert!(trace.take_back(Lsn(50), Lsn(80)) && trace.take_back(Lsn(20), Lsn(90)));
+    assert!(trace.mark_undone(Lsn(50), Lsn(80)) && trace.mark_undone(Lsn(20), Lsn(90)));
     assert_eq!((trace.taken_back.len(), trace.left()), (1, 1));
     assert_eq!(lsns(&trace, 0..100), [(0..20).collect::<Vec<_>>(), (90..100).collect()].concat());
 }
@@ -77,15 +77,15 @@ fn compensations_that_no_rollback_logs_are_told() {
         changes.iter().for_each(|&lsn| trace.add(Lsn(lsn), 0));
         trace
     };
-    assert!(!with(&[]).take_back(Lsn(5), Lsn(10)), "there is none");
-    assert!(!with(&[10]).take_back(Lsn(5), Lsn(20)), "it comes before the first");
-    assert!(!with(&[10]).take_back(Lsn(20), Lsn(20)), "it comes later");
+    assert!(!with(&[]).mark_undone(Lsn(5), Lsn(10)), "there is none");
+    assert!(!with(&[10]).mark_undone(Lsn(5), Lsn(20)), "it comes before the first");
+    assert!(!with(&[10]).mark_undone(Lsn(20), Lsn(20)), "it comes later");
     let mut twice = with(&[10, 20]);
-    assert!(twice.take_back(Lsn(20), Lsn(30)) && !twice.take_back(Lsn(25), Lsn(40)), "it was taken back");
+    assert!(twice.mark_undone(Lsn(20), Lsn(30)) && !twice.mark_undone(Lsn(25), Lsn(40)), "it was taken back");
     let mut older = with(&[10, 20]);
-    assert!(older.take_back(Lsn(20), Lsn(30)));
+    assert!(older.mark_undone(Lsn(20), Lsn(30)));
     older.add(Lsn(40), 0);
-    assert!(!older.take_back(Lsn(10), Lsn(50)), "a newer one stands");
+    assert!(!older.mark_undone(Lsn(10), Lsn(50)), "a newer one stands");
 }
 
 /// A restart passes over what it cannot take back, a later one tries again, and so may the run between them, in any order.
@@ -99,18 +99,18 @@ fn what_was_passed_over_stands_until_it_is_named() {
         assert_eq!(standing.len() as u64, trace.left());
         standing
     };
-    assert!(trace.take_back(Lsn(60), Lsn(70)) && trace.pass(Lsn(50), Lsn(71)) && trace.pass(Lsn(40), Lsn(72)));
+    assert!(trace.mark_undone(Lsn(60), Lsn(70)) && trace.pass(Lsn(50), Lsn(71)) && trace.pass(Lsn(40), Lsn(72)));
     assert_eq!(standing(&trace), [10, 20, 30, 40, 50]);
-    assert!(trace.take_back(Lsn(30), Lsn(73)));
+    assert!(trace.mark_undone(Lsn(30), Lsn(73)));
     assert_eq!(standing(&trace), [10, 20, 40, 50]);
     assert!(trace.is_passed(Lsn(50)) && !trace.is_passed(Lsn(20)));
     // The next restart finds space for one.
-    assert!(trace.take_back(Lsn(40), Lsn(80)) && trace.take_back(Lsn(20), Lsn(81)));
+    assert!(trace.mark_undone(Lsn(40), Lsn(80)) && trace.mark_undone(Lsn(20), Lsn(81)));
     assert_eq!(standing(&trace), [10, 50]);
-    assert!(!trace.take_back(Lsn(40), Lsn(90)), "twice");
+    assert!(!trace.mark_undone(Lsn(40), Lsn(90)), "twice");
     let mut trace = Trace { compensations: 4, ..trace };
     assert!(!trace.pass(Lsn(50), Lsn(90)), "it had been passed over");
-    assert!(trace.take_back(Lsn(50), Lsn(91)) && trace.take_back(Lsn(10), Lsn(92)));
+    assert!(trace.mark_undone(Lsn(50), Lsn(91)) && trace.mark_undone(Lsn(10), Lsn(92)));
     assert_eq!((standing(&trace), trace.passed.len()), (vec![], 0));
 }
 

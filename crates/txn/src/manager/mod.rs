@@ -27,19 +27,20 @@ use std::time::Duration;
 /// Sizes of a transaction manager.
 #[derive(Clone, Debug)]
 pub struct TxnManagerOptions {
-    /// Transactions at once: with system transactions no more than the log has sessions and the lock manager owners.
+    /// Most transactions at once. Together with system transactions at most the log's sessions and the lock manager's
+    /// owners.
     pub max_sessions: usize,
     /// System transactions at once, beside those (see [`TxnManager::begin_system`]).
     pub system_sessions: usize,
     /// Snapshots in use at once that need no lock to be taken.
     pub snapshot_slots: usize,
-    /// Words of the status window, 8 bytes each, a power of two. A transaction that still runs when half as many xids
-    /// were drawn after its own is pinned, and at most half of the words may be those of pinned ones. Sessions may have
-    /// drawn an eighth of them for later.
+    /// Words of the status window, 8 bytes each, a power of two. A transaction that still runs after half as many
+    /// later xids were drawn is pinned. At most half of the words may be those of pinned ones. Sessions may hold an
+    /// eighth of them as xids drawn for later.
     pub status_capacity: usize,
-    /// Bytes that the undo of all transactions may take together: 16 KiB at least.
+    /// Bytes of undo of all transactions together, at least 16 KiB.
     pub undo_limit_bytes: usize,
-    /// Where undo goes when those are spent.
+    /// Where undo goes when that memory is full.
     pub spill: Option<SpillFile>,
     /// How long a transaction waits for undo memory that others hold. [`Duration::MAX`] is no limit.
     pub undo_timeout: Duration,
@@ -47,8 +48,8 @@ pub struct TxnManagerOptions {
     pub snapshot_limits: SnapshotLimits,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
-    /// `None`: a commit releases its locks when its record is appended. With a function, which is called then and may
-    /// release some, it holds the others until it is durable, and with them its session.
+    /// `None`: a commit releases its locks when its record is appended. Otherwise the function is called then and may
+    /// release some, and the commit holds the others, and its session, until it is durable.
     pub hold_until_durable: Option<PrecommitRelease>,
 }
 
@@ -72,7 +73,7 @@ impl Default for TxnManagerOptions {
     }
 }
 
-/// Where a manager takes up after recovery.
+/// Where a manager continues after recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The largest xid ceiling seen; 1 in a new database.
@@ -81,16 +82,16 @@ pub struct Start {
     pub clock: Csn,
 }
 
-/// The transactions as a checkpoint has to record them.
+/// The transactions for a checkpoint record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointView {
     /// A transaction with an xid below it that is not in `active` has ended, with its last LSN at or below `clock`.
     pub next_xid: Xid,
     /// Running transactions that have an xid, each with the first log group that may hold a record of it. `None`: its
-    /// first record comes in the log's next group as of before the look, or later. An xid at or above `next_xid` may be
-    /// among them.
+    /// first record comes in the group that was the log's next before this view was taken, or later. An xid at or
+    /// above `next_xid` may be among them.
     pub active: Vec<(Xid, Option<GroupNo>)>,
-    /// No xid at or above it has been handed out.
+    /// No xid at or above it has been drawn.
     pub ceiling: Xid,
     /// At or above the last LSN of every transaction that counts as ended.
     pub clock: Csn,
@@ -108,13 +109,13 @@ pub struct TxnStats {
     /// Rollbacks that are parked now: they wait for free space, or for a restart where a page is damaged (see
     /// [`TxnManager::parked`]).
     pub parked: usize,
-    /// Sessions that transactions have, one after another. One that was made stays.
+    /// Sessions created. They are reused.
     pub sessions: usize,
     /// Lock waits, deadlocks and lock time-outs.
     pub locks: LockStats,
     /// Xids that have a word in the status window, pinned ones included.
     pub status_used: u64,
-    /// Pinned xids: their transactions still run, though as many were drawn since as half the window has words.
+    /// Pinned xids: their transactions still run after half a window of later xids was drawn.
     pub status_pinned: u64,
     /// Words of the status window.
     pub status_capacity: u64,
@@ -124,8 +125,8 @@ pub struct TxnStats {
     pub undo_spilled_bytes: usize,
     /// Chunks of undo that were read back from there.
     pub undo_fetches: u64,
-    /// Old versions of rows that were taken out from between others because no reader sees them, while an older one
-    /// stayed.
+    /// Old versions of rows that were removed from inside a version chain because no reader sees them, while an older
+    /// one stayed.
     pub versions_pruned: u64,
     /// Snapshots that were cancelled, because they were too old or what they kept took too much space.
     pub snapshots_cancelled: u64,
@@ -164,7 +165,7 @@ struct Ended {
 }
 
 impl TxnManager {
-    /// Returns a manager that takes up at `start`.
+    /// Returns a manager that continues from `start`.
     ///
     /// # Errors
     /// `Io` when memory cannot be mapped.
@@ -248,8 +249,8 @@ impl TxnManager {
         &self.xids
     }
 
-    /// Returns what a checkpoint has to record. The caller has loaded the log's next group before. Sessions lose the
-    /// xids that they keep for later, so that none below the next one is still to be used.
+    /// Returns the transactions for a checkpoint record. The caller has loaded the log's next group before. Sessions
+    /// lose the xids that they hold for later, so that none below the next one will be used.
     #[must_use]
     pub fn checkpoint_view(&self) -> CheckpointView {
         let (next_xid, active) = self.xids.for_checkpoint(&self.visibility);

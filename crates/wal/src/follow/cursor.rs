@@ -24,8 +24,8 @@ pub(super) struct Cursor {
     pub(super) tail: Vec<Accepted>,
     /// The segment of the very last one.
     pub(super) last: u64,
-    /// The last hole that was searched: its segment, where it begins, and where the chain goes on. What is written at
-    /// its beginning comes first none the less.
+    /// The last hole that was searched: its segment, where it begins, and where the chain continues. Groups written at
+    /// its beginning later still come first.
     pub(super) hole: Option<(u64, u64, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl Cursor {
         }
     }
 
-    /// The error of a group that was durable and is not here.
+    /// Returns the error of a durable group that is missing.
     pub(super) fn lost(&self, missing: GroupNo) -> Error {
         Error::LostLog { file: self.file.path().into(), offset: self.offset, missing }
     }
@@ -100,7 +100,7 @@ impl Cursor {
         Step { header, file: self.file.clone(), offset }
     }
 
-    /// Goes to the next segment if the chain goes on there.
+    /// Moves to the next segment if the chain continues there.
     fn roll(&mut self, home: &Home, reader: &mut GroupReader, chain: &Chain, holes: bool) -> Result<bool> {
         let number = self.number + 1;
         let Some(file) = existing(home.fs.open(&home.segment_path(number)))? else { return Ok(false) };
@@ -119,7 +119,7 @@ impl Cursor {
     }
 }
 
-/// `None` for what is not there.
+/// Returns `None` for a missing file.
 pub(super) fn existing<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
