@@ -1,4 +1,4 @@
-//! Analysis: which transactions were running when the log ended, and which of their changes stand.
+//! Analysis: which transactions were running when the log ended, and which of their changes remain.
 
 use crate::format::CheckpointBody;
 use crate::stretch::Stretches;
@@ -12,7 +12,7 @@ use foreshore_txn::format::{
 use foreshore_txn::{InDoubt, PrepareBody};
 use std::collections::{BTreeMap, HashSet};
 
-/// Memory that a change takes beside its body when it is read again.
+/// Memory that a change takes besides its body when it is read again.
 const CHANGE_BYTES: usize = 64;
 
 /// Where a record was met.
@@ -31,15 +31,15 @@ pub(crate) struct Open {
     pub(crate) last_lsn: Lsn,
     /// The first group that a record of it was met in.
     pub(crate) first_group: GroupNo,
-    /// It has prepared, and there is no decision yet.
+    /// Set if it has prepared, and there is no decision yet.
     prepared: Option<Box<PrepareBody>>,
-    /// A compensation was met that does not fit its changes.
+    /// Whether a compensation was met that does not match its changes.
     is_unmatched: bool,
     /// A set of copies of its changes that is not complete yet.
     copies: Option<Copies>,
 }
 
-/// A set of copies of what is left of a rollback.
+/// A set of copies of the remaining changes of a rollback.
 #[derive(Debug)]
 struct Copies {
     /// The changes in it.
@@ -50,7 +50,7 @@ struct Copies {
     first_group: GroupNo,
 }
 
-/// What one pass over the log finds out.
+/// The state of one pass over the log.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     open: BTreeMap<Xid, Open>,
@@ -74,13 +74,13 @@ pub(crate) struct Outcome {
     pub(crate) prepared: BTreeMap<Xid, Trace>,
     /// The log in which the changes of all these lie.
     pub(crate) stretches: Stretches,
-    /// First xid that nobody has been given.
+    /// First xid that has not been drawn.
     pub(crate) next_xid: Xid,
     pub(crate) clock: Csn,
 }
 
 impl Analysis {
-    /// Starts with what the superblock says. The log is read again in stretches of `stretch` bytes.
+    /// Starts from the superblock. The log will be read again in stretches of `stretch` bytes.
     pub(crate) fn new(checkpoint_lsn: Lsn, ceiling: Xid, stretch: usize) -> Self {
         Self {
             open: BTreeMap::new(),
@@ -93,7 +93,7 @@ impl Analysis {
         }
     }
 
-    /// Takes note of a record. Records come in log order.
+    /// Notes a record. Records come in log order.
     ///
     /// # Errors
     /// Says what is wrong with a record that no engine writes.
@@ -144,7 +144,7 @@ impl Analysis {
         Ok(())
     }
 
-    /// The transaction of a record.
+    /// Returns the transaction of a record.
     fn open(&mut self, At { xid, lsn, group }: At) -> &mut Open {
         let open = self.open.entry(xid).or_insert_with(|| Open {
             trace: Trace::default(),
@@ -159,7 +159,7 @@ impl Analysis {
         open
     }
 
-    /// Takes note of a record of a set of copies. Before the set is complete it counts for nothing; from then on nothing earlier of the
+    /// Notes a record of a set of copies. An incomplete set is ignored. After a complete one nothing earlier of the
     /// transaction counts, and a part of it may be missing.
     fn note_copies(&mut self, at: At, body: &[u8]) -> Result<(), &'static str> {
         let body = CopyBody::decode(body).ok_or("a record of copied changes is malformed")?;
@@ -169,7 +169,7 @@ impl Analysis {
         if body.is_first {
             open.copies = Some(Copies { trace: Trace::default(), from: at.lsn, first_group: at.group });
         }
-        // The scan began behind the first record of the set, so a later one counts.
+        // The scan began after the first record of the set, so a later set counts.
         let Some(copies) = &mut open.copies else { return Ok(()) };
         copies.first_group = copies.first_group.min(at.group);
         body.changes.iter().for_each(|change| copies.trace.add(change.lsn, stretch));
@@ -197,7 +197,7 @@ impl Analysis {
         Ok(())
     }
 
-    /// Ends the pass: what is open and was not finished at the checkpoint is a loser.
+    /// Ends the pass: an open transaction that had not ended at the checkpoint is a loser.
     ///
     /// # Errors
     /// Says what the log lacks.
@@ -205,7 +205,7 @@ impl Analysis {
         if let Some(checkpoint) = &self.checkpoint {
             let active: HashSet<Xid> = checkpoint.active.iter().map(|&(xid, _)| xid).collect();
             // A transaction drawn before the checkpoint that was not running at it has its end in the log before it,
-            // though records of it may lie behind the start of the scan.
+            // though records of it may lie after the start of the scan.
             self.open.retain(|xid, _| *xid >= checkpoint.next_xid || active.contains(xid));
         } else if self.wanted != Lsn::ZERO {
             return Err("the checkpoint that the superblock names is not in the log");

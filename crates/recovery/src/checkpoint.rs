@@ -1,9 +1,9 @@
-//! Fuzzy checkpoints: a durable note of where redo begins, taken while all transactions go on.
+//! Fuzzy checkpoints: a durable record of where redo begins, taken while all transactions continue.
 //!
-//! The order of the steps is what makes the note true; each one says what it relies on. Fuzzy checkpoints go back to
-//! ARIES; that redo may begin at the oldest group which a dirty page needs, and not at the checkpoint, is its
-//! dirty page table reduced to one number, the **redo start**. The **scan start** is the first group of the oldest transaction
-//! where that is older: from there to the redo start the log is read for the analysis alone.
+//! The order of the steps makes the record true; each step says what it relies on. Fuzzy checkpoints come from ARIES.
+//! Redo begins at the oldest group that a dirty page needs, and not at the checkpoint: ARIES' dirty page table reduced
+//! to one number, the **redo start**. The **scan start** is the first group of the oldest transaction, if that is
+//! older: from there to the redo start the log is read for the analysis only.
 
 mod order;
 mod request;
@@ -25,10 +25,10 @@ use std::{
     time::Duration,
 };
 
-/// When the step tries again what has failed.
+/// When the step retries a failure.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Checkpoints that [`Checkpointer::settle`] takes at most.
+/// Most checkpoints that [`Checkpointer::settle`] takes.
 const SETTLE_TRIES: u32 = 4;
 
 /// Most transactions that a checkpoint record can list: what the smallest log segment takes in one record.
@@ -36,10 +36,10 @@ pub const MAX_ACTIVE: usize = 1024;
 
 const _: () = assert!(change_header_len(0) + BODY_HEADER + MAX_ACTIVE * BODY_ENTRY <= 20 << 10);
 
-/// Most log that a checkpoint takes: its record, in a group of its own.
+/// Most log that a checkpoint takes: its record, in its own group.
 const MOST_LOG: u64 = 24 << 10;
 
-/// What a checkpointer works on.
+/// The parts that a checkpointer works on.
 #[allow(missing_debug_implementations)]
 pub struct CheckpointParts {
     /// The log that it notes its checkpoints in and truncates.
@@ -54,7 +54,7 @@ pub struct CheckpointParts {
     pub data: Arc<dyn File>,
     /// The newest superblock.
     pub superblock: SuperBlock,
-    /// Bytes of log to keep at most, but for what old transactions need.
+    /// Most bytes of log to keep, except for what old transactions need.
     pub log_budget: u64,
 }
 
@@ -66,31 +66,31 @@ pub struct CheckpointStats {
     pub checkpoints: u64,
     /// Checkpoints that failed.
     pub failures: u64,
-    /// Log group that a restart would begin to read at.
+    /// The log group where a restart would begin to read.
     pub scan_start: GroupNo,
-    /// Log group from which on a restart would apply changes to pages. What lies before it is kept for transactions alone.
+    /// The log group from which a restart would apply changes to pages. Earlier log is kept only for transactions.
     pub redo_start: GroupNo,
-    /// Bytes of log that hold changes of pages which are not home. Writers are slowed so that it keeps to the budget.
+    /// Bytes of log with changes of pages that are not home. Writers are slowed to keep it within the budget.
     pub page_log_bytes: u64,
-    /// Bytes of log before those that are kept for open and prepared transactions only. The budget does not bound them.
+    /// Bytes of earlier log that are kept only for open and prepared transactions. The budget does not bound them.
     pub transaction_log_bytes: u64,
 }
 
-/// Takes checkpoints: when it is told to, and as a step whenever the log has grown by a quarter of its budget.
+/// Takes checkpoints: on request, and as a step whenever the log has grown by a quarter of its budget.
 ///
-/// A checkpoint that a caller takes has every page written that is dirty when it begins. The step writes pages all the time
-/// instead, so that there is no burst that anybody would have to wait for: whenever the log has grown by a thirty-second of
-/// its budget, the oldest sixteenth of the dirty pages, and those that have been dirty for half the budget. Its checkpoints
-/// write no pages. Where the disk does not keep up, it writes on without a pause, tells the log after each batch where redo
-/// would begin, and the log slows the writers.
+/// An explicit checkpoint has every page written that is dirty when it begins. The step writes pages continuously
+/// instead, so that no burst delays other work. After each thirty-second of the budget it writes the oldest sixteenth
+/// of the dirty pages, and those that have been dirty for half the budget. Its checkpoints write no pages. If the disk
+/// does not keep up, it writes without a pause and tells the log after each batch where redo would begin; the log then
+/// slows the writers.
 ///
-/// A writer that the disk has refused space is answered by two checkpoints, if they let log be given up: the older superblock
-/// slot counts too.
+/// A writer that finds the disk full is answered by two checkpoints, if they let log be truncated: the older
+/// superblock slot counts too.
 ///
-/// Falling back to the older superblock slot must find its log, so what the last two checkpoints need is kept. That is half
-/// the budget for the age of pages, three quarters where the disk does not keep up, and two quarters for the checkpoints. What is
-/// appended while a checkpoint is being written comes on top, as do what the transactions need that are older, and the rest of
-/// the first segment.
+/// Falling back to the older superblock slot must find its log, so the log of the last two checkpoints is kept. That
+/// is half the budget for the age of pages (three quarters if the disk does not keep up), and two quarters for the
+/// checkpoints. Three things come on top: log appended while a checkpoint is being written, log for older
+/// transactions, and the rest of the first segment.
 pub struct Checkpointer {
     log: Log,
     pool: Pool,
@@ -108,7 +108,7 @@ pub struct Checkpointer {
 }
 
 struct State {
-    /// Held for good, so that a checkpoint never lacks one.
+    /// Held permanently, so that a checkpoint never lacks one.
     session: Session,
     newest: SuperBlock,
     /// The redo start of the superblock before it.
@@ -119,16 +119,16 @@ struct State {
 /// The pages that a checkpoint writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// None: they are written all the time.
+    /// None: they are written continuously.
     None,
     /// All that are dirty when it begins.
     All,
-    /// As `All`, when nothing runs any more.
+    /// Like `All`, when nothing runs any more.
     Last,
 }
 
 impl Checkpointer {
-    /// A checkpointer that continues from the superblock in `parts`.
+    /// Returns a checkpointer that continues from the superblock in `parts`.
     ///
     /// # Errors
     /// `TooManyTransactions` if the log has no session for it.
@@ -156,14 +156,14 @@ impl Checkpointer {
         })
     }
 
-    /// The signal of the thread that drives the step: that of the log's growth.
+    /// Returns the signal of the thread that drives the step: that of the log's growth.
     #[must_use]
     pub fn signal(&self) -> Signal {
         self.log.growth_signal()
     }
 
-    /// Begins to slow writers down and to answer their requests for space, with a thread that drives the step; without one
-    /// the writers drive it.
+    /// Starts to slow writers down and to answer their requests for space. A thread drives the step, or without one
+    /// the writers.
     pub fn serve(self: &Arc<Self>, has_thread: bool) {
         let server = if has_thread {
             self.log.limit_backlog(Some(self.limits));
@@ -175,7 +175,7 @@ impl Checkpointer {
         self.log.serve_space(server);
     }
 
-    /// Ends what [`Checkpointer::serve`] began, before the thread ends. Writers that wait go on.
+    /// Ends what [`Checkpointer::serve`] started, before the thread ends. Waiting writers continue.
     pub fn retire(&self) {
         self.log.serve_space(SpaceServer::None);
         self.log.limit_backlog(None);
@@ -184,15 +184,15 @@ impl Checkpointer {
     /// Takes a checkpoint, or waits for the one in progress and takes the next.
     ///
     /// # Errors
-    /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost. On a full disk it
-    /// takes no log that rollbacks may need, unless log is given up after it.
+    /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost. On a full disk
+    /// it takes no log that rollbacks may need, unless log is truncated after it.
     pub fn checkpoint(&self) -> Result<()> {
         let mut state = self.state.lock();
         self.admit(&mut state)?;
         self.take(&mut state, Reach::All)
     }
 
-    /// The last checkpoint of a run, with no transaction running: the superblock says that the database was closed.
+    /// Takes the last checkpoint of a run, with no transaction running, and notes that the database was closed.
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
@@ -200,10 +200,9 @@ impl Checkpointer {
         self.take(&mut self.state.lock(), Reach::Last)
     }
 
-    /// Takes two checkpoints, and up to two more, until no restart applies a record of a group before `group` to a page. Returns whether
-    /// that came true. Every superblock was written after the call began. An older transaction does not hold it up: what a
-    /// restart reads for that one alone concerns no page (see [`replay`](crate::replay)).
-    ///
+    /// Takes two checkpoints, and up to two more, until no restart applies a record of a group before `group` to a
+    /// page. Returns whether that was reached. Every superblock was written after the call began. An older transaction
+    /// does not delay it: a restart reads no page for the log of that one alone (see [`replay`](crate::replay)).
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
     pub fn settle(&self, group: GroupNo) -> Result<bool> {
@@ -221,7 +220,7 @@ impl Checkpointer {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> CheckpointStats {
         let page_start = self.page_start();
@@ -249,8 +248,8 @@ impl Checkpointer {
     }
 
     fn take_counted(&self, state: &mut State, reach: Reach) -> Result<()> {
-        // The group number comes before everything that is looked at: a page that turns dirty or a transaction that
-        // begins after this load has all its records in this group or later.
+        // The group number is loaded first. A page that becomes dirty or a transaction that begins after this load has
+        // all its records in this group or later.
         let Mark { at, group: begin } = self.mark();
         if reach != Reach::None {
             self.pool.flush_older_than(begin, |oldest| {
@@ -266,11 +265,11 @@ impl Checkpointer {
         let active: Vec<_> = view.active.iter().map(|&(xid, group)| (xid, group.unwrap_or(begin))).collect();
         let oldest_transaction = active.iter().map(|&(_, group)| group).min().unwrap_or(begin);
         assert!(oldest_transaction >= state.newest.scan_start, "transaction in log before {}", state.newest.scan_start);
-        // A page may name a group before the last redo start: of a thread that stood still between its look at the next
-        // group and its mark since before that checkpoint began, which found the page clean. So the record was appended
-        // later, and is not in what was given up.
+        // A page may name a group before the last redo start. Its thread read the next group before that checkpoint
+        // began, and marked the page only after the checkpoint had found it clean. So the record was appended later,
+        // and is not in the truncated log.
         let redo_start = begin.min(oldest_page).max(state.newest.redo_start);
-        // What is older is read for the transactions alone: no page lacks a change of it, see `replay`.
+        // Older log is read only for the transactions: no page lacks a change of it, see `replay`.
         let scan_start = redo_start.min(oldest_transaction);
 
         let clock = view.clock;
@@ -278,11 +277,11 @@ impl Checkpointer {
         let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
         let group = self.log.next_group();
         let appended = self.append(&mut state.session, &body);
-        // Its session stays and its lane does not: it may be one that others wait for.
+        // Its session stays and its lane does not: other sessions may wait for the lane.
         state.session.release();
         let lsn = appended?;
         order::assert_follows(&state.newest, lsn, &body);
-        // Only now: the record rests on every commit it calls finished, so when it is durable they are.
+        // Only now: the record depends on every commit that it calls finished, so when it is durable they are.
         if !mutant("sabotage: a superblock names a checkpoint that is not durable") {
             self.log.force(lsn)?;
             assert!(self.log.durable() >= lsn, "a forced record is durable");
@@ -328,12 +327,12 @@ impl Checkpointer {
         Ok(session.append(record, Dep::none().checkpoint(body.clock)))
     }
 
-    /// Where the log is.
+    /// Returns the current place in the log.
     fn mark(&self) -> Mark {
         Mark { at: self.log.written_bytes(), group: self.log.next_group() }
     }
 
-    /// The group from which on a page was last known to need the log. A page may need less by now.
+    /// Returns the group from which on a page was last known to need the log. A page may need less by now.
     fn page_start(&self) -> GroupNo {
         // ORDERING: hint, a measure.
         GroupNo(self.page_start.load(Ordering::Relaxed))
@@ -351,8 +350,9 @@ impl Checkpointer {
         self.log.bytes_since(self.page_start()) > self.limits.soft
     }
 
-    /// One look: what writers have asked for, a portion of the dirty pages if the log has grown or the pages are behind, and the
-    /// checkpoint that is due. Returns how many bytes of log are written when the next look is due.
+    /// Runs one round: answers writers' requests, writes a portion of the dirty pages if the log has grown or the
+    /// pages are behind, and takes a due checkpoint. Returns how many bytes of log are written when the next round is
+    /// due.
     fn look(&self) -> Result<u64> {
         let mut state = self.state.lock();
         self.answer_request(&mut state)?;
@@ -361,7 +361,8 @@ impl Checkpointer {
             let old = state.pace.old(now);
             self.pool.flush_some(old, PORTIONS, |oldest| {
                 self.pages_from(oldest);
-                // One that fails is counted and stays due, and the pages go on: nothing else lets the writers go on.
+                // A failed one is counted and stays due, and page writes continue: nothing else lets the writers
+                // continue.
                 let _ = self.take_due(&mut state);
                 Ok(())
             })?;
@@ -386,8 +387,8 @@ impl Step for Checkpointer {
         if self.log.poisoned().is_some() {
             return NextWake::OnSignal;
         }
-        // A failure is counted, if it is that of a checkpoint. It leaves the database as it was, or has stopped the log. The
-        // checkpoint stays due; a portion that was not written is left to the next one.
+        // A failed checkpoint is counted. It leaves the database as it was, or has stopped the log. The checkpoint
+        // stays due; a portion that was not written is left to the next round.
         match self.look() {
             Ok(next) if !self.is_behind() && self.log.set_growth_mark(next) => {
                 self.unanswered().unwrap_or(NextWake::OnSignal)

@@ -9,15 +9,15 @@
 //!  | u64      | u64     | u64   | u32        |
 //! ```
 //!
-//! `next xid`: every xid drawn before the checkpoint looked is below it. `ceiling`: no xid at or above it was handed
-//! out. `clock`: at or above the stamp of every transaction that had ended. The list: each transaction that
-//! was running and had an xid, with the first log group that may hold a record of it.
+//! `next xid`: every xid drawn before the checkpoint read it is below it. `ceiling`: no xid at or above it was drawn.
+//! `clock`: at or above the stamp of every transaction that had ended. The list: each transaction that was running and
+//! had an xid, with the first log group that may hold a record of it.
 
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Csn, GroupNo, Xid};
 
-/// Bytes in front of the list.
+/// Bytes before the list.
 pub(crate) const BODY_HEADER: usize = 28;
 /// Bytes of one transaction in the list.
 pub(crate) const BODY_ENTRY: usize = 16;
@@ -45,7 +45,7 @@ impl CheckpointBody {
         out
     }
 
-    /// Decodes a body. The error says what does not fit.
+    /// Decodes a body. The error says what is wrong.
     pub(crate) fn decode(body: &[u8]) -> Result<Self, &'static str> {
         Self::decode_fields(body).unwrap_or(Err("a checkpoint record is too short"))
     }

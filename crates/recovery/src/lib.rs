@@ -1,8 +1,8 @@
 //! Checkpoint and restart of Foreshore.
 //!
-//! A [`Checkpointer`] notes now and then where redo would begin. At the next start [`replay`] reads the log from there
-//! and repeats history, and [`undo`] takes back the transactions that had not committed. Trees are reached through
-//! [`ResourceManager`](foreshore_txn::ResourceManager) only.
+//! A [`Checkpointer`] regularly records where redo would begin. At the next start [`replay`] reads the log from there
+//! and repeats history, and [`undo`] undoes the uncommitted transactions. Trees are reached only through
+//! [`ResourceManager`](foreshore_txn::ResourceManager).
 //!
 //! **Invariant:** what the log no longer holds, no page and no transaction needs.
 //!

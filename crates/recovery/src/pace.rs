@@ -9,17 +9,19 @@ pub(crate) const PORTIONS: usize = 16;
 
 /// When writers are slowed for pages that are not home: from five eighths of the budget on, and up to three quarters.
 ///
-/// Pages are written when they have been dirty for half the budget, and are home within three portions of the log, three thirty-seconds
-/// of the budget, as long as the disk keeps up. So no writer is slowed then. With the quarter between two checkpoints redo
+/// Pages are written when they have been dirty for half the budget. They are home within three portions of the log,
+/// three thirty-seconds of the budget, as long as the disk keeps up. So no writer is slowed then. With the quarter
+/// between two checkpoints redo always begins within the budget.
 /// begins within the budget in any case.
 pub(crate) const fn limits(budget: u64) -> LogLimits {
     LogLimits { soft: budget / 8 * 5, hard: budget / 4 * 3 }
 }
 
-/// Log that the two checkpoints take that give up other log.
+/// Log that the two checkpoints take that truncate other log.
 const TWO_CHECKPOINTS: u64 = 16 << 10;
 
-/// Whether a full disk has more log when `let_go` bytes of segments are given up for `copies` bytes of parked rollbacks.
+/// Returns whether a full disk gains log when `let_go` bytes of segments are truncated for `copies` bytes of parked
+/// rollbacks.
 pub(crate) const fn gains_log(let_go: u64, copies: u64) -> bool {
     let_go > copies + TWO_CHECKPOINTS
 }
@@ -27,9 +29,9 @@ pub(crate) const fn gains_log(let_go: u64, copies: u64) -> bool {
 /// A place in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Bytes written before it. They stand still while nothing is appended, and truncation does not change them.
+    /// Bytes written before it. The number does not change while nothing is appended, nor by truncation.
     pub(crate) at: u64,
-    /// The next group, as it was when so many bytes were written.
+    /// The next group at that moment.
     pub(crate) group: GroupNo,
 }
 
@@ -42,29 +44,30 @@ pub(crate) struct Pace {
     lag: u64,
     /// Where the next checkpoint is due.
     due: u64,
-    /// Places at least a portion of the lag apart, the oldest first. Only that one is as far back as the lag, so there are
-    /// hardly more of them than portions.
+    /// Places at least a portion of the lag apart, the oldest first. Only the oldest is as far back as the lag, so
+    /// there are hardly more of them than portions.
     trail: VecDeque<Mark>,
 }
 
 impl Pace {
-    /// For a log of `budget` bytes that has grown by `grown` since the newest checkpoint began, and has had `at` written.
+    /// For a log of `budget` bytes that has grown by `grown` since the newest checkpoint began, and has had `at`
+    /// written.
     pub(crate) fn new(budget: u64, at: u64, grown: u64) -> Self {
         let (interval, lag) = (budget / 4, budget / 2);
         Self { interval, lag, due: at + interval.saturating_sub(grown), trail: VecDeque::with_capacity(PORTIONS + 2) }
     }
 
-    /// A checkpoint has been taken that began at `at`.
+    /// Notes that a checkpoint has been taken that began at `at`.
     pub(crate) fn taken(&mut self, at: u64) {
         self.due = at + self.interval;
     }
 
-    /// Whether a checkpoint is due at `now`.
+    /// Returns whether a checkpoint is due at `now`.
     pub(crate) fn is_due(&self, now: Mark) -> bool {
         now.at >= self.due
     }
 
-    /// Where the log has grown by a portion, or a checkpoint is due.
+    /// Returns when the log will have grown by a portion, or a checkpoint is due.
     pub(crate) fn next_look(&self) -> u64 {
         let grown = self.trail.back().map_or(0, |newest| newest.at + self.portion());
         grown.min(self.due)
@@ -74,14 +77,14 @@ impl Pace {
         self.lag / PORTIONS as u64
     }
 
-    /// Whether parked rollbacks are copied forward though the disk is not full: `copies` bytes, which let `let_go` bytes of segments go. All
-    /// copies together are then at most half of the log, and what is kept for the rollbacks is at most twice what is left of
-    /// them, and what is logged between two checkpoints.
+    /// Returns whether parked rollbacks are copied forward although the disk is not full: `copies` bytes, which let
+    /// `let_go` bytes of segments be truncated. All copies together are then at most half of the log. The log kept for
+    /// the rollbacks is at most twice their remaining changes, and the log between two checkpoints.
     pub(crate) const fn lets_go(&self, let_go: u64, copies: u64) -> bool {
         let_go > 2 * copies + self.interval
     }
 
-    /// Goes on to `now`. True if the log has grown by a portion of the lag since the last time that it was true.
+    /// Advances to `now`. Returns true if the log has grown by a portion of the lag since it last returned true.
     pub(crate) fn has_grown(&mut self, now: Mark) -> bool {
         let newest = self.trail.back().copied();
         assert!(newest.is_none_or(|newest| newest.at <= now.at), "the log shrinks from {newest:?} to {now:?}");
@@ -95,9 +98,9 @@ impl Pace {
         newest.is_some()
     }
 
-    /// The group before which a page that has been dirty since is old at `now`; zero while no page can be.
+    /// Returns the group before which a page that has been dirty since is old at `now`; zero while no page can be.
     pub(crate) fn old(&self, now: Mark) -> GroupNo {
-        // Until the trail is as long as the lag its first place is not old.
+        // Until the trail is as long as the lag, its first place is not old.
         let first = self.trail.front().filter(|first| now.at - first.at >= self.lag);
         first.map_or(GroupNo::ZERO, |first| first.group)
     }
@@ -148,7 +151,7 @@ mod tests {
             assert!(pace.trail.len() <= PORTIONS + 2, "{}", pace.trail.len());
             let old = pace.old(now);
             assert_eq!(old == GroupNo::ZERO, at < LAG, "{at}");
-            // Old is what is as far back as the lag, and at most two portions and a look more.
+            // Old is what is as far back as the lag, and at most two portions and a round more.
             let back = mark(at).group.0 - old.0;
             assert!(at < LAG || (LAG / 100..=(LAG + 2 * PORTION) / 100 + 1).contains(&back), "{at} {back}");
             // A checkpoint whenever one is due, and others in between.

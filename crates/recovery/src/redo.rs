@@ -1,11 +1,12 @@
-//! Redo of one record on one page, and what becomes of a page that is damaged.
+//! Redo of one record on one page, and quarantine of damaged pages.
 //!
-//! A page is damaged if its checksum or its id does not fit, if it was never written, or if a record does not fit what is on it.
-//! The doublewrite file has been asked by then. A record that initialises the page rebuilds it. Any other record finds nothing to
-//! be applied to, and the page is quarantined (`crates/buffer/src/quarantine.rs`): it misses that change for good.
+//! A page is damaged if its checksum or its id is wrong, if it was never written, or if a record contradicts its
+//! content. The doublewrite file has been consulted by then. A record that initialises the page rebuilds it. No other
+//! record can be applied, and the page is quarantined (`crates/buffer/src/quarantine.rs`): it misses that change for
+//! good.
 //!
-//! **A page that cannot be read** is not taken for damaged, and refuses the restart. It may be whole at the next one, and the log
-//! that it needs is still there then.
+//! **A page that cannot be read** does not count as damaged, and the restart is refused. The page may be whole at the
+//! next one, and the log that it needs will still be there.
 
 use foreshore_base::{PageId, Result, TableId};
 use foreshore_buffer::format::Flaw;
@@ -28,7 +29,7 @@ impl<'a> Redoer<'a> {
         Self { pool, redo, quarantined: BTreeSet::new() }
     }
 
-    /// Applies a change to one of its pages unless the page holds it. Returns whether the page lacked it.
+    /// Applies a change to one of its pages unless the page has it. Returns whether the page lacked it.
     pub(crate) fn redo_page(
         &mut self,
         record: &LoggedRecord,
@@ -41,7 +42,7 @@ impl<'a> Redoer<'a> {
             false if can_be_lost(pid) => self.pool.exclusive_or_quarantined(pid)?,
             false => self.pool.exclusive(pid)?,
         };
-        // Stamps on one page only grow, so this one comparison makes redo idempotent.
+        // The LSN of a page only grows, so this one comparison makes redo idempotent.
         let lacks = page.lsn() < record.lsn || mutant("sabotage: redo applies what a page holds");
         if lacks {
             page.set_rec_group_for_redo(record.group);
@@ -53,7 +54,7 @@ impl<'a> Redoer<'a> {
         assert!(!lacks || page.is_dirty(), "page {pid} got the change at {} and is clean", record.lsn);
         match page.is_quarantined() {
             true => self.quarantined.insert(pid),
-            // From here on the log has all that is on it.
+            // From here on the log has the whole content.
             false => self.quarantined.remove(&pid),
         };
         Ok(lacks)
@@ -75,8 +76,8 @@ impl<'a> Redoer<'a> {
         }
     }
 
-    /// Ends redo, and returns the pages that are quarantined. They are home as such: nothing is logged before that, so a restart that
-    /// finds one of them whole finds the log that it needs, too.
+    /// Ends redo, and returns the quarantined pages. They have been written home as such before anything is logged. So
+    /// a restart that finds one of them whole finds the log that it needs, too.
     pub(crate) fn finish(self) -> Result<Vec<PageId>> {
         if !self.quarantined.is_empty() {
             self.pool.flush_all()?;

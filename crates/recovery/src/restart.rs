@@ -1,31 +1,35 @@
-//! Restart: repeat history, then take back what had not committed.
+//! Restart: repeats history, then undoes uncommitted transactions.
 //!
-//! After ARIES (Mohan et al., 1992), with analysis and redo in one pass over the log. The superblock names two groups: the
-//! scan start lies before everything that either of them needs, the redo start before everything that a page needs. Groups between
-//! them are read for the analysis alone.
+//! After ARIES (Mohan et al., 1992), with analysis and redo in one pass over the log. The superblock names two groups:
+//! the scan start is before everything that analysis or redo needs, the redo start before everything that a page
+//! needs. Groups between them are only analysed.
 //!
-//! Restart may itself be cut short at any point and begin again: redo skips what a page already holds, and compensations, which are
-//! redone like any change, take the changes they compensate out of what is left to undo.
+//! Restart may itself be interrupted at any point and start over. Redo skips what a page already has. Compensations,
+//! which are redone like any change, exclude the changes that they compensate from undo.
 //!
-//! **Why no page needs a record of a group before the redo start.** Let `R` be the redo start of the superblock that counts, and `r` a
-//! record of an earlier group that changed page `p`.
+//! **Why no page needs a record of a group before the redo start.** Let `R` be the redo start of the superblock in
+//! use, and `r` a record of an earlier group that changed page `p`.
 //!
-//! 1. The checkpoint loaded the number of the next group, `begin`, before all else, and `R` is not above it. So `r` was appended before
-//!    that load, and `p` marked dirty before `r` was appended, since a group that was at most that of `r`.
-//! 2. The checkpoint then wrote pages, and took `R` as the least group that a dirty page needed. `p` was not among these, or `R` were not
-//!    above the group of `r`. So `p` had been written with `r` after it was marked, and is clean or was marked again for later records.
+//! 1. The checkpoint loaded the number of the next group, `begin`, before all else, and `R` is not above it. So `r`
+//!    was appended before that load. `p` was marked dirty before `r` was appended, with a group at most that of `r`.
+//! 2. The checkpoint then wrote pages, and took `R` as the least group that a dirty page needed. `p` was not among
+//!    these, otherwise `R` would not be above the group of `r`. So `p` had been written with `r` after it was marked,
+//!    and is clean or was marked again for later records.
 //! 3. The data file was synced before the superblock was written: that image of `p`, or a newer one, is home.
-//! 4. Home writes after that put newer images in its place. Where power loss tears one, its image in the doublewrite file is newer
-//!    still, and has `r`. A page that fell behind the end of the file by a growth that was lost had no sync after its first write, so it was
-//!    dirty at the checkpoint, or was initialised after it: all its records are at `R` or behind.
-//! 5. A page that is formatted anew has an initialising record. If that is at `R` or behind, redo starts from it, and needs nothing of
-//!    the earlier use of the id; if it lies before `R`, steps 1 to 4 hold for it as for any record.
+//! 4. Later home writes replaced it by newer images. If power loss tears one, its image in the doublewrite file is
+//!    newer still, and has `r`. A page that fell behind the end of the file by a lost growth had no sync after its
+//!    first write. So it was dirty at the checkpoint, or was initialised after it: all its records are at `R` or
+//!    later.
+//! 5. A page that is formatted anew has an initialising record. If that is at `R` or later, redo starts from it, and
+//!    needs nothing of the earlier use of the id. If it is before `R`, steps 1 to 4 hold for it as for any record.
 //!
-//! Records of one page need not lie in groups in the order of their LSNs: one cut may travel in several groups. The argument is about
-//! each record alone, and so is the comparison with the LSN of the page, which skips those that it holds.
+//! Records of one page need not lie in groups in the order of their LSNs: one cut may be written as several groups.
+//! The argument is about each record alone. So is the comparison with the LSN of the page, which skips those that it
+//! has.
 //!
-//! Each slot of the superblock has its own pair. A restart that falls back to the older one reads and redoes from there: its pages were
-//! synced before it was written, newer images do no harm, and the log from its scan start on is kept.
+//! Each slot of the superblock has its own pair. A restart that falls back to the older one reads and redoes from
+//! there. Its pages were synced before it was written, newer images do no harm, and the log from its scan start on is
+//! kept.
 
 use crate::analysis::{Analysis, At, Outcome};
 use crate::redo::Redoer;
@@ -42,19 +46,19 @@ use foreshore_txn::{InDoubt, ResourceManager, Start, format::split_clr};
 use foreshore_wal::{Log, Recovered};
 use std::path::Path;
 
-/// Share of the pool's memory that the changes of one stretch of log may take beside it.
+/// Share of the pool's memory for the changes of one stretch of log.
 const STRETCH_SHARE: usize = 16;
-/// Smallest stretch, in bytes: each costs a look for its beginning.
+/// Smallest stretch, in bytes: each costs a search for its beginning.
 const MIN_STRETCH: usize = 16 << 10;
 
-/// What replay leaves to do.
+/// The result of replay.
 #[derive(Debug)]
 pub struct Replayed {
     /// To be undone, once transactions and trees are wired, and the changes of those in doubt.
     pub unended: Unended,
     /// To be taken over, once transactions and trees are wired.
     pub in_doubt: Vec<InDoubt>,
-    /// Where xids and commit stamps go on.
+    /// Where xids and commit stamps continue.
     pub start: Start,
     /// Pages that redo met and that are quarantined, map pages among them.
     pub quarantined: Vec<PageId>,
@@ -63,11 +67,12 @@ pub struct Replayed {
 }
 
 /// Repeats history: restores torn pages, reads the log from where `superblock` says, and applies every change that its
-/// page lacks. `redo` is called for changes of pages only, and touches nothing but the page it is given.
+/// page lacks. `redo` is called only for changes of pages, and changes only the page it is given.
 ///
 /// # Errors
-/// `LostLog` or `Corrupted` if the log lacks what the superblock names; `Corrupted` for a page that is ahead of the log, or that is
-/// damaged and the database cannot do without; `Io`, also for a page that cannot be read.
+/// - `LostLog` or `Corrupted` if the log lacks what the superblock names
+/// - `Corrupted` for a page that is ahead of the log, or for a damaged one that the database cannot do without
+/// - `Io`, also for a page that cannot be read.
 pub fn replay(
     log_dir: &Path,
     log: &Log,
@@ -94,7 +99,7 @@ pub fn replay(
     let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
     let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
     let mut redoer = Redoer::new(pool, redo);
-    // With the defect that has it begin where redo does, a transaction from before a checkpoint is forgotten.
+    // With the planted defect that starts it where redo does, a transaction from before a checkpoint is forgotten.
     let is_late = mutant("sabotage: the analysis begins where redo does");
     for record in recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start }) {
         let record = record?;
@@ -109,7 +114,7 @@ pub fn replay(
             continue;
         }
         if change.flags & CLR != 0 {
-            // What it compensates matters to the analysis only.
+            // Only the analysis needs what it compensates.
             change.body = split_clr(change.body).ok_or_else(|| malformed("a compensation record is too short"))?.1;
         }
         for (index, &pid) in change.pages().iter().enumerate() {

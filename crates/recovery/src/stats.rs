@@ -8,7 +8,7 @@ pub struct RecoveryStats {
     pub was_clean: bool,
     /// Records read.
     pub records: u64,
-    /// Those among them that lie before the redo start, and concern no page.
+    /// Those before the redo start, which concern no page.
     pub analysed: u64,
     /// Commits among them.
     pub commits: u64,
@@ -18,12 +18,12 @@ pub struct RecoveryStats {
     pub prepared: u64,
     /// Transactions that had not committed.
     pub losers: u64,
-    /// Changes that were taken back.
+    /// Changes that were undone.
     pub undone: u64,
-    /// Transactions among the losers whose rollback is parked, for want of a page or because of a damaged one.
+    /// Losers whose rollback is parked, because of a missing or a damaged page.
     pub parked: u64,
     /// Torn pages restored from the doublewrite file.
     pub restored: u64,
-    /// Pages that redo met damaged, and that no image and no record rebuilds.
+    /// Damaged pages met by redo that no image and no record rebuilds.
     pub quarantined: u64,
 }

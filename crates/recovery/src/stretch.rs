@@ -1,11 +1,13 @@
-//! The log in stretches, so that the changes of transactions without an end can be read again, the newest first.
+//! The log in stretches, so that the changes of unended transactions can be read again, newest first.
 //!
-//! The log is read forwards, in order of LSN. Undo goes backwards, and memory does not hold all changes that it takes back. So the
-//! analysis keeps no change: it cuts the log into stretches, ranges of LSNs whose changes are worth a fixed number of bytes, and notes
-//! per transaction which stretches have changes of it. Undo reads one stretch after the other, from the last one to the first.
+//! The log is read forwards, in order of LSN. Undo goes backwards, and its changes do not all fit in memory. So the
+//! analysis keeps no change. It divides the log into stretches, ranges of LSNs with a fixed number of bytes of
+//! changes, and notes per transaction which stretches have changes of it. Undo reads one stretch after the other, from
+//! the last one to the first.
 //!
-//! Groups do not serve as ranges: a cut of the log may travel in several groups, and the records of one are then no older than
-//! those of the next. A stretch notes the oldest group that holds a change of it, and reading begins there.
+//! Groups cannot serve as ranges: a cut of the log may be written as several groups, and the records of one are then
+//! no older than those of the next. A stretch notes the oldest group that has a change of it, and reading begins
+//! there.
 //!
 //! **Memory:** 16 bytes for each stretch, and the changes of the one that is being undone.
 
@@ -27,7 +29,7 @@ struct Stretch {
 /// The stretches of the log that has been read, by LSN.
 #[derive(Debug)]
 pub(crate) struct Stretches {
-    /// Bytes of changes in each, at most, but for a single larger one.
+    /// Most bytes of changes in each, except for a single larger one.
     size: usize,
     list: Vec<Stretch>,
     /// Bytes of changes in the newest one.
@@ -37,12 +39,12 @@ pub(crate) struct Stretches {
 }
 
 impl Stretches {
-    /// None yet, of `size` bytes each.
+    /// Makes an empty list of stretches of `size` bytes each.
     pub(crate) const fn new(size: usize) -> Self {
         Self { size, list: Vec::new(), bytes: 0, last: Lsn::ZERO }
     }
 
-    /// Takes note of a change of `bytes` bytes, and returns the stretch that it lies in. Changes come in order of LSN.
+    /// Notes a change of `bytes` bytes, and returns its stretch. Changes come in order of LSN.
     pub(crate) fn note(&mut self, lsn: Lsn, group: GroupNo, bytes: usize) -> StretchNo {
         // Equal LSNs stay together.
         let is_full = self.bytes + bytes > self.size && lsn > self.last;
@@ -57,12 +59,12 @@ impl Stretches {
         StretchNo::try_from(self.list.len() - 1).expect("a stretch has many bytes of log")
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(crate) fn count(&self) -> StretchNo {
         StretchNo::try_from(self.list.len()).expect("as in `note`")
     }
 
-    /// Reads the records of neighbouring stretches again, in order of LSN.
+    /// Reads the records of adjacent stretches again, in order of LSN.
     pub(crate) fn read<'l>(
         &self,
         log: &'l Recovered,

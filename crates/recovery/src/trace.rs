@@ -1,20 +1,19 @@
-//! What the analysis keeps of the changes of one transaction: in which stretches of the log they lie, and which were taken back.
+//! What the analysis keeps of the changes of one transaction: their stretches of the log, and which were undone.
 //!
 //! **Memory** does not grow with the number of changes:
 //!
-//! - Stretches are kept as at most [`MAX_SPANS`] spans. One more joins the two that are closest; undo then reads what is between them in
-//!   vain.
-//! - What was taken back is kept as intervals of LSNs. A rollback goes from the newest change to the oldest, so a compensation tells
-//!   that everything newer has been taken back, too. Between two intervals a change stands, so a rollback of all has one in the
-//!   end, and so has a transaction that goes back to one savepoint again and again.
+//! - Stretches are kept as at most [`MAX_SPANS`] spans. One more joins the two closest; undo then reads the part
+//!   between them in vain.
+//! - Undone changes are kept as intervals of LSNs. A rollback goes from the newest change to the oldest, so a
+//!   compensation says that everything newer has been undone, too. Between two intervals a change remains. So a full
+//!   rollback ends with one interval, and so does a transaction that rolls back to one savepoint again and again.
+//! - A change that a rollback skipped remains, though older ones were undone, until a compensation names it. These are
+//!   kept one by one. They are few, or else too many to be parked: a parked rollback has each of them in memory.
+//! - If the changes of a rollback were copied forward, the trace is that of the last complete set of copies, and says
+//!   which records those are. A change keeps its LSN.
 //!
-//! - A change that a rollback passed over stands, though older ones were taken back, until a compensation names it. These are kept one by
-//!   one. They are few, or else too many to be parked: a parked rollback has each of them in memory.
-//!
-//! - Where the changes of a rollback were copied forward, the trace is that of the last complete set of copies, and says which records
-//!   those are. A change has the LSN that it had.
-//!
-//! [`Trace::left`] counts what must be found when the log is read again, so a log to which the intervals do not apply is noticed.
+//! [`Trace::left`] counts the changes that must be found when the log is read again, so a mismatch with the log is
+//! noticed.
 
 use crate::stretch::StretchNo;
 use foreshore_base::Lsn;
@@ -24,13 +23,13 @@ use std::ops::RangeInclusive;
 /// Most spans of stretches that are kept of a transaction.
 const MAX_SPANS: usize = 32;
 
-/// A range of LSNs in which no change stands.
+/// A range of LSNs in which no change remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gone {
-    /// The first change behind the range before this one.
+    /// The first change after the range before this one.
     before: Lsn,
     from: Lsn,
-    /// Does not belong to it.
+    /// The end, which does not belong to it.
     to: Lsn,
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct Trace {
     spans: Vec<(StretchNo, StretchNo)>,
     /// Ascending and disjoint.
     taken_back: Vec<Gone>,
-    /// Changes that stand in spite of that.
+    /// Skipped changes, which remain in spite of that.
     passed: BTreeSet<Lsn>,
     /// The first change; zero before it.
     first: Lsn,
@@ -51,12 +50,12 @@ pub(crate) struct Trace {
     changes: u64,
     /// Compensations met.
     compensations: u64,
-    /// LSNs of the first and the last record of the copies that it is about; `None` if it is about the changes' own records.
+    /// LSNs of the first and the last record of its copies; `None` if it describes the changes' own records.
     copies: Option<(Lsn, Lsn)>,
 }
 
 impl Trace {
-    /// A change was met, newer than all before.
+    /// Notes a change, newer than all before.
     pub(crate) fn add(&mut self, lsn: Lsn, stretch: StretchNo) {
         for place in [&mut self.first, &mut self.fresh] {
             if *place == Lsn::ZERO {
@@ -81,40 +80,42 @@ impl Trace {
         );
     }
 
-    /// The same for changes that are copies, in records from `first` to `last`.
+    /// Returns the same for changes that are copies, in records from `first` to `last`.
     pub(crate) fn copied(self, first: Lsn, last: Lsn) -> Self {
         Self { copies: Some((first, last)), ..self }
     }
 
-    /// Whether the changes in the record at `lsn`, which are copies or not, are those that the trace is about.
+    /// Returns whether the changes in the record at `lsn`, which are copies or not, are those that the trace
+    /// describes.
     pub(crate) fn is_about(&self, lsn: Lsn, are_copies: bool) -> bool {
         self.copies.map_or(!are_copies, |(first, last)| are_copies && first <= lsn && lsn <= last)
     }
 
-    /// A compensation at `lsn` was met that takes the change at `change` back. False if no rollback does so: there is no such
-    /// change, or a newer one stands.
+    /// Notes a compensation at `lsn` that undoes the change at `change`. Returns false if no rollback does so: there
+    /// is no such change, or a newer one remains.
     pub(crate) fn mark_undone(&mut self, change: Lsn, lsn: Lsn) -> bool {
         self.compensations += 1;
         self.compensations <= self.changes && (self.passed.remove(&change) || self.go_past(change, lsn))
     }
 
-    /// A record at `lsn` was met that says that the rollback passed over `change`. False as for [`mark_undone`](Self::mark_undone).
+    /// Notes a record at `lsn` that says that the rollback skipped `change`. Returns false as
+    /// [`mark_undone`](Self::mark_undone) does.
     pub(crate) fn pass(&mut self, change: Lsn, lsn: Lsn) -> bool {
         self.go_past(change, lsn) && self.passed.insert(change)
     }
 
-    /// Whether a rollback has passed over the change at `lsn`.
+    /// Returns whether a rollback has skipped the change at `lsn`.
     pub(crate) fn is_passed(&self, lsn: Lsn) -> bool {
         self.passed.contains(&lsn)
     }
 
-    /// A rollback goes on behind `change`, by a record at `lsn`.
+    /// Notes that a rollback continues behind `change`, by a record at `lsn`.
     fn go_past(&mut self, change: Lsn, lsn: Lsn) -> bool {
         let is_there = Lsn::ZERO < self.first && self.first <= change && change < lsn;
         if !is_there || (self.fresh != Lsn::ZERO && change < self.fresh) {
             return false;
         }
-        // All that is newer has been taken back.
+        // Everything newer has been undone.
         let mut before = self.fresh;
         while let Some(newer) = self.taken_back.pop_if(|newer| newer.from >= change) {
             before = newer.before;
@@ -133,24 +134,24 @@ impl Trace {
         true
     }
 
-    /// Whether the change at `lsn` stands.
+    /// Returns whether the change at `lsn` remains.
     pub(crate) fn stands(&self, lsn: Lsn) -> bool {
         let after = self.taken_back.partition_point(|gone| gone.from <= lsn);
         after.checked_sub(1).is_none_or(|i| self.taken_back[i].to <= lsn) || self.is_passed(lsn)
     }
 
-    /// How many changes stand.
+    /// Returns how many changes remain.
     pub(crate) const fn left(&self) -> u64 {
         self.changes - self.compensations
     }
 
-    /// Whether `stretch` may have changes of the transaction.
+    /// Returns whether `stretch` may have changes of the transaction.
     pub(crate) fn is_in(&self, stretch: StretchNo) -> bool {
         let after = self.spans.partition_point(|&(first, _)| first <= stretch);
         after.checked_sub(1).is_some_and(|i| stretch <= self.spans[i].1)
     }
 
-    /// The stretches that may have changes of it, in runs, ascending.
+    /// Returns the stretches that may have changes of it, in runs, ascending.
     pub(crate) fn runs(&self) -> impl Iterator<Item = RangeInclusive<StretchNo>> {
         self.spans.iter().map(|&(first, last)| first..=last)
     }

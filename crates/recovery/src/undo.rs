@@ -1,9 +1,10 @@
-//! Undo at a restart: the changes of losers are read again and taken back, the newest first over all of them.
+//! Undo at a restart: the changes of losers are read again and undone, newest first over all of them.
 //!
-//! The order matters where two losers have changed one row, or one page: a change is taken back from the state that it left.
+//! The order matters if two losers have changed one row, or one page: a change is undone from the state that it left.
 //!
-//! **Memory:** the changes of one stretch of the log at a time, and those that were passed over, which are handed on to be parked. Changes of prepared transactions are read for one transaction at a time,
-//! all of them: the take-over enters them in its undo, which bounds them.
+//! **Memory:** the changes of one stretch of the log at a time, and the skipped ones, which are then parked. Changes
+//! of prepared transactions are read for one transaction at a time, all of them: the take-over enters them in its
+//! undo, which bounds them.
 
 use crate::analysis::Open;
 use crate::stats::RecoveryStats;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 const MALFORMED: &str = "a record of copied changes is malformed";
 const TOO_FEW: &str = "changes of a transaction without an end are not in the log, or were compensated out of order";
 
-/// The transactions that had not ended when the log did, and where in it their changes are.
+/// The transactions that had not ended when the log did, and where their changes are.
 #[derive(Debug)]
 pub struct Unended {
     log_dir: PathBuf,
@@ -53,7 +54,8 @@ impl Unended {
         Error::corrupted(&self.log_dir, Place::File, why)
     }
 
-    /// Calls `found` for each change in a run of stretches that stands, of the transactions that `trace_of` knows, in log order.
+    /// Calls `found` for each remaining change in a run of stretches, of the transactions that `trace_of` knows, in
+    /// log order.
     fn read<'t>(
         &self,
         log: &Recovered,
@@ -83,10 +85,10 @@ impl Unended {
         Ok(())
     }
 
-    /// The changes of a prepared transaction that stand, in log order.
+    /// Returns the remaining changes of a prepared transaction, in log order.
     ///
     /// # Errors
-    /// `Corrupted` if the log does not hold as many as it did; `Io`.
+    /// `Corrupted` if the log no longer has as many; `Io`.
     pub fn changes_of(&self, log: &Recovered, xid: Xid) -> Result<Vec<LoggedChange>> {
         let Some(trace) = self.prepared.get(&xid) else { return Ok(Vec::new()) };
         let mut changes = Vec::new();
@@ -96,7 +98,7 @@ impl Unended {
         if changes.len() as u64 == trace.left() { Ok(changes) } else { Err(self.corrupted(TOO_FEW)) }
     }
 
-    /// The changes of losers in a stretch that are left, in log order.
+    /// Returns the remaining changes of losers in a stretch, in log order.
     fn losers_in(&self, log: &Recovered, stretch: StretchNo) -> Result<Vec<(Xid, LoggedChange)>> {
         let mut changes = Vec::new();
         if self.losers.values().any(|rollback| rollback.open.trace.is_in(stretch)) {
@@ -111,20 +113,20 @@ impl Unended {
 #[derive(Debug)]
 struct Rollback {
     open: Open,
-    /// Changes that are left.
+    /// Number of remaining changes.
     left: u64,
-    /// Those that were passed over, the newest first.
+    /// The skipped ones, newest first.
     passed: Vec<LoggedChange>,
-    /// LSNs of those that the log does not say so of.
+    /// LSNs of skipped ones that are not logged as such.
     unsaid: Vec<Lsn>,
     /// Hashes of their rows.
     rows: HashSet<u64>,
-    /// Why the first of them could not be taken back.
+    /// Why the first of them could not be undone.
     cause: Option<Error>,
 }
 
 impl Rollback {
-    /// A change was passed over, and the log does not say so unless a restart before this one did.
+    /// Notes a skipped change, which is not logged as such unless an earlier restart did so.
     fn note_passed(&mut self, change: Lsn) {
         if !self.open.trace.is_passed(change) {
             self.unsaid.push(change);
@@ -132,15 +134,16 @@ impl Rollback {
     }
 }
 
-/// Takes back what losers did and logs the end of each. Space and trees work as they do at run time; no other thread changes a page.
-/// Prepared transactions have been taken over, but for their rows.
+/// Undoes the changes of losers and logs the end of each. Space and trees work as at run time; no other thread changes
+/// a page. Prepared transactions have been taken over, except for their rows.
 ///
-/// A change that finds no page, or a damaged one beside its way, is passed over, with the older changes of its row, and with those that
-/// rest on all changes of the transaction. The rest is taken back. What was passed over is parked at the end: its rows stay locked. A
-/// change whose row is out of reach, behind a page that is quarantined, is passed over for good, and keeps no transaction from its end.
+/// A change that finds no page, or meets a damaged one that does not lead to its row, is skipped. So are the older
+/// changes of its row, and those that depend on all changes of the transaction. The others are undone. Skipped changes
+/// are parked at the end: their rows stay locked. A change whose row cannot be reached, behind a quarantined page, is
+/// skipped for good, and does not keep its transaction from its end.
 ///
 /// # Errors
-/// `Io`, `Corrupted`, `Poisoned`; those of [`TxnManager::park`]. The next restart goes on where this one stopped.
+/// `Io`, `Corrupted`, `Poisoned`; those of [`TxnManager::park`]. The next restart continues where this one stopped.
 pub fn undo(
     log: &Log,
     recovered: &Recovered,
@@ -164,7 +167,7 @@ pub fn undo(
                 Some(left) => rollback.left = left,
                 None => return Err(unended.corrupted(TOO_FEW)),
             }
-            stats.undone += u64::from(undo.undo_change(xid, rollback, change)?);
+            stats.undone += u64::from(undo.undo_or_skip(xid, rollback, change)?);
         }
     }
     if unended.losers.values().any(|rollback| rollback.left > 0) {
@@ -180,7 +183,7 @@ pub fn undo(
             pause::point("restart: the end of a loser is logged");
             continue;
         };
-        // One of them may be on a damaged page, and the run then goes on with older ones.
+        // One of them may be on a damaged page, and the run then continues with older ones.
         context.log_pass(&unsaid)?;
         passed.reverse();
         unfinished.push(Unfinished { xid, first_group, last_lsn: context.last_lsn(), changes: passed, cause });
@@ -193,7 +196,7 @@ pub fn undo(
     unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))
 }
 
-/// What the undo of all losers works with.
+/// The state of the undo of all losers.
 struct Undo<'a> {
     session: Session,
     manager: &'a dyn ResourceManager,
@@ -201,11 +204,11 @@ struct Undo<'a> {
 }
 
 impl Undo<'_> {
-    /// Takes a change back, or passes over it. Returns whether it was taken back.
-    fn undo_change(&mut self, xid: Xid, rollback: &mut Rollback, change: LoggedChange) -> Result<bool> {
+    /// Undoes a change, or skips it. Returns whether it was undone.
+    fn undo_or_skip(&mut self, xid: Xid, rollback: &mut Rollback, change: LoggedChange) -> Result<bool> {
         let row = self.manager.row_of(change.kind, &change.body)?;
         let row = row.map(|row| self.hasher.hash_one((change.table.0, row)));
-        // An equal hash of another row passes over one change more, which is tried again as any.
+        // An equal hash of another row skips one change more, which is retried like any other.
         let waits = !rollback.rows.is_empty() && row.is_none_or(|row| rollback.rows.contains(&row));
         if !waits {
             let mut context = UndoContext::at_restart(&mut self.session, xid, rollback.open.last_lsn);
@@ -235,7 +238,8 @@ impl Undo<'_> {
     }
 }
 
-/// Takes a change back. What its transaction has passed over is said in the log before. False if the row is out of reach for good.
+/// Undoes a change. The changes that its transaction has skipped are logged before. Returns false if the row cannot be
+/// reached for good.
 fn undo_change(
     manager: &dyn ResourceManager,
     context: &mut UndoContext<'_>,

@@ -41,7 +41,7 @@ fn commits_and_ends_leave_only_the_others() {
     }
     analysis.note(at(2, 60), &mark(COMMIT, &[])).unwrap();
     analysis.note(at(3, 70), &mark(END, &[])).unwrap();
-    // A page action without a transaction is nobody's to undo.
+    // A page action without a transaction is never undone.
     analysis.note(at(0, 80), &change(0, b"split")).unwrap();
     assert_eq!(analysis.commits, 1);
     let outcome = analysis.finish().unwrap();
@@ -187,7 +187,8 @@ fn copies(flags: u8, lsns: &[u64]) -> Vec<u8> {
     std::iter::once(flags).chain(lsns.iter().flat_map(change)).collect()
 }
 
-/// Changes at 10 to 50; what comes then is (LSN, flags or none for a compensation, LSNs). Which stand, and which records are theirs.
+/// Changes at 10 to 50; what comes then is (LSN, flags or none for a compensation, LSNs). Which stand, and which
+/// records are theirs.
 fn after_copies(first: u64, then: &[(u64, Option<u8>, &[u64])]) -> (Vec<u64>, Vec<u64>) {
     let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
     let changes = [10, 20, 30, 40, 50];

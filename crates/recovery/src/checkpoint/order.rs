@@ -4,7 +4,8 @@ use crate::format::CheckpointBody;
 use foreshore_base::Lsn;
 use foreshore_space::SuperBlock;
 
-/// Asserts that a checkpoint whose record is at `lsn` comes after the one before it, and after all that it counts as over.
+/// Asserts that a checkpoint whose record is at `lsn` comes after the one before it, and after all that it counts as
+/// ended.
 pub(super) fn assert_follows(before: &SuperBlock, lsn: Lsn, body: &CheckpointBody) {
     let (last, ceiling) = (before.checkpoint_lsn, before.xid_ceiling);
     assert!(last < lsn, "a checkpoint at {lsn} comes behind the one at {last}");

@@ -1,4 +1,4 @@
-//! Requests of writers that the full disk has refused: log is given up for them.
+//! Requests of writers that found the disk full: log is truncated for them.
 
 use super::{Checkpointer, MOST_LOG, Reach, State};
 use crate::pace::gains_log;
@@ -7,38 +7,40 @@ use foreshore_sync::NextWake;
 use foreshore_txn::Forward;
 use std::time::Duration;
 
-/// When the step looks again whether a rollback that keeps log is still being tried.
+/// When the step checks again whether a rollback that retains log is still being tried.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What came of a request for log.
+/// The result of a request for log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Freed {
-    /// Some was given up.
+    /// Some was truncated.
     Some,
     /// All of it is needed.
     Nothing,
-    /// It is known later: a rollback that keeps some is just being tried.
+    /// Known later: a rollback that retains some is just being tried.
     Later,
 }
 
 impl Checkpointer {
-    /// Answers what writers have asked for.
+    /// Answers the requests of writers.
     pub(super) fn answer_request(&self, state: &mut State) -> Result<()> {
         let Some(request) = self.log.space_requested() else { return Ok(()) };
         let freed = self.give_up_log(state);
-        // Without an answer the next look finds the request again, see `unanswered`.
+        // Without an answer the next round finds the request again, see `unanswered`.
         if !matches!(freed, Ok(Freed::Later)) {
             self.log.answer_space(&request, matches!(freed, Ok(Freed::Some)));
         }
         freed.map(drop)
     }
 
-    /// When the step looks again for a request that has no answer, if there is one: the end of a try signals nothing.
+    /// Returns when the step checks again for an unanswered request, if there is one: the end of a try sends no
+    /// signal.
     pub(super) fn unanswered(&self) -> Option<NextWake> {
         self.log.space_requested().map(|_| NextWake::After(LOOK))
     }
 
-    /// Takes two checkpoints if log can be given up after them. Parked rollbacks that keep it are copied forward before.
+    /// Takes two checkpoints if log can be truncated after them. Parked rollbacks that retain it are copied forward
+    /// before.
     fn give_up_log(&self, state: &mut State) -> Result<Freed> {
         let begin = self.log.next_group();
         if self.is_log_kept(begin) {
@@ -55,14 +57,14 @@ impl Checkpointer {
         Ok(Freed::Some)
     }
 
-    /// Whether transactions keep all log before `begin`.
+    /// Returns whether transactions retain all log before `begin`.
     fn is_log_kept(&self, begin: GroupNo) -> bool {
         let transactions = self.txns.xids().oldest_group();
         self.log.truncatable(transactions.map_or(begin, |oldest| oldest.min(begin))) == 0
     }
 
-    /// Refuses a checkpoint that lets no log go and would take log that is kept back for rollbacks and restarts: callers
-    /// may ask for any number of them.
+    /// Refuses a checkpoint that lets no log be truncated and would take log that is reserved for rollbacks and
+    /// restarts. Callers may request any number of checkpoints.
     ///
     /// # Errors
     /// `DiskFull`, `Poisoned`.

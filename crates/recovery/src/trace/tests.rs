@@ -4,7 +4,8 @@ fn lsns(trace: &Trace, range: std::ops::Range<u64>) -> Vec<u64> {
     range.filter(|&lsn| trace.stands(Lsn(lsn))).collect()
 }
 
-/// A transaction that changes, and goes back to savepoints, in every way; beside it the list of all that stands.
+/// A transaction that changes, and rolls back to savepoints, in every way; beside it the list of all remaining
+/// changes.
 #[test]
 fn what_stands_is_what_a_list_of_all_changes_says() {
     let mut state = 1_u64;
@@ -88,7 +89,7 @@ fn compensations_that_no_rollback_logs_are_told() {
     assert!(!older.mark_undone(Lsn(10), Lsn(50)), "a newer one stands");
 }
 
-/// A restart passes over what it cannot take back, a later one tries again, and so may the run between them, in any order.
+/// A restart skips what it cannot undo. A later one tries again, and so may the run between them, in any order.
 #[test]
 fn what_was_passed_over_stands_until_it_is_named() {
     let mut trace = Trace::default();
