@@ -191,8 +191,8 @@ pub enum Error {
     },
     /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {
-        /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`] of a
-        /// longer one.
+        /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`]
+        /// of a longer one.
         ///
         /// [`MAX_NAMED`]: crate::MAX_NAMED
         cycle: Arc<[Waiter]>,
@@ -208,8 +208,8 @@ pub enum Error {
     },
     /// The waiting thread itself seems to keep the lock from being released: it was the last thread to use the
     /// transaction that holds the lock, or one that the holder waits for. Returned after a tenth of a second. Not
-    /// retryable: the holder has to end first, or to be one transaction with the waiter, or to run an operation in
-    /// another thread before this one waits.
+    /// retryable. The holder has to end first, to be one transaction with the waiter, or to run an operation in another
+    /// thread before this one waits.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,

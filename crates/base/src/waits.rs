@@ -1,4 +1,4 @@
-//! Who waits for what: the cycle that an error names.
+//! Which transaction waits for which: the cycle that an error names.
 
 use crate::key::shown::write_key;
 use crate::{Error, TableId};
@@ -14,8 +14,8 @@ pub const MAX_NAMED_KEY: usize = 64;
 pub struct TableRef {
     /// Its number.
     pub id: TableId,
-    /// Its name. Below the catalogue nobody knows it; so it is put in on the way up, unless the table is another
-    /// transaction's that has not committed, or one of the engine's own.
+    /// Its name. Layers below the catalogue do not know it, so `db` adds it. It stays `None` if another transaction has
+    /// created the table and not committed, or if the table is the engine's own.
     pub name: Option<Arc<str>>,
     /// The name of the type of its keys, by which messages show them decoded. It comes with the name of the table.
     pub key_type: Option<Arc<str>>,
@@ -100,7 +100,8 @@ pub struct Waiter {
 }
 
 impl Error {
-    /// Puts in the names of the tables that it speaks of, and those of the types of their keys, by the numbers of the tables.
+    /// Puts in the names of the tables that it speaks of, and those of the types of their keys, by the numbers of the
+    /// tables.
     pub fn name_tables(&mut self, names: impl Fn(TableId) -> Option<(Arc<str>, Arc<str>)>) {
         let put = |table: &mut TableRef| (table.name, table.key_type) = names(table.id).unzip();
         match self {

@@ -21,12 +21,12 @@ pub struct MapReport {
 }
 
 impl Space {
-    /// Compares the maps with the pages that are in use by all trees. Nobody allocates or frees a page meanwhile; the end
-    /// of the file may be cut off.
+    /// Compares the maps with the pages in use by all trees. No thread allocates or frees a page meanwhile; the end of
+    /// the file may be truncated.
     ///
     /// # Errors
-    /// `Corrupted` with the first page that is allocated and not reached, or reached and not allocated; and what a read
-    /// of a map page can fail with.
+    /// `Corrupted` with the first page that is allocated and not reached, or reached and not allocated; errors of
+    /// reading a map page.
     pub fn verify(&self, reachable: &HashSet<PageId>) -> Result<MapReport> {
         for &pid in reachable {
             self.verify_in_use(pid)?;

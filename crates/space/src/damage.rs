@@ -1,10 +1,12 @@
 //! Damaged pages at a restart: map pages are rebuilt, others are quarantined.
 //!
-//! **A map** says which pages of its region are free, and the trees say the same. But a tree may be damaged too, so they are not
-//! asked: every page that the file has at the restart counts as allocated. A page in use is so never handed out again. The
-//! pages that were free by then are lost, until the database is rebuilt. Pages beyond them come with the growth of the file.
+//! **A map** says which pages of its region are free, and so do the trees. But a tree may be damaged too, so they are
+//! not consulted: every page that the file has at the restart counts as allocated. So no page in use is allocated
+//! again. Pages that were free are lost until the database is rebuilt. Pages beyond them come with the growth of the
+//! file.
 //!
-//! **The pages that the file has** are those of its length, and those that redo has brought into memory and that are not home yet.
+//! **The pages that the file has** are those within its length, and those that redo has brought into memory and that
+//! are not home yet.
 
 use crate::Space;
 use crate::format::CATALOGUE_ROOT;
@@ -52,8 +54,8 @@ impl Space {
     /// Quarantines a page of `table` that recovery has found damaged, by a log record.
     ///
     /// # Errors
-    /// `Io` for a page that cannot be read, which may be whole; `Corrupted` for a page that [cannot be lost](can_be_lost), or is
-    /// ahead of the log; `DiskFull`, `OutOfFrames`, `Poisoned`.
+    /// `Io` for a page that cannot be read, which may be whole; `Corrupted` for a page that [cannot be
+    /// lost](can_be_lost), or is ahead of the log; `DiskFull`, `OutOfFrames`, `Poisoned`.
     pub fn quarantine(&self, pid: PageId, table: TableId, session: &mut Session) -> Result<()> {
         if !can_be_lost(pid) || pid == map::map_of(pid) {
             return Err(self.corrupted(pid, "a page that the database needs is damaged"));

@@ -2,8 +2,8 @@
 //!
 //! All integers are little-endian.
 //!
-//! **Superblock slot** (the first 4096 bytes of page 0 and of page 1). Magic, version and checksum stand where they stand
-//! in every version, so that a newer file is told from a damaged one.
+//! **Superblock slot** (the first 4096 bytes of page 0 and of page 1). Magic, version and checksum have the same
+//! offsets in every version, so that a newer file can be told from a damaged one.
 //!
 //! ```text
 //!  0       8         12          16     32    40               48                 56           64           72
@@ -15,12 +15,13 @@
 //!  | u32   | u32      | u64     | u64        | u32     | u32      | u64 each         |            | u32                     |
 //! ```
 //!
-//! The list names quarantined pages, [`MAX_LISTED`] at most.
+//! The list names quarantined pages, at most [`MAX_LISTED`].
 //!
-//! **Map page** `k` is page `2 + k * REGION_PAGES`. Behind the common page header stands one bit for each page of the
-//! region `k * REGION_PAGES ..`, lowest bit first, set while the page is allocated. Page flag [`MAP_HAS_NEXT`]: the map
-//! page of the following region exists. Regions exist without gaps, so the chain says how many there are whatever the
-//! length of the file. Page flag [`MAP_REBUILT`]: the map was damaged once, and pages that no tree has may be marked as allocated.
+//! **Map page** `k` is page `2 + k * REGION_PAGES`. After the common page header it has one bit for each page of the
+//! region `k * REGION_PAGES ..`, lowest bit first, set while the page is allocated. Page flag [`MAP_HAS_NEXT`]: the
+//! map page of the following region exists. Regions exist without gaps, so the chain says how many there are, whatever
+//! the length of the file. Page flag [`MAP_REBUILT`]: the map was damaged once, and pages that no tree has may be
+//! marked as allocated.
 
 use foreshore_base::codec::{u32_at, u64_at};
 use foreshore_base::limits::{BLOCK, MAX_XID, PAGE_SIZE};

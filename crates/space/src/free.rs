@@ -176,8 +176,8 @@ impl Free {
         count
     }
 
-    /// Looks where the file can end so that `reserve` free pages are left, keeps the pages from there on back, and returns
-    /// the place. `None` if fewer than `least` pages would go.
+    /// Finds where the file can end so that `reserve` free pages are left, withholds the pages from there on, and
+    /// returns the place. `None` if fewer than `least` pages would be truncated.
     pub(crate) fn start_cut(&mut self, reserve: u64, least: u64) -> Option<u64> {
         assert!(self.cut.is_none(), "one cut at a time");
         let mut cut = self.used_end().next_multiple_of(GRAIN);
@@ -195,7 +195,7 @@ impl Free {
         }
     }
 
-    /// Gives the pages beyond the cut to those who need pages. Whether there was a cut.
+    /// Releases the pages beyond the cut to threads that need pages. Returns whether there was a cut.
     pub(crate) fn cancel_cut(&mut self) -> bool {
         let Some(cut) = self.cut.take() else { return false };
         self.count += self.unused(cut, self.file_pages);

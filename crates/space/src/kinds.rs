@@ -52,8 +52,8 @@ record_kinds! {
         MapInit = 1 => "map-init",
         /// The last map page goes, and its region with it. Pages: the map page of the preceding region. Empty body.
         MapDrop = 2 => "map-drop",
-        /// A damaged map page is made anew, with all pages before an end allocated. Page: the map page (initialised). Body: the end
-        /// as a page id, 8.
+        /// Rebuilds a damaged map page, with all pages before an end allocated. Page: the map page (initialised).
+        /// Body: the end as a page id, 8.
         MapRebuild = 3 => "map-rebuild",
         /// A damaged page is quarantined. Page: that one. Body: the number of its flaw, 2.
         Quarantine = 4 => "quarantine",

@@ -1,18 +1,18 @@
-//! Superblock, page map, growth and cuts of the data file of Foreshore.
+//! Superblock, page map, growth and truncation of the data file of Foreshore.
 //!
-//! The data file starts with two superblock slots (pages 0 and 1). Then every region of [`REGION_PAGES`] pages has a map
-//! page with one bit for each of its pages. A page is allocated by the redo of the record that links it into a tree, and
-//! freed by that of the record that unlinks it; what [`Space::take`] hands out is volatile, so neither a crash nor a
+//! The data file starts with two superblock slots (pages 0 and 1). Then every region of [`REGION_PAGES`] pages has a
+//! map page with one bit for each of its pages. The redo of the record that links a page into a tree allocates it, and
+//! that of the record that unlinks it frees it. What [`Space::take`] hands out is volatile, so neither a crash nor a
 //! rollback leaks a page.
 //!
-//! **Invariant:** a page that is used again is initialised by a record whose LSN is above those of all records of its
-//! earlier life. Both the record that frees a page and the one that allocates it change its map page.
+//! **Invariant:** a page that is reused is initialised by a record whose LSN is above those of all earlier records of
+//! that page. Both the record that frees a page and the one that allocates it change its map page.
 //!
 //! **Invariant:** no lock is held while the length of the file changes, and one thread at a time changes it.
 //!
-//! **Invariant:** a superblock promises no page that may be cut off.
+//! **Invariant:** no superblock counts a page that may be truncated.
 //!
-//! **Invariant:** no page in use is free by a map, also where the map was damaged and is rebuilt.
+//! **Invariant:** no map has a page in use as free, even if the map was damaged and rebuilt.
 
 #![forbid(unsafe_code)]
 

@@ -38,8 +38,8 @@ fn check(page: &[u8], pid: PageId) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The first bits of the map of `region`, of pages that are never handed out: superblock slots and map in the first region,
-/// the map in every other.
+/// Returns the first bits of the map of `region`, for pages that are never handed out: superblock slots and map in the
+/// first region, the map in every other.
 pub(crate) const fn reserved(region: u64) -> u8 {
     if region == 0 { 0b111 } else { 1 << MAP_IN_REGION }
 }
@@ -54,7 +54,7 @@ pub(crate) fn init(page: &mut impl PageMut, region: u64) {
     page.write(PAGE_HEADER, &[reserved(region)]);
 }
 
-/// Makes a page the map page of `region` with each page before `end` marked as allocated: what is known of a region whose map was
+/// Makes a page the map page of `region` with each page before `end` marked as allocated, for a region whose map was
 /// lost. The next region has a map page if it begins before the end.
 pub(crate) fn rebuild(page: &mut impl PageMut, region: u64, end: PageId) {
     init(page, region);

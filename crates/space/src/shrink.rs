@@ -1,21 +1,23 @@
-//! Cutting off the free pages at the end of the file, while everybody goes on.
+//! Truncation of the free pages at the end of the file, while all other work continues.
 //!
-//! 1. *Keep back.* Free pages at the end, beyond a reserve, are no longer handed out. Who needs pages and finds none ready
-//!    gives the cut up and takes them: nobody waits for it. Map pages of regions that lie wholly beyond go by a record each.
-//! 2. *Settle.* The log is forced, and `group` is the next group: all records that touch a page beyond the cut lie before
-//!    it, the record that freed the page last of them. Two checkpoints are taken. Both superblocks then promise a file that
-//!    ends at the cut at most, and redo of both begins at `group` or later: no restart applies a record to a page beyond, and no
-//!    such page is dirty. Log before the redo start, which an old transaction may keep, is read for the analysis and for undo.
-//!    Undo finds rows by their keys, so it meets pages in use only.
-//! 3. *Cut.* Unless the cut was given up, the file gets its new length.
+//! 1. *Withhold.* Free pages at the end, beyond a reserve, are no longer handed out. A thread that needs pages and
+//!    finds none ready cancels the cut and takes them, so no thread waits for it. Map pages of regions that lie wholly
+//!    beyond are dropped, by a record each.
+//! 2. *Settle.* The log is forced, and `group` is the next group. All records of a page beyond the cut are in earlier
+//!    groups, the record that freed the page last. Two checkpoints are taken. Both superblocks then count at most the
+//!    pages before the cut, and redo of both begins at `group` or later. So no restart applies a record to a page
+//!    beyond, and no such page is dirty. Log before the redo start, which an old transaction may retain, is read for
+//!    the analysis and for undo. Undo finds rows by their keys, so it meets only pages in use.
+//! 3. *Truncate.* Unless the cut was cancelled, the file gets its new length.
 //!
-//! **A crash** before the new length is on disk leaves a file that is longer than promised: [`Space::load`] finds free pages
-//! at its end. After it, no superblock asks for more, no record for redo names a page beyond, and the maps have all of them
-//! free. What the file grows by later reads as zeros, as ever, and is used only after a record that initialises it. If a new
-//! length is lost, or comes back with the bytes of a page's last life, redo of that record finds a smaller LSN: the record
-//! rests on the map page, which the record that freed the page has changed.
+//! **A crash** before the new length is on disk leaves a file that is longer than the superblock says: [`Space::load`]
+//! finds free pages at its end. After it, no superblock asks for more, no record for redo names a page beyond, and the
+//! maps have all of them free. Later growth reads as zeros, and a new page is used only after a record that
+//! initialises it. A new length may be lost, or bring back a page's former bytes. Then redo of that record finds a
+//! smaller LSN: the record depends on the map page, which the record that freed the page has changed.
 //!
-//! **Growth and cuts do not fight:** a cut leaves twice the pages that growth keeps ready, and growth sets in at half of them.
+//! **Growth and cuts do not conflict:** a cut leaves twice the pages that growth keeps ready, and growth starts at
+//! half of them.
 
 use crate::Space;
 use crate::space::MAP_DROP_COST;
@@ -40,8 +42,8 @@ impl Space {
     /// # Errors
     /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
     pub fn start_cut(&self, session: &mut Session) -> Result<Option<Cut<'_>>> {
-        // As far as it is likely to matter, before others wait for the maps to go: they may hold the log space that this needs.
-        // Never nothing: who asks for space for the first time may have to wait for a lane of the log.
+        // As many as are likely to matter, before others wait for the maps to be dropped: they may hold the log space
+        // that this needs. Never none: the first request for space may have to wait for a lane of the log.
         let maps = self.mapped().clamp(1, RESERVED_DROPS);
         let late = mutant("space: a cut asks for log space while others wait for it");
         let reserve = |session: &mut Session| session.reserve_rollback(maps as usize * MAP_DROP_COST);

@@ -81,11 +81,11 @@ impl Space {
         Ok(())
     }
 
-    /// Reads all map pages, after redo and before the first [`Space::take`]. One that is damaged is rebuilt.
+    /// Reads all map pages, after redo and before the first [`Space::take`]. A damaged one is rebuilt.
     ///
     /// # Errors
-    /// `Io`, `OutOfFrames`, `Poisoned`; `Corrupted` for a map page that is ahead of the log; `DiskFull` where redo needs pages that
-    /// the file has lost and that cannot be reserved again.
+    /// `Io`, `OutOfFrames`, `Poisoned`; `Corrupted` for a map page that is ahead of the log; `DiskFull` if redo needs
+    /// pages that the file has lost and that cannot be allocated again.
     pub fn load(&self) -> Result<()> {
         let mut maps = Vec::new();
         loop {
@@ -109,13 +109,13 @@ impl Space {
             self.file.allocate(at, len)?;
         }
         self.stock.with(|state| state.free.extend(whole_regions(file_pages.max(end))));
-        // ORDERING: hint. Nobody else has this yet.
+        // ORDERING: hint. No other thread has this yet.
         self.mapped.store(mapped, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Hands out a free page, one of the lowest, growing the file if none is left. The hand-out is volatile: a page that
-    /// is not linked goes back with [`Space::give_back`]. Workers with other numbers do not disturb each other.
+    /// Hands out a free page, one of the lowest, growing the file if none is left. The hand-out is volatile: a page
+    /// that is not linked goes back with [`Space::give_back`]. Workers with other numbers do not disturb each other.
     ///
     /// # Errors
     /// `DiskFull` if the file cannot grow; `Io`.
@@ -133,14 +133,14 @@ impl Space {
         self.stock.extend_step()
     }
 
-    /// The bell of the thread that drives [`Space::extend_step`].
+    /// Returns the signal of the thread that drives [`Space::extend_step`].
     #[must_use]
     pub fn signal(&self) -> Signal {
         self.stock.signal()
     }
 
-    /// Makes the map page of `pid`, which the caller has been given, resident until the pin is dropped, creating it first
-    /// if the region is new.
+    /// Makes the map page of `pid`, which the caller has been given, resident until the pin is dropped, creating it
+    /// first if the region is new.
     ///
     /// # Errors
     /// `Corrupted`, `Io`, `OutOfFrames`; `DiskFull` or `Poisoned` from the log.
@@ -197,7 +197,8 @@ impl Space {
     /// Creates the map pages that are missing up to that of `region`, each linked to that of the preceding one.
     fn create_maps(&self, region: u64, session: &mut Session, purpose: Purpose) -> Result<()> {
         loop {
-            // Before the lock: who waits for it may hold the log space that this thread would wait for under it.
+            // Before the lock: a thread that waits for it may hold the log space that this thread would wait for under
+            // it.
             let missing = (region + 1).saturating_sub(self.mapped());
             reserve(session, purpose, missing as usize * MAP_INIT_COST)?;
             let _maps = self.maps.lock();
@@ -273,8 +274,8 @@ fn reserve(session: &mut Session, purpose: Purpose, bytes: usize) -> Result<()> 
     }
 }
 
-/// The pages of a file without those that lie before the map page of a last, incomplete region: that map page could not be
-/// made.
+/// Returns the pages of a file without those before the map page of a last, incomplete region: that map page could not
+/// be created.
 const fn whole_regions(file_pages: u64) -> u64 {
     let in_region = file_pages % REGION_PAGES;
     if in_region <= MAP_IN_REGION { file_pages - in_region } else { file_pages }

@@ -1,19 +1,19 @@
-//! The stock of free pages: who takes one, and how more come.
+//! The stock of free pages: which threads take pages, and how more are added.
 //!
 //! ```text
 //! file --growth--> free pages --16 at a time--> magazine of a worker --> a page
 //! ```
 //!
-//! **Magazines.** A worker takes pages from a magazine of its own and so takes the lock that all share, and searches
-//! the maps, once for sixteen pages. What lies in magazines is free like the rest: it comes back when a cut needs the
-//! end of the file, or when the disk is full and others have nothing.
+//! **Magazines.** A worker takes pages from its own magazine. So it takes the shared lock, and searches the maps, once
+//! for sixteen pages. Pages in magazines are free like the others. They come back when a cut needs the end of the
+//! file, or when the disk is full and other workers have none.
 //!
 //! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes
-//! the length, and says so in [`State::resizing`]; a thread that needs pages parks. With [`Growth::AHEAD`] that is the
-//! thread of [`Stock::extend_step`], which keeps as many pages ready as are used while a few growths take, and no more
-//! than a small part of the file. A thread that finds none all the same grows the file by the smallest extent. With
-//! inline growth every taker grows the file by one page, as PostgreSQL did before version 9.6, where the lock on
-//! the extension of a table was held meanwhile.
+//! the length, and says so in [`State::resizing`]; a thread that needs pages parks. With [`Growth::AHEAD`] it is the
+//! thread of [`Stock::extend_step`]. That keeps as many pages ready as are used during a few growths, but no more than
+//! a small part of the file. A thread that still finds none grows the file by the smallest extent. With inline growth
+//! every taker grows the file by one page, as PostgreSQL did before version 9.6, which held the lock on the extension
+//! of a table meanwhile.
 
 use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::free::{Free, GRAIN};
@@ -158,7 +158,7 @@ impl Stock {
         }
         let mut state = self.state.lock();
         let want = match state.ready(Purpose::Data) {
-            // One of the reserve: what lies in a magazine is there for whoever comes next.
+            // One of the reserve: pages in a magazine are there for any later caller.
             0 => state.ready(purpose).min(1),
             ready => ready.min(self.growth.magazine_pages),
         };
@@ -243,7 +243,7 @@ impl Stock {
         }
     }
 
-    /// Ends a change of the length: notes what has become of it, and wakes those who wait.
+    /// Ends a change of the length: notes its result, and wakes the waiters.
     fn resize<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
         let (noted, passed) = {
             let mut state = self.state.lock();
@@ -296,7 +296,7 @@ impl Stock {
         });
         match plan.map(|(from, pages)| self.finish_growth(from, pages)) {
             Ok(Ok(())) => NextWake::Now,
-            // Who needs a page meets the error.
+            // The thread that needs a page meets the error.
             Ok(Err(_)) => NextWake::After(RETRY),
             Err(wake) => wake,
         }
@@ -373,9 +373,9 @@ impl Stock {
     }
 }
 
-/// Returns by how many pages a file of `file_pages` grows ahead of need if `missing` pages are to be made ready: by
-/// those, and by a sixty-fourth of the file at least. So the number of growths of a large file is logarithmic, and a
-/// file is little larger than what it holds. An extent is no larger than what is soon allocated.
+/// Returns by how many pages a file of `file_pages` grows ahead of need to make `missing` pages ready: by those, and
+/// by at least a sixty-fourth of the file. So the number of growths of a large file is logarithmic, and a file is
+/// little larger than its content. An extent is no larger than what is soon allocated.
 fn extent(file_pages: u64, missing: u64) -> u64 {
     let least = file_pages / 64 / GRAIN * GRAIN;
     missing.next_multiple_of(GRAIN).max(least).clamp(MIN_EXTENT, MAX_EXTENT)

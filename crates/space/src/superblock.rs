@@ -1,6 +1,6 @@
 //! Reading and writing the two superblock slots.
 //!
-//! A slot is written over only while the other one is sound, so one sound slot is there at every moment. The log that the
+//! A slot is overwritten only while the other one is sound, so one sound slot exists at every moment. The log that the
 //! older slot needs is kept, so falling back to it works.
 
 use crate::format::{SUPERBLOCK_VERSION, Slot, SuperBlock};
@@ -26,11 +26,13 @@ fn read_slot(file: &dyn File, slot: u64) -> Result<Slot> {
 }
 
 impl SuperBlock {
-    /// Reads both slots of the data file: the newest sound superblock, and the older one where it is sound too.
+    /// Reads both slots of the data file: the newest sound superblock, and the older one if it is sound too.
     ///
     /// # Errors
-    /// `Foreign` if neither slot carries our magic, or the page size is another one; `Newer` for a version or a feature
-    /// unknown to this build; `Corrupted` if no slot is sound; `Truncated` if the file is shorter than it must be.
+    /// - `Foreign` if neither slot has the magic, or the page size is another one
+    /// - `Newer` for a version or a feature unknown to this build
+    /// - `Corrupted` if no slot is sound
+    /// - `Truncated` if the file is shorter than it must be.
     pub fn read_newest(file: &dyn File) -> Result<(Self, Option<Self>)> {
         let slots = [read_slot(file, 0)?, read_slot(file, 1)?];
         let mut sound = Vec::with_capacity(2);

@@ -1,5 +1,5 @@
-//! Workers take pages and give them back while the file grows ahead of them, and is cut behind them, under many orders of
-//! steps: no page has two holders, and each has space behind it for as long as it is held.
+//! Workers take pages and give them back while the file grows ahead of them, and is truncated behind them, under many
+//! schedules. No page has two holders, and each has space in the file as long as it is held.
 
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Uuid};
