@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 /// A page that can be read: a whole page of plain bytes, or one that is read optimistically. Code that reads nodes is
-/// written once, against this trait, and checks every offset before it uses it, for on the optimistic way any value may
-/// be nonsense until [`OptimisticGuard::validate`](crate::OptimisticGuard::validate) says otherwise.
+/// written once, against this trait. It checks every offset before use, since any optimistically read value may be
+/// inconsistent until [`OptimisticGuard::validate`](crate::OptimisticGuard::validate) succeeds.
 pub trait PageRead: Copy {
     /// The eight bytes at `offset`, little-endian.
     fn word(self, offset: usize) -> u64;

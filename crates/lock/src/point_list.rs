@@ -1,7 +1,8 @@
 //! The point locks of one owner, with their keys.
 //!
-//! Locks are found by the hash of table and key. A second key of the same transaction with the hash of the first is
-//! not listed. Hashes have 64 bits and a new seed at each opening: that is as likely as damage that no checksum sees.
+//! Locks are found by the hash of table and key. A second key of the same transaction with the same hash is not
+//! listed. Hashes have 64 bits and a new seed at each opening, so that is as unlikely as damage that no checksum
+//! detects.
 
 use crate::hash::{RowHash, Spread};
 use crate::interval::Interval;
@@ -20,7 +21,7 @@ struct Point {
     len: u32,
 }
 
-/// Most locks that are looked through one by one.
+/// Most locks that are searched one by one.
 const FEW: usize = 32;
 
 /// The point locks of an owner, with their keys.
@@ -28,7 +29,7 @@ const FEW: usize = 32;
 pub(crate) struct PointList {
     list: Vec<Point>,
     keys: Vec<u8>,
-    /// The rows of all of them, where there were more than a few.
+    /// The rows of all of them, once there are more than a few.
     rows: HashSet<RowHash, Spread>,
 }
 
@@ -68,21 +69,21 @@ impl PointList {
         cost(target.key.len())
     }
 
-    /// Takes a lock out, and returns the memory that it took; `None` if it has been merged.
+    /// Removes a lock, and returns the memory that it took; `None` if it has been merged.
     pub(crate) fn remove(&mut self, row: RowHash) -> Option<usize> {
         let at = self.list.iter().rposition(|point| point.row == row)?;
         let point = self.list.swap_remove(at);
         self.rows.remove(&row);
         let (rows, list) = (self.rows.len(), self.list.len());
         assert!(rows == 0 || rows == list, "a set of {rows} rows beside a list of {list} point locks");
-        // What is given up is mostly what was added last.
+        // The lock added last is usually released first.
         if (point.at + point.len) as usize == self.keys.len() {
             self.keys.truncate(point.at as usize);
         }
         Some(cost(point.len as usize))
     }
 
-    /// Takes the locks of a table out, and returns their rows, the memory that they took, and the interval from the
+    /// Removes the locks of a table, and returns their rows, the memory that they took, and the interval from the
     /// first to the last.
     pub(crate) fn take_table(&mut self, table: TableId) -> Option<(Vec<RowHash>, usize, Interval)> {
         let mine = || self.iter().filter(|&(of, _)| of == table).map(|(_, key)| key);
@@ -102,7 +103,7 @@ impl PointList {
         Some((rows, taken, hull))
     }
 
-    /// Takes all out.
+    /// Removes all locks.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = RowHash> {
         self.keys.clear();
         self.rows = HashSet::default();
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
     use crate::hash::RowHasher;
 
-    /// Few locks, and many, of which some are given up and some are merged.
+    /// Few locks, and many, of which some are released and some are merged.
     #[test]
     fn a_lock_is_found_among_few_and_many() {
         let (hasher, mut points, tables) = (RowHasher::new(), PointList::default(), [TableId(1), TableId(2)]);

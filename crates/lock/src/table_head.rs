@@ -5,15 +5,15 @@ use crate::mode::TableMode;
 use foreshore_base::{Csn, TableId};
 use std::collections::VecDeque;
 
-/// The lock of one table. It lives for ever, so that its tag outlives its holders.
+/// The lock of one table. It is never removed, so that its tag outlives its holders.
 #[derive(Debug, Default)]
 pub(crate) struct TableHead {
     holders: Vec<(u32, TableMode)>,
     /// Holders by mode.
     counts: [u32; TableMode::ALL.len()],
     queue: VecDeque<Request>,
-    /// Largest commit number of a transaction that wrote in this table and is done. What is absent may be absent
-    /// because of it, so a reader of the whole table rests on it until it is durable.
+    /// Largest commit number of a transaction that wrote in this table and is done. It may have deleted rows that are
+    /// absent now, so a reader of the whole table depends on it until it is durable.
     tag: Csn,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What an owner asks for to have `mode` as well; `None` if its lock covers that.
+    /// Returns the request of an owner to have `mode` as well; `None` if its lock covers that.
     pub(crate) fn new(held: &Held, table: TableId, mode: TableMode) -> Option<Self> {
         let upgrade = held.table_mode(table);
         let mode = upgrade.map_or(mode, |held| held.supremum(mode));
@@ -37,7 +37,7 @@ impl Request {
 }
 
 impl TableHead {
-    /// Whether the holders other than the requester allow the mode.
+    /// Returns whether the holders other than the requester allow the mode.
     fn holders_allow(&self, request: Request) -> bool {
         TableMode::ALL.into_iter().all(|mode| {
             let own = u32::from(request.upgrade == Some(mode));
@@ -45,7 +45,7 @@ impl TableHead {
         })
     }
 
-    /// Requests that stand before `at` and that one at `at` may not pass.
+    /// Returns the requests before `at` that one at `at` may not pass.
     fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = u32> {
         let ahead = if request.upgrade.is_some() { 0 } else { at };
         let queued = self.queue.iter().take(ahead);
@@ -104,7 +104,7 @@ impl TableHead {
         into.extend(self.ahead(at, request));
     }
 
-    /// An owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.
+    /// Returns an owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.
     pub(crate) fn other_on(&self, owner: u32, mode: TableMode) -> Option<u32> {
         let queued = self.queue.iter().map(|request| (request.owner, request.mode));
         let mut all = self.holders.iter().copied().chain(queued);
@@ -129,12 +129,12 @@ impl TableHead {
         );
     }
 
-    /// Whether a request may be granted that has not been queued.
+    /// Returns whether a request may be granted without queueing.
     pub(crate) fn admits(&self, request: Request) -> bool {
         self.is_grantable(self.queue.len(), request)
     }
 
-    /// Takes a queued request out whose turn has come. False if it has not.
+    /// Removes a queued request that may be granted. Returns false if it may not yet.
     pub(crate) fn dequeue_granted(&mut self, request: Request) -> bool {
         let at = self.position(request.owner).expect("a request stands in the queue until it is granted");
         let is_granted = self.is_grantable(at, request);
@@ -144,13 +144,13 @@ impl TableHead {
         is_granted
     }
 
-    /// Takes a request out of the queue that will not be granted.
+    /// Removes a request that will not be granted.
     pub(crate) fn dequeue(&mut self, request: Request) {
         let at = self.position(request.owner).expect("a request stands in the queue until it is granted");
         self.queue.remove(at);
     }
 
-    /// Waiters that would be granted if they looked now. Allocates only if there are some.
+    /// Returns the waiters that would be granted if they checked now. Allocates only if there are some.
     pub(crate) fn grantable(&self) -> Vec<u32> {
         let queue = self.queue.iter().enumerate();
         queue.filter(|&(at, request)| self.is_grantable(at, *request)).map(|(_, request)| request.owner).collect()

@@ -1,4 +1,4 @@
-//! A deadline ends every wait of a transaction, and the answer names what stood in the way.
+//! A deadline ends every wait of a transaction, and the error names what it waited for.
 
 use crate::support::{DIR, NUMBERS, TEXTS, fill};
 use foreshore::{Db, Error, Options, TxnOptions};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The lock timeout. A wait that the deadline does not end takes so long, and one for undo memory ten seconds.
 const LONG: Duration = Duration::from_secs(600);
-/// What takes longer was not ended by the deadline.
+/// A wait that takes longer was not ended by the deadline.
 const SOON: Duration = Duration::from_secs(8);
 const DEADLINE: Duration = Duration::from_millis(60);
 

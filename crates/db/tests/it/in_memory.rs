@@ -1,4 +1,4 @@
-//! A database in memory: closed and opened again by the same options, it is there; other options know nothing of it.
+//! A database in memory: after a close it can be opened again by the same options; other options do not know it.
 
 use crate::support::NUMBERS;
 use foreshore::Options;

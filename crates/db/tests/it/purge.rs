@@ -1,5 +1,5 @@
-//! Promise: the space of deleted rows comes back by itself, after a reopen and after a long reader too, and what a
-//! snapshot holds of it is counted.
+//! Promise: the space of deleted rows comes back by itself, also after a reopen and after a long reader. Space that a
+//! snapshot holds is counted.
 
 use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
 use foreshore::{Db, ReadOptions, TableDef, TxnOptions};
@@ -105,7 +105,7 @@ fn what_a_snapshot_holds_is_counted_by_table_and_goes_after_it() {
     db.check().unwrap();
 }
 
-/// A row that was inserted and taken back leaves nothing.
+/// A row that was inserted and rolled back leaves nothing.
 #[test]
 fn rows_that_were_rolled_back_leave_no_pages() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
@@ -180,7 +180,7 @@ fn runs_side_by_side_fill_their_leaves() {
     assert!(10 * side_by_side <= 11 * one + 200, "{side_by_side} pages side by side, {one} in one run");
 }
 
-/// The purge gives way to a transaction that has the table for itself, and comes back.
+/// The purge skips a table that a transaction has locked, and returns to it.
 #[test]
 fn a_table_that_is_locked_is_purged_later() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());

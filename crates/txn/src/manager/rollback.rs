@@ -1,7 +1,7 @@
 //! Rollbacks: of a whole transaction, to a savepoint, and of those that are parked.
 //!
-//! A rollback goes back through the undo entries of a transaction, from the newest one on. The resource manager takes
-//! each change back and logs a compensation. An end record follows, then the status, then the locks.
+//! A rollback goes back through the undo entries of a transaction, newest first. The resource manager undoes each
+//! change and logs a compensation. An end record follows, then the status, then the locks.
 
 use super::TxnManager;
 use crate::halt::HaltOnPanic;
@@ -14,7 +14,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::{Signal, pause};
 
 impl TxnManager {
-    /// Rolls back what is left of a transaction, as far as that goes.
+    /// Rolls back the remaining changes of a transaction, as far as possible.
     pub(super) fn try_rollback(&self, mut rollback: Rollback) -> (Rollback, Result<(), Stop>) {
         let unwinds = HaltOnPanic::new(&self.halt);
         let outcome = self.undo_all(&mut rollback);
@@ -33,7 +33,7 @@ impl TxnManager {
             Ok(()) => {}
         }
         self.locks.finish(&mut lease.owner, None);
-        // What was not undone stays for ever, and so does what it says of the rows.
+        // Changes that were not undone stay for good, and so does their undo.
         self.sessions.give_back(lease, if outcome.is_ok() { Csn::ZERO } else { Csn(u64::MAX) });
         outcome
     }
@@ -48,7 +48,7 @@ impl TxnManager {
         if *is_prepared {
             let decided = context.log_abort()?;
             // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what
-            // others may have taken by then: the first row that is given back is free at once.
+            // others may have locked by then: the first row that is released is free at once.
             if !mutant("sabotage: a prepared one is taken back before that is durable") {
                 self.log.force(decided)?;
             }
@@ -82,7 +82,7 @@ impl TxnManager {
         Ok(())
     }
 
-    /// Undoes what is newer than the entry `until`. `keeps` says whether the lock of a row stays.
+    /// Undoes the entries newer than `until`. `keeps` says whether the lock of a row stays.
     pub(super) fn undo_back_to(
         &self,
         context: &mut UndoContext<'_>,
@@ -91,7 +91,7 @@ impl TxnManager {
         keeps: impl Fn(&UndoEntry<'_>) -> bool,
     ) -> Result<(), Stop> {
         let mut back = undo.back();
-        // With the defect a rollback to a savepoint leaves the oldest change behind it.
+        // With the planted defect a rollback to a savepoint leaves the oldest change.
         let leaves = until != UndoPtr::NULL && mutant("sabotage: a rollback to a savepoint leaves a change");
         while back.at != until {
             pause::point("txn: a change is to be taken back");
@@ -101,7 +101,7 @@ impl TxnManager {
                 undo.drop_at(&mut back);
                 continue;
             }
-            // A row that the transaction had already stays locked by an older entry.
+            // A row that the transaction already held stays locked by an older entry.
             entry.keep = (holder != context.xid() && keeps(&entry)).then_some(at);
             let is_kept_lock = entry.lsn == Lsn::ZERO && entry.keep.is_some();
             if is_kept_lock || self.resources().undo(context, &entry).map_err(Stop::at_change)? {
@@ -113,7 +113,7 @@ impl TxnManager {
         Ok(())
     }
 
-    /// Ends `rollback` if it can be completed, and parks it if it can be tried again.
+    /// Ends `rollback` if it can be completed, and parks it if it can be retried.
     pub(super) fn roll_back(&self, rollback: Rollback) -> Result<()> {
         let (rollback, outcome) = self.try_rollback(rollback);
         match outcome {
@@ -125,7 +125,7 @@ impl TxnManager {
         }
     }
 
-    /// Parks a rollback, and returns what its caller is told.
+    /// Parks a rollback, and returns the error for its caller.
     pub(super) fn park_rollback(&self, rollback: Rollback, cause: Error) -> Error {
         let parked = self.parked.entry(rollback, cause);
         let refusal = parked.refusal();
@@ -133,17 +133,17 @@ impl TxnManager {
         refusal
     }
 
-    /// Puts a rollback that stands between two changes into the list of those that are parked.
+    /// Adds a rollback that stands between two changes to the list of parked ones.
     pub(super) fn put_into_list(&self, mut parked: Parked) {
         let lease = &mut *parked.rollback.lease;
         lease.session.release();
         lease.undo.release(false);
-        // What it has read protects nothing any more. What it has written keeps its tables from being dropped.
+        // Its read locks protect nothing any more. Its writes keep its tables from being dropped.
         self.locks.release_shared(&mut lease.owner);
         lease.owner.set_thread(None);
         let owner = lease.owner.index();
         self.parked.add(parked, || self.locks.hide(owner));
-        // It keeps its undo memory until it is tried again: a session that waits for that waits in vain from here on.
+        // It keeps its undo memory until it is retried: a session that waits for that waits in vain from here on.
         if !mutant("parked: no session that waits for memory is told") {
             self.undo.arena().tell();
         }
@@ -161,7 +161,7 @@ impl TxnManager {
         self.parked.all()
     }
 
-    /// Tries each parked rollback once more. Returns how many are parked when it ends. For one thread or several.
+    /// Retries each parked rollback once. Returns how many are parked when it ends. For one thread or several.
     pub fn retry_parked(&self) -> usize {
         for _ in 0..self.parked.count() {
             let Some(Parked { rollback, .. }) = self.parked.take() else { break };

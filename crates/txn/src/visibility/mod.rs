@@ -3,9 +3,9 @@
 //! | part | knows |
 //! |---|---|
 //! | [`status`] | what became of each recent xid: the status window |
-//! | [`status_table`] | the same once more, in a table that is plugged in to be measured |
+//! | [`status_table`] | the same in a plugged-in table, to measure it |
 //! | [`readers`] | the snapshots in use |
-//! | [`pins`] | the writers that touch old versions just now |
+//! | [`pins`] | the writers that are using old versions |
 //! | [`view`] | all readers at one moment, by which old versions are judged |
 //! | [`kept_pages`] | pages that only older snapshots can reach |
 //!
@@ -94,8 +94,8 @@ impl Visibility {
         })
     }
 
-    /// Names a table that is asked what became of transactions, beside the status window, and told of those that end.
-    /// Once, before the first transaction writes; it begins at the first xid that is handed out.
+    /// Names a table that is consulted about ended transactions beside the status window, and told of those that end.
+    /// Once, before the first transaction writes; it begins at the first xid that is drawn.
     ///
     /// # Panics
     /// The second time.
@@ -108,7 +108,7 @@ impl Visibility {
         &self.window
     }
 
-    /// Returns what became of the transaction with `xid`.
+    /// Returns the status of the transaction with `xid`.
     #[inline]
     pub(crate) fn status(&self, xid: Xid) -> Status {
         self.window.get(xid)
@@ -119,7 +119,7 @@ impl Visibility {
         self.window.slide(next, self.log.durable().csn(), most, &self.readers)
     }
 
-    /// Makes the status table, if there is one, ready for xids ahead of `xid`.
+    /// Prepares the status table, if there is one, for xids ahead of `xid`.
     pub(crate) fn prepare_table(&self, xid: Xid) -> Result<()> {
         self.table.get().map_or(Ok(()), |table| table.prepare(xid))
     }
@@ -136,16 +136,16 @@ impl Visibility {
     /// Ends the transaction with `xid` as rolled back.
     ///
     /// # Errors
-    /// The answer of the status table: then the transaction still shows as running.
+    /// Errors of the status table: then the transaction still shows as running.
     pub(crate) fn abort(&self, xid: Xid) -> Result<()> {
         self.table.get().map_or(Ok(()), |table| table.set(xid, false))?;
         self.window.abort(xid);
         Ok(())
     }
 
-    /// Asks the status table, if there is one, whether a transaction that has ended has committed. The table has to
-    /// agree with the window, whose answer is `None` for what it has forgotten. `is_drawn`: an xid that was read
-    /// without a latch may be one that was never handed out, and then the table is not asked.
+    /// Asks the status table, if there is one, whether an ended transaction has committed. The table has to agree with
+    /// the window, whose answer is `None` for a forgotten xid. `is_drawn`: an xid that was read without a latch may
+    /// never have been drawn, and then the table is not asked.
     #[inline]
     pub(crate) fn confirm(&self, xid: Xid, by_window: Option<bool>, is_drawn: impl FnOnce() -> bool) {
         if let Some(table) = self.table.get().filter(|_| is_drawn()) {
@@ -172,7 +172,7 @@ impl Visibility {
         self.views.renew(kept);
     }
 
-    /// Looks at all readers, cancels those beyond their limits, and shares the view with all sessions.
+    /// Collects all readers, cancels those beyond their limits, and shares the view with all sessions.
     pub(crate) fn refresh_view(&self) -> KeptView {
         if self.readers.is_any_limited() {
             self.cancel_beyond_limits();
@@ -182,9 +182,9 @@ impl Visibility {
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
     }
 
-    /// Returns the commit up to which what commits took away, such as the pages of dropped tables, may be used
-    /// otherwise. That commit is durable, and no reader has a snapshot below it, now or later. Zero while an operation
-    /// of a cancelled reader is under way. What is passed stays so: a cancelled reader begins no operation.
+    /// Returns the commit up to which freed things, such as the pages of dropped tables, may be reused. That commit is
+    /// durable, and no reader has a snapshot below it, now or later. Zero while an operation of a cancelled reader is
+    /// running. The result never falls: a cancelled reader begins no operation.
     #[must_use]
     pub fn passed(&self) -> Csn {
         let horizon = self.refresh_view().horizon();
@@ -193,8 +193,8 @@ impl Visibility {
         if is_at_work { Csn::ZERO } else { horizon }
     }
 
-    /// Returns whether nothing that `header_xid` did can be lost or undone any more, and no reader has to know what was
-    /// there before.
+    /// Returns whether nothing that `header_xid` did can be lost or undone any more, and no reader needs the state
+    /// before it.
     pub(crate) fn is_settled(&self, header_xid: Xid) -> bool {
         let view = self.views.newest();
         match self.csn_by(&view, header_xid) {
@@ -209,9 +209,9 @@ impl Visibility {
         }
     }
 
-    /// Returns the commit number of the transaction with `xid`, or one that says the same to every reader (see
-    /// [`View::csn_of_frozen`]); zero if it left nothing that a reader may miss. `None` if it has not ended, or so that
-    /// only a newer view can tell.
+    /// Returns the commit number of the transaction with `xid`, or one that is equivalent for every reader (see
+    /// [`View::csn_of_frozen`]); zero if it left nothing that a reader may miss. `None` if it has not ended, or only a
+    /// newer view can tell.
     pub(crate) fn csn_by(&self, view: &View, xid: Xid) -> Option<Csn> {
         match self.window.get(xid) {
             Status::Live | Status::Spare => None,

@@ -1,8 +1,8 @@
-//! Tables of what became of transactions, asked beside the status window.
+//! Tables of transaction status, consulted beside the status window.
 //!
-//! The engine needs none: its status window says of each recent xid what became of it and when, and all others have
-//! ended. PostgreSQL asks a table, "did it commit?", and orders by something else. A plugged-in table is asked beside
-//! the window, to see what that costs. It never changes what is visible.
+//! The engine needs none: its status window has the status of each recent xid, and all others have ended. PostgreSQL
+//! asks a table, "did it commit?", and orders by something else. A plugged-in table is consulted beside the window, to
+//! measure its cost. It never changes what is visible.
 
 use super::readers::Readers;
 use super::status::{Status, StatusWindow};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 
 /// Answers "did it commit?" for transactions that have ended.
 pub trait StatusTable: Send + Sync + fmt::Debug {
-    /// Makes a place ready for xids some way ahead of `xid`, so that no other transaction waits for it.
+    /// Prepares for xids some way ahead of `xid`, so that no other transaction waits for it.
     ///
     /// # Errors
-    /// What the disk answered.
+    /// Errors of the disk.
     fn prepare(&self, xid: Xid) -> Result<()>;
 
     /// Notes how the transaction with `xid` ends. The transaction calls it once, before others learn that it has ended.
     ///
     /// # Errors
-    /// What the disk answered: then it is not noted.
+    /// Errors of the disk: then it is not noted.
     fn set(&self, xid: Xid, committed: bool) -> Result<()>;
 
     /// Returns whether the transaction with `xid` has committed; for one from before the table began: whether it has
     /// ended.
     ///
     /// # Errors
-    /// What the disk answered.
+    /// Errors of the disk.
     fn has_committed(&self, xid: Xid) -> Result<bool>;
 }
 
@@ -40,11 +40,11 @@ pub trait MakeStatusTable: Send + Sync + fmt::Debug {
     /// this returns.
     ///
     /// # Errors
-    /// What memory or disk answered.
+    /// Errors of memory or disk.
     fn make(&self, first: Xid, fs: &dyn Fs, path: &Path) -> Result<Arc<dyn StatusTable>>;
 }
 
-/// The status window of the engine as a table, to be measured beside others. Numbers of commits are those of their
+/// The status window of the engine as a table, to be measured beside others. Commit numbers are those of their
 /// transactions, and all are durable.
 pub struct CsnMap {
     window: StatusWindow,
@@ -52,7 +52,7 @@ pub struct CsnMap {
 }
 
 impl CsnMap {
-    /// A table that begins at `first` and tells `capacity` xids apart, a power of two.
+    /// Makes a table that begins at `first` and distinguishes `capacity` xids, a power of two.
     ///
     /// # Errors
     /// `Io` when the window cannot be mapped.

@@ -1,4 +1,4 @@
-//! Every segment file of a log, by what it is used for.
+//! The segment files of a log, by their use.
 
 use super::live::Live;
 use crate::format::{CtlSlot, FIRST_GROUP};
@@ -35,18 +35,19 @@ pub(crate) struct List {
     pub(crate) failed: Option<u64>,
     /// Number of the next segment to prepare.
     pub(crate) next_number: u64,
-    /// Files made and recycled since the log was opened.
+    /// Files created and recycled since the log was opened.
     pub(crate) made: u64,
     pub(crate) recycled: u64,
 }
 
 impl List {
-    /// Index of the segment that holds group `group`, or the first one.
+    /// Returns the index of the segment that holds group `group`, or the first one.
     fn index_of(&self, group: GroupNo) -> usize {
         self.live.partition_point(|live| live.first <= group).saturating_sub(1)
     }
 
-    /// Bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, at most 256 KiB.
+    /// Returns the bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, at most
+    /// 256 KiB.
     pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
         let first = self.index_of(group);
         let bytes = |(i, live): (usize, &Live)| match i.cmp(&first) {
@@ -57,18 +58,18 @@ impl List {
         self.live.iter().enumerate().map(bytes).sum()
     }
 
-    /// Bytes of the segments that lie before group `before`, which is durable.
+    /// Returns the bytes of the segments before group `before`, which is durable.
     pub(crate) fn truncatable(&self, before: GroupNo) -> u64 {
         self.live.iter().take(self.index_of(before)).map(|live| live.size).sum()
     }
 
-    /// Bytes of all groups kept.
+    /// Returns the bytes of all groups kept.
     pub(crate) fn retained_bytes(&self) -> u64 {
         self.live.iter().map(|live| live.end - FIRST_GROUP).sum()
     }
 
-    /// The control slot behind `newest` of a log that is truncated before group `before`, which is durable; `None` in a
-    /// log without files.
+    /// Returns the control slot behind `newest` of a log that is truncated before group `before`, which is durable;
+    /// `None` in a log without files.
     pub(super) fn slot_before(&self, before: GroupNo, newest: CtlSlot) -> Option<CtlSlot> {
         let after = self.live.partition_point(|live| live.first <= before);
         let is_early = mutant("sabotage: a segment is given up too early");
@@ -76,8 +77,8 @@ impl List {
         Some(CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..newest })
     }
 
-    /// Takes the spare file out that is prepared next. One that has the number of the next segment goes first, so that
-    /// none is ever overwritten. Then the largest, which give space back.
+    /// Removes and returns the spare file to prepare next. One that has the number of the next segment goes first, so
+    /// that none is ever overwritten. Then the largest, which give space back.
     pub(super) fn take_spare(&mut self) -> Option<Spare> {
         let next = self.next_number;
         let spares = self.spare.iter().enumerate();
