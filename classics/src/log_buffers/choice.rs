@@ -1,41 +1,12 @@
 //! The log buffers by name, and their options.
 
+use super::names::{WaitKind, named};
 use super::{CArray, Decoupled, Delegated, Faa, Hybrid, Laser, Locked, Ring, Shape};
 use foreshore_base::{Error, Result};
-use foreshore_sync::WaitMode;
 use foreshore_wal::log_buffer::{LogBuffer, MakeLogBuffer, NewLogBuffer};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::{fmt, io};
-
-macro_rules! named {
-    ($(#[$doc:meta])* $kind:ident, $option:literal { $($(#[$vdoc:meta])* $variant:ident = $name:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $kind { $($(#[$vdoc])* $variant),+ }
-
-        impl fmt::Display for $kind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name),+ })
-            }
-        }
-
-        impl FromStr for $kind {
-            type Err = Error;
-
-            fn from_str(name: &str) -> Result<Self> {
-                match name {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(Error::InvalidOption {
-                        name: $option,
-                        value: name.to_owned(),
-                        expected: [$($name),+].join(" or "),
-                    }),
-                }
-            }
-        }
-    };
-}
 
 named! {
     /// A log buffer. All write the same format.
@@ -94,27 +65,6 @@ impl BufferKind {
     /// up to a larger size than the engine's own, and refuse larger ones.
     fn fragments(self) -> bool {
         matches!(self, Self::Faa | Self::Lanes)
-    }
-}
-
-named! {
-    /// How appends wait for each other. Those of `faa`, `laser` and `lanes` never do.
-    WaitKind, "wait" {
-        /// Without a bound, yielding the processor: the way of the published buffers, for curves on machines with a
-        /// processor for each thread.
-        Spin = "spin",
-        /// Asleep, after a few pauses.
-        #[default]
-        Park = "park",
-    }
-}
-
-impl From<WaitKind> for WaitMode {
-    fn from(kind: WaitKind) -> Self {
-        match kind {
-            WaitKind::Spin => Self::Spin,
-            WaitKind::Park => Self::Park,
-        }
     }
 }
 
@@ -182,7 +132,7 @@ impl MakeLogBuffer for Maker {
     fn make(&self, new: &NewLogBuffer<'_>) -> io::Result<Arc<dyn LogBuffer>> {
         let BufferOptions { kind, wait, slots, slot_pool: pool } = self.0;
         let (sessions, group) = (new.slots.len(), Self::slot_bytes(new.bytes));
-        let shape = Shape { wait: wait.into(), sessions, slots, pool, group };
+        let shape = Shape { wait, sessions, slots, pool, group };
         let ring = Ring::new(new.bytes, new.floor)?;
         Ok(match kind {
             BufferKind::Mutex => Arc::new(Locked::new(ring, &shape)),

@@ -25,12 +25,14 @@ mod choice;
 mod credit;
 mod faa;
 mod laser;
+mod names;
 mod ring;
 
-pub use aether::{CArray, Decoupled, Delegated, Hybrid, Locked, Shape};
-pub use choice::{BufferKind, BufferOptions, WaitKind};
+pub use aether::{CArray, Decoupled, Delegated, Hybrid, Locked, McsLock, Mutex8, Shape};
+pub use choice::{BufferKind, BufferOptions};
 pub use faa::Faa;
 pub use laser::Laser;
+pub use names::WaitKind;
 pub use ring::Ring;
 
 use ring::RingBuffer;

@@ -1,45 +1,44 @@
 //! Models of `carray`, and of the consolidation array that `hybrid` and `delegated` share.
 
 use crate::regions::{SIZE, append, cut, join, ring, run, shape, spawn};
-use foreshore_classics::log_buffers::{CArray, Shape};
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{CArray, Shape, WaitKind};
 use foreshore_sync::model::{check, mutated};
 use foreshore_wal::log_buffer::LogBuffer;
 use std::sync::Arc;
 
-fn log(wait: WaitMode) -> CArray {
+fn log(wait: WaitKind) -> CArray {
     CArray::new(ring(4), &shape(wait))
 }
 
 /// Two sessions and a cut.
 fn two_and_a_cut() {
-    run(log(WaitMode::Spin), &[1, 1], 1);
+    run(log(WaitKind::Spin), &[1, 1], 1);
 }
 
 /// A session comes back while the other one leads a group, and follows it; the cut may come when both have left.
 fn a_group_and_a_cut() {
-    run(log(WaitMode::Spin), &[2, 1], 1);
+    run(log(WaitKind::Spin), &[2, 1], 1);
 }
 
 /// Three sessions: one holds the lock, one leads a group, one follows it.
 fn a_group() {
-    run(log(WaitMode::Park), &[1, 1, 1], 0);
+    run(log(WaitKind::Park), &[1, 1, 1], 0);
 }
 
 /// As above, and two may not consolidate: one has to wait for the next slot, or for the lock.
 fn full_slots() {
-    run(CArray::new(ring(4), &Shape { group: SIZE, ..shape(WaitMode::Park) }), &[1, 1, 1], 0);
+    run(CArray::new(ring(4), &Shape { group: SIZE, ..shape(WaitKind::Park) }), &[1, 1, 1], 0);
 }
 
 /// Waits that park.
 fn parked() {
-    run(log(WaitMode::Park), &[1, 1], 0);
+    run(log(WaitKind::Park), &[1, 1], 0);
 }
 
 /// Space for two records, both taken: the next ones wait for the cut through their credit. The thread that draws first
 /// may copy into space whose credit the other has taken.
 fn reuse() {
-    let log = Arc::new(CArray::new(ring(2), &shape(WaitMode::Spin)));
+    let log = Arc::new(CArray::new(ring(2), &shape(WaitKind::Spin)));
     for session in 0..2 {
         log.admit(session, SIZE);
         append(&*log, session);

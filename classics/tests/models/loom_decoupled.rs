@@ -1,27 +1,26 @@
 //! Models of `decoupled`, and of the releases in turn that `hybrid` shares.
 
 use crate::regions::{ring, run, shape};
-use foreshore_classics::log_buffers::Decoupled;
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{Decoupled, WaitKind};
 use foreshore_sync::model::{check, mutated};
 
-fn log(wait: WaitMode) -> Decoupled {
+fn log(wait: WaitKind) -> Decoupled {
     Decoupled::new(ring(4), &shape(wait))
 }
 
 /// Two sessions, one with two records, and a cut.
 fn two_and_a_cut() {
-    run(log(WaitMode::Spin), &[2, 1], 1);
+    run(log(WaitKind::Spin), &[2, 1], 1);
 }
 
 /// Three sessions that sleep until their turn.
 fn three_sleepers() {
-    run(log(WaitMode::Park), &[1, 1, 1], 0);
+    run(log(WaitKind::Park), &[1, 1, 1], 0);
 }
 
 /// Two sessions that sleep until their turn, and a cut.
 fn sleepers_and_a_cut() {
-    run(log(WaitMode::Park), &[1, 1], 1);
+    run(log(WaitKind::Park), &[1, 1], 1);
 }
 
 #[test]

@@ -1,32 +1,31 @@
 //! Models of `delegated`: the release queue.
 
 use crate::regions::{ring, run, shape};
-use foreshore_classics::log_buffers::Delegated;
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{Delegated, WaitKind};
 use foreshore_sync::model::{check, mutated};
 
-fn log(wait: WaitMode) -> Delegated {
+fn log(wait: WaitKind) -> Delegated {
     Delegated::new(ring(4), &shape(wait))
 }
 
 /// Two sessions and a cut. Session 0 waits for its turn, session 1 leaves its release to it.
 fn two_and_a_cut() {
-    run(log(WaitMode::Spin), &[1, 1], 1);
+    run(log(WaitKind::Spin), &[1, 1], 1);
 }
 
 /// A session with two records: its second may find the first still in the queue.
 fn a_session_twice() {
-    run(log(WaitMode::Spin), &[1, 2], 0);
+    run(log(WaitKind::Spin), &[1, 2], 0);
 }
 
 /// Three sessions.
 fn three() {
-    run(log(WaitMode::Park), &[1, 1, 1], 0);
+    run(log(WaitKind::Park), &[1, 1, 1], 0);
 }
 
 /// A wait for the turn that parks.
 fn parked() {
-    run(log(WaitMode::Park), &[1, 1], 0);
+    run(log(WaitKind::Park), &[1, 1], 0);
 }
 
 #[test]

@@ -2,40 +2,39 @@
 
 use crate::regions::{SIZE, append, cut, join, ring, run, shape, spawn};
 use foreshore_base::Lsn;
-use foreshore_classics::log_buffers::{Hybrid, Shape};
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{Hybrid, Shape, WaitKind};
 use foreshore_sync::model::{check, mutated};
 use foreshore_wal::log_buffer::LogBuffer;
 use std::sync::Arc;
 
-fn log(wait: WaitMode) -> Hybrid {
+fn log(wait: WaitKind) -> Hybrid {
     Hybrid::new(ring(4), &shape(wait))
 }
 
 /// Two sessions and a cut.
 fn two_and_a_cut() {
-    run(log(WaitMode::Spin), &[1, 1], 1);
+    run(log(WaitKind::Spin), &[1, 1], 1);
 }
 
 /// A session comes back while the other one leads a group, and follows it; the cut may come when both have left.
 fn a_group_and_a_cut() {
-    run(log(WaitMode::Spin), &[2, 1], 1);
+    run(log(WaitKind::Spin), &[2, 1], 1);
 }
 
 /// Three sessions: one holds the lock, one leads a group, one follows it.
 fn a_group() {
-    run(log(WaitMode::Park), &[1, 1, 1], 0);
+    run(log(WaitKind::Park), &[1, 1, 1], 0);
 }
 
 /// A pool of two slots: a thread that closes one while another group holds the other waits for it.
 fn a_short_pool() {
-    run(Hybrid::new(ring(4), &Shape { pool: 2, ..shape(WaitMode::Park) }), &[1, 1, 1], 0);
+    run(Hybrid::new(ring(4), &Shape { pool: 2, ..shape(WaitKind::Park) }), &[1, 1, 1], 0);
 }
 
 /// The last space of the ring waits for a cut. Session 1 has credit for two records before that. It may use the space
 /// for the second one, because session 0 has joined its group with credit from the cut.
 fn credit_of_a_follower() {
-    let log = Arc::new(log(WaitMode::Spin));
+    let log = Arc::new(log(WaitKind::Spin));
     for session in [0, 1, 2] {
         log.admit(session, SIZE);
         append(&*log, session);

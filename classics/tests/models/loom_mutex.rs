@@ -2,29 +2,28 @@
 
 use crate::regions::{SIZE, append, cut, join, ring, run, shape, spawn};
 use foreshore_base::Lsn;
-use foreshore_classics::log_buffers::Locked;
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{Locked, WaitKind};
 use foreshore_sync::model::{check, mutated};
 use foreshore_wal::log_buffer::LogBuffer;
 use std::sync::Arc;
 
-fn log(records: u64, wait: WaitMode) -> Locked {
+fn log(records: u64, wait: WaitKind) -> Locked {
     Locked::new(ring(records), &shape(wait))
 }
 
 /// Two sessions, one with two records, and a cut.
 fn two_and_a_cut() {
-    run(log(4, WaitMode::Spin), &[2, 1], 1);
+    run(log(4, WaitKind::Spin), &[2, 1], 1);
 }
 
 /// As above, and a thread that finds the lock taken sleeps.
 fn sleepers_and_a_cut() {
-    run(log(4, WaitMode::Park), &[2, 1], 1);
+    run(log(4, WaitKind::Park), &[2, 1], 1);
 }
 
 /// Space for one record, which is taken: the next one waits for the cut through its credit.
 fn reuse() {
-    let log = Arc::new(log(1, WaitMode::Spin));
+    let log = Arc::new(log(1, WaitKind::Spin));
     log.admit(0, SIZE);
     append(&*log, 0);
     join([

@@ -4,6 +4,8 @@
 mod regions;
 
 #[cfg(foreshore_loom)]
+mod loom_byte_lock;
+#[cfg(foreshore_loom)]
 mod loom_carray;
 #[cfg(foreshore_loom)]
 mod loom_decoupled;
@@ -19,9 +21,13 @@ mod loom_laser;
 mod loom_mutex;
 #[cfg(foreshore_loom)]
 mod loom_nbgclock;
+#[cfg(foreshore_loom)]
+mod loom_queue_lock;
 #[cfg(foreshore_shuttle)]
 mod shuttle_decoupled;
 #[cfg(foreshore_shuttle)]
 mod shuttle_laser;
+#[cfg(foreshore_shuttle)]
+mod shuttle_locks;
 #[cfg(foreshore_shuttle)]
 mod shuttle_nbgclock;

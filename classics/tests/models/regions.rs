@@ -3,8 +3,7 @@
 //! unreleased bytes fails as a data race.
 
 use foreshore_base::Lsn;
-use foreshore_classics::log_buffers::{Ring, Shape};
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{Ring, Shape, WaitKind};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_wal::Record;
 use foreshore_wal::log_buffer::{LogBuffer, Staging};
@@ -14,7 +13,7 @@ use std::sync::Arc;
 pub(crate) const SIZE: u64 = 32;
 
 /// One place in the array, groups of any size that fit. In models session 0 waits for its turn in the release queue.
-pub(crate) fn shape(wait: WaitMode) -> Shape {
+pub(crate) fn shape(wait: WaitKind) -> Shape {
     Shape { wait, sessions: 3, slots: 1, pool: 3, group: 8 * SIZE }
 }
 

@@ -1,14 +1,13 @@
 //! Releases in turn with more sleepers than loom can explore: some are woken by those that were woken before them.
 
 use crate::regions::{ring, run, shape};
-use foreshore_classics::log_buffers::{Decoupled, Shape};
-use foreshore_sync::WaitMode;
+use foreshore_classics::log_buffers::{Decoupled, Shape, WaitKind};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 
 const SESSIONS: [u64; 6] = [3; 6];
 
 fn sleepers() {
-    let shape = Shape { sessions: SESSIONS.len(), ..shape(WaitMode::Park) };
+    let shape = Shape { sessions: SESSIONS.len(), ..shape(WaitKind::Park) };
     run(Decoupled::new(ring(32), &shape), &SESSIONS, 0);
 }
 

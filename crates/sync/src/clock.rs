@@ -1,6 +1,5 @@
 //! Time as a value: engine code reads a [`Clock`] that it is given, so that a simulation controls time.
 
-use crate::primitive::atomic::{AtomicU64, Ordering};
 use std::ops::{Add, Sub};
 use std::time::{Duration, Instant};
 
@@ -107,32 +106,6 @@ fn instant() -> Instant {
     next
 }
 
-/// A clock that moves only when told to: for tests and simulation.
-#[derive(Debug, Default)]
-pub struct ManualClock(AtomicU64);
-
-impl ManualClock {
-    /// A clock that stands at `start`.
-    pub fn new(start: Nanos) -> Self {
-        Self(AtomicU64::new(start.0))
-    }
-
-    /// Moves the clock forward.
-    pub fn advance(&self, by: Duration) {
-        // ORDERING: AcqRel, a reader of the new time also sees what happened before it was set; pairs with `now`.
-        let step = |now| Some((Nanos(now) + by).0);
-        let moved = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
-        debug_assert!(moved.is_ok(), "the step always yields a value");
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Nanos {
-        // ORDERING: Acquire, pairs with `advance`.
-        Nanos(self.0.load(Ordering::Acquire))
-    }
-}
-
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests {
     use super::*;
@@ -144,16 +117,6 @@ mod tests {
         assert_eq!(Nanos(5).since(Nanos(7)), Duration::ZERO);
         assert_eq!(Nanos::from(Duration::MAX), Nanos::MAX);
         assert_eq!(Duration::from(Nanos(1_500)), Duration::from_nanos(1_500));
-    }
-
-    #[test]
-    fn a_manual_clock_moves_only_by_hand() {
-        let clock = ManualClock::new(Nanos(10));
-        assert_eq!(clock.now(), Nanos(10));
-        clock.advance(Duration::from_nanos(5));
-        assert_eq!(clock.now(), Nanos(15));
-        clock.advance(Duration::MAX);
-        assert_eq!(clock.now(), Nanos::MAX);
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl HybridLatch {
     }
 
     fn lock_queued(&self, table: &ParkTable, mode: Mode) {
-        let mut spin = table.locks().begin();
+        let mut spin = table.latches.begin();
         while spin.spin() {
             if self.enter(mode, false, 0) {
                 return spin.end();

@@ -9,12 +9,11 @@
 //! - a [`Parker`], directly or through a [`ParkTable`], an [`EventCount`] or a [`Signal`]
 //! - the few pauses of a [`SpinWait`] before one of these, which a [`SpinSite`] leaves out if they do not pay
 //!
-//! Nothing here spins without a bound, unless [`WaitMode::Spin`] asks for it.
+//! Nothing here spins without a bound.
 //!
 //! | need | use |
 //! |---|---|
 //! | guard a structure, short and cold | [`Mutex`], [`RwLock`] with a [`LockRank`] |
-//! | guard a structure across threads, or measure how waits end | [`Mutex8`], [`McsLock`] with a [`WaitMode`] |
 //! | guard a page | [`HybridLatch`]: shared, exclusive, optimistic |
 //! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
 //! | wake one known thread | [`Parker`], [`Unparker`] |
@@ -33,7 +32,6 @@ pub mod rmw;
 #[cfg(foreshore_sim)]
 pub mod schedule;
 pub mod spent;
-pub mod waits;
 
 mod asymmetric;
 mod biased;
@@ -44,9 +42,7 @@ mod event_count;
 mod hottest;
 mod latch;
 mod mapping;
-mod mcs;
 mod mutex;
-mod mutex8;
 mod park_table;
 mod parker;
 mod rank;
@@ -54,12 +50,11 @@ mod revocable;
 mod spin;
 mod spin_site;
 mod turns;
-mod wait_mode;
 mod wake_queue;
 
 pub use asymmetric::AsymmetricFence;
 pub use biased::{BiasedOwner, BiasedRef};
-pub use clock::{Clock, ManualClock, Nanos, SystemClock};
+pub use clock::{Clock, Nanos, SystemClock};
 pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;
 pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Spawn, Step, ThreadSpawn};
@@ -67,9 +62,7 @@ pub use event_count::{EventCount, EventKey};
 pub use hottest::{Hot, Hottest};
 pub use latch::HybridLatch;
 pub use mapping::{ByteArena, ChunkedArray, LazyArray, Word, ZeroAtomic};
-pub use mcs::McsLock;
 pub use mutex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use mutex8::Mutex8;
 pub use park_table::{ParkOutcome, ParkTable};
 pub use parker::{Parker, Unparker};
 pub use rank::{LockRank, lock_order_markdown};
@@ -77,5 +70,4 @@ pub use revocable::{Custody, InUse, Revocable, Revoked};
 pub use spin::{SpinWait, available_parallelism};
 pub use spin_site::{SiteSpin, SpinSite};
 pub use turns::{Turn, Turns};
-pub use wait_mode::WaitMode;
 pub use wake_queue::WakeQueue;

@@ -5,7 +5,6 @@
 
 use crate::primitive::raw;
 use crate::rank::{Held, LockRank};
-use crate::waits;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -113,7 +112,6 @@ impl Condvar {
 
     /// Releases the lock, waits for a notification and takes the lock again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        waits::parked();
         // WAIT: park - until a notification.
         guard.map_inner(|inner| self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
     }
@@ -125,7 +123,6 @@ impl Condvar {
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> (MutexGuard<'a, T>, bool) {
         #[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
         {
-            waits::parked();
             let mut timed_out = false;
             // WAIT: park - until a notification or the end of the time.
             let guard = guard.map_inner(|inner| {

@@ -57,8 +57,8 @@ pub(crate) enum Pick {
 #[derive(Debug)]
 pub struct ParkTable {
     buckets: Box<[CachePadded<Bucket>]>,
-    locks: SpinSite,
-    states: SpinSite,
+    /// Whether it pays to spin in front of a park for a latch of this table's owner.
+    pub(crate) latches: SpinSite,
 }
 
 #[derive(Debug)]
@@ -127,17 +127,7 @@ impl ParkTable {
             let queue = Mutex::new(LockRank::ParkBucket, VecDeque::new());
             CachePadded::new(Bucket { waiting: AtomicUsize::new(0), queue })
         };
-        Self { buckets: (0..BUCKETS).map(bucket).collect(), locks: SpinSite::new(), states: SpinSite::new() }
-    }
-
-    /// Returns whether it pays to spin before a park for a lock of this table's owner.
-    pub(crate) fn locks(&self) -> &SpinSite {
-        &self.locks
-    }
-
-    /// The same for any other state that threads wait for here.
-    pub(crate) fn states(&self) -> &SpinSite {
-        &self.states
+        Self { buckets: (0..BUCKETS).map(bucket).collect(), latches: SpinSite::new() }
     }
 
     /// Waits at `key` until an unpark picks this thread or `timeout` is over.

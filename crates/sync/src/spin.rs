@@ -1,7 +1,6 @@
 //! Bounded spinning before a park.
 
 use crate::primitive::REPLAYS;
-use crate::waits;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -113,9 +112,6 @@ impl SpinWait {
     #[inline]
     pub fn spin(&mut self) -> bool {
         if self.pauses_left > 0 {
-            if self.burst == 1 {
-                waits::windowed();
-            }
             let burst = self.burst.min(self.pauses_left);
             // WAIT: window - bounded by the budget, three microseconds and then two yields.
             for _ in 0..burst {

@@ -87,12 +87,7 @@ pub struct SiteSpin<'a> {
 }
 
 impl SiteSpin<'_> {
-    /// Returns a full budget whose outcome is not recorded.
-    pub(crate) fn always() -> Self {
-        Self { spin: SpinWait::new(), sampled_at: None, tried: false }
-    }
-
-    /// Spends a part of the budget, like [`SpinWait::spin`]; returns false if none is left and the caller must park.
+    /// As [`SpinWait::spin`]: spends a part of the budget; false when there is none left and the caller must park.
     #[inline]
     pub fn spin(&mut self) -> bool {
         // WAIT: window - as bounded as `SpinWait`.

@@ -9,7 +9,7 @@
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicUsize, Ordering};
-use crate::{LockRank, Mutex, Unparker, waits};
+use crate::{LockRank, Mutex, Unparker};
 use std::collections::VecDeque;
 
 /// Threads that each woken thread wakes. One would be enough; the second makes the tree grow, and covers for a thread
@@ -71,18 +71,18 @@ impl WakeQueue {
 
     /// Wakes two more: called by a thread whose entry was taken, after its wait. Costs one load if none is left.
     pub fn help(&self) {
-        if !mutant("wake queue: leave without helping") && self.wake(EACH) {
-            waits::helped();
+        if !mutant("wake queue: leave without helping") {
+            self.wake(EACH);
         }
     }
 
-    /// Wakes up to `most` threads, and returns whether there were any.
-    fn wake(&self, most: usize) -> bool {
-        for woken in 0..most {
+    /// Wakes up to `most` threads.
+    fn wake(&self, most: usize) {
+        for _ in 0..most {
             // ORDERING: Relaxed, a thread that has put entries or has found its own gone has passed through the
             // owner's lock since, and sees that put or what followed.
             if self.left.load(Ordering::Relaxed) == 0 {
-                return woken > 0;
+                return;
             }
             let next = {
                 let mut rest = self.rest.lock();
@@ -92,10 +92,9 @@ impl WakeQueue {
                 next
             };
             // Woken outside the lock: others remove their entries meanwhile.
-            let Some(thread) = next else { return woken > 0 };
+            let Some(thread) = next else { return };
             thread.unpark();
         }
-        true
     }
 }
 

@@ -16,9 +16,9 @@
 //! - **No wait for buffer space.** In the paper an insert waits for it under the lock (Algorithm 1, line 2), and all
 //!   others behind it. Here a session holds credit for its bytes before it appends, so the drawn position is always
 //!   free.
-//! - **Waits can be chosen.** The paper spins. With [`WaitMode::Park`] a waiter sleeps after a few pauses, and the
+//! - **Waits can be chosen.** The paper spins. With [`WaitKind::Park`] a waiter sleeps after a few pauses, and the
 //!   insert lock is a byte that a newcomer may take ahead of sleepers. A queue lock would hand each record to a thread
-//!   that must first be scheduled. [`WaitMode::Spin`] is the paper's way, over its queue lock; it is there for curves
+//!   that must first be scheduled. [`WaitKind::Spin`] is the paper's way, over its queue lock; it is there for curves
 //!   on machines with a processor for each thread.
 //! - **Stamps** are the positions behind records. So a stamp exceeds everything drawn before the insert began, which
 //!   is all that a dependency can name.
@@ -30,25 +30,32 @@ mod consolidation;
 mod decoupled;
 mod delegated;
 mod hybrid;
+mod mcs;
 mod mutex;
+mod mutex8;
 mod ordered;
 mod queue;
+mod waits;
 
 pub use carray::CArray;
 pub use decoupled::Decoupled;
 pub use delegated::Delegated;
 pub use hybrid::Hybrid;
+pub use mcs::McsLock;
 pub use mutex::Locked;
+pub use mutex8::Mutex8;
 
+use super::names::WaitKind;
+use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{CachePadded, McsLock, Mutex8, ParkTable, WaitMode};
+use waits::Waits;
 
 /// Parameters of a buffer of this family.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// How threads wait for each other.
-    pub wait: WaitMode,
+    pub wait: WaitKind,
     /// Sessions that may append.
     pub sessions: usize,
     /// Places of the consolidation array.
@@ -72,30 +79,6 @@ struct Region {
     holder: Holder,
     start: u64,
     end: u64,
-}
-
-/// A wait that ends when another thread has changed some word, in the chosen mode.
-#[derive(Debug)]
-struct Waits {
-    mode: WaitMode,
-    table: ParkTable,
-}
-
-impl Waits {
-    /// Waits until `ready`. The thread that makes it true calls [`Waits::wake`] with the same place.
-    fn until<T>(&self, place: &T, ready: impl Fn() -> bool) {
-        // WAIT: park - until `wake`, or with yields until it is ready, as the options say.
-        self.mode.wait_until(&self.table, key(place), ready);
-    }
-
-    fn wake<T>(&self, place: &T) {
-        self.mode.wake(&self.table, key(place));
-    }
-}
-
-/// Returns the address of a place that does not move: the same for all that wait there.
-fn key<T>(place: &T) -> u64 {
-    std::ptr::from_ref(place).addr() as u64
 }
 
 /// The insert lock and what it guards.
@@ -127,10 +110,10 @@ enum Lock {
 impl Front {
     fn new(first: u64, shape: &Shape) -> Self {
         let lock = match shape.wait {
-            WaitMode::Spin => Lock::Queue(McsLock::new(shape.sessions + shape.pool, WaitMode::Spin)),
-            WaitMode::Park => Lock::Byte(CachePadded::new(Mutex8::new())),
+            WaitKind::Spin => Lock::Queue(McsLock::new(shape.sessions + shape.pool)),
+            WaitKind::Park => Lock::Byte(CachePadded::new(Mutex8::default())),
         };
-        let waits = Waits { mode: shape.wait, table: ParkTable::new() };
+        let waits = Waits::new(shape.wait);
         let guarded = CachePadded::new(Guarded { tail: AtomicU64::new(first), last: AtomicU32::new(queue::NONE) });
         Self { waits, lock, sessions: shape.sessions, guarded }
     }
@@ -148,7 +131,7 @@ impl Front {
         // WAIT: park - one draw; in `mutex` and `carray` the copies too.
         match &self.lock {
             Lock::Queue(lock) => lock.lock(self.node(holder)),
-            Lock::Byte(lock) => lock.lock(&self.waits.table, self.waits.mode),
+            Lock::Byte(lock) => lock.lock(&self.waits.table),
         }
     }
 

@@ -7,10 +7,11 @@
 //! released, and a running copy still delays all later ones.
 
 use super::{Region, Released, Waits};
+use crate::log_buffers::names::WaitKind;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering, fence};
 use foreshore_sync::primitive::{MODEL, thread};
-use foreshore_sync::{CachePadded, LockRank, Mutex, Parker, SpinWait, Unparker, WaitMode, WakeQueue};
+use foreshore_sync::{CachePadded, LockRank, Mutex, Parker, SpinWait, Unparker, WakeQueue};
 use std::collections::BTreeMap;
 
 /// The order of releases.
@@ -56,10 +57,10 @@ impl Ordered {
             if spin.spin() {
                 continue;
             }
-            match waits.mode {
+            match waits.kind {
                 // WAIT: window - without a bound, as the options say; the yield lets those ahead run.
-                WaitMode::Spin => thread::yield_now(),
-                WaitMode::Park => {
+                WaitKind::Spin => thread::yield_now(),
+                WaitKind::Park => {
                     if self.sleep(region) {
                         return;
                     }
@@ -67,7 +68,7 @@ impl Ordered {
             }
         }
         self.released.raise(region.start, region.end);
-        if waits.mode == WaitMode::Park {
+        if waits.kind == WaitKind::Park {
             self.raise_sleepers();
         }
     }

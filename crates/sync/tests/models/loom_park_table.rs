@@ -3,7 +3,7 @@
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_sync::{ParkOutcome, ParkTable, WaitMode};
+use foreshore_sync::{ParkOutcome, ParkTable};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,25 +65,24 @@ fn give_up() {
     assert!(!gate.table.has_waiters(KEY), "a waiter that gave up is still queued");
 }
 
-/// Two threads that go by turns, each waiting as `mode` says.
-fn by_turns(mode: WaitMode) {
+/// Two threads that go by turns, each waiting at a key of its own.
+fn turns() {
     let gate = Arc::new(Gate::default());
     let threads = [0, 1].map(|own| {
         let gate = gate.clone();
         thread::spawn(move || {
-            mode.wait_until(&gate.table, own, || gate.tickets.load(Ordering::Acquire) == own);
+            let waits = || gate.tickets.load(Ordering::Acquire) != own;
+            while waits() {
+                gate.table.park(own, None, waits);
+            }
             gate.tickets.store(own + 1, Ordering::Release);
-            mode.wake(&gate.table, own + 1);
+            gate.table.unpark_all(own + 1, TAG);
         })
     });
     for thread in threads {
         thread.join().expect("an actor ends");
     }
     assert_eq!(gate.tickets.load(Ordering::Relaxed), 2);
-}
-
-fn parked_turns() {
-    by_turns(WaitMode::Park);
 }
 
 fn spawn<R: 'static>(gate: &Arc<Gate>, actor: fn(&Gate) -> R) -> thread::JoinHandle<R> {
@@ -103,21 +102,20 @@ fn time_out_and_wake_up_agree() {
 }
 
 #[test]
-fn turns_come_in_either_mode() {
-    check(parked_turns);
-    check(|| by_turns(WaitMode::Spin));
+fn every_turn_comes() {
+    check(turns);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn the_turns_need_the_waiters_fence() {
-    mutated("park table: no fence before validation", parked_turns);
+    mutated("park table: no fence before validation", turns);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn the_turns_need_the_wakers_fence() {
-    mutated("park table: no fence before looking", parked_turns);
+    mutated("park table: no fence before looking", turns);
 }
 
 #[test]

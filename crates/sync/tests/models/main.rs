@@ -3,8 +3,6 @@
 #[cfg(foreshore_loom)]
 mod loom_biased;
 #[cfg(foreshore_loom)]
-mod loom_byte_lock;
-#[cfg(foreshore_loom)]
 mod loom_event_count;
 #[cfg(foreshore_loom)]
 mod loom_latch;
@@ -12,8 +10,6 @@ mod loom_latch;
 mod loom_latch_wait;
 #[cfg(foreshore_loom)]
 mod loom_park_table;
-#[cfg(foreshore_loom)]
-mod loom_queue_lock;
 #[cfg(foreshore_loom)]
 mod loom_revocable;
 #[cfg(foreshore_loom)]

@@ -4,10 +4,7 @@
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_sync::{
-    EventCount, LockRank, ManualClock, McsLock, Mutex, Mutex8, ParkTable, Parker, Signal, SystemClock, Turns, Unparker,
-    WaitMode, WakeQueue,
-};
+use foreshore_sync::{LockRank, Mutex, Parker, SystemClock, Turns, Unparker, WakeQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,141 +19,7 @@ fn run<S: Send + Sync + 'static>(shared: &Arc<S>, actors: Vec<Box<dyn FnOnce(&S)
     }
 }
 
-/// A queue of slots for jobs: producers wait in the table for a slot, consumers at the event count for a job. A
-/// one-byte lock guards the numbers.
-/// guards the numbers.
-#[derive(Default)]
-struct Jobs {
-    lock: Mutex8,
-    table: ParkTable,
-    events: EventCount,
-    waiting: AtomicU64,
-    taken: AtomicU64,
-}
-
-const PLACES: u64 = 1;
-const ROOM: u64 = 1;
-
-impl Jobs {
-    /// Changes the number of queued jobs, if `change` returns one.
-    fn edit(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
-        self.lock.lock(&self.table, WaitMode::Park);
-        let before = self.waiting.load(Ordering::Relaxed);
-        let after = change(before);
-        // In two steps on purpose: another holder in between would lose a job.
-        self.waiting.store(after.unwrap_or(before), Ordering::Relaxed);
-        self.lock.unlock(&self.table);
-        after.is_some()
-    }
-
-    fn give(&self) {
-        while !self.edit(|jobs| (jobs < PLACES).then_some(jobs + 1)) {
-            WaitMode::Park.wait_until(&self.table, ROOM, || self.waiting.load(Ordering::Acquire) < PLACES);
-        }
-        self.events.notify_one();
-    }
-
-    fn take(&self, patience: Option<Duration>) {
-        loop {
-            let key = self.events.prepare();
-            if self.edit(|jobs| jobs.checked_sub(1)) {
-                self.events.cancel(key);
-                break;
-            }
-            self.events.wait(key, patience);
-        }
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        WaitMode::Park.wake(&self.table, ROOM);
-    }
-}
-
-fn jobs() {
-    give_and_take(None);
-}
-
-fn give_and_take(patience: Option<Duration>) {
-    let jobs = Arc::new(Jobs::default());
-    let give = || -> Box<dyn FnOnce(&Jobs) + Send> { Box::new(|jobs| (0..3).for_each(|_| jobs.give())) };
-    let take =
-        |patience| -> Box<dyn FnOnce(&Jobs) + Send> { Box::new(move |jobs| (0..3).for_each(|_| jobs.take(patience))) };
-    run(&jobs, vec![give(), take(None), give(), take(patience)]);
-    assert_eq!(jobs.taken.load(Ordering::Relaxed), 6);
-    assert_eq!(jobs.waiting.load(Ordering::Relaxed), 0, "a job was lost or done twice");
-}
-
-#[test]
-fn every_job_is_given_and_taken_once() {
-    shuttle(10_000, jobs);
-    shuttle(5_000, || give_and_take(Some(Duration::from_millis(1))));
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn the_jobs_need_the_memory_of_the_queue() {
-    shuttle_mutated("mutex8: forget the queue", 20_000, jobs);
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn the_jobs_need_the_look_before_the_park() {
-    shuttle_mutated("mutex8: park unseen", 20_000, jobs);
-}
-
-/// Five threads take a queue lock; one leaves the unlocking to a sixth.
-fn queue_lock(mode: WaitMode) {
-    struct Place {
-        lock: McsLock,
-        sum: AtomicU64,
-        left: AtomicBool,
-        signal: Signal,
-    }
-    impl Place {
-        fn add(&self) {
-            self.sum.store(self.sum.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-    }
-    let lock = McsLock::new(5, mode);
-    let place = Arc::new(Place { lock, sum: AtomicU64::new(0), left: AtomicBool::new(false), signal: Signal::new() });
-    let mut actors: Vec<Box<dyn FnOnce(&Place) + Send>> = Vec::new();
-    for node in 0..4 {
-        actors.push(Box::new(move |place| {
-            for _ in 0..3 {
-                place.lock.lock(node);
-                place.add();
-                place.lock.unlock(node);
-            }
-        }));
-    }
-    actors.push(Box::new(|place| {
-        place.lock.lock(4);
-        place.add();
-        place.left.store(true, Ordering::Release);
-        place.signal.notify();
-    }));
-    actors.push(Box::new(|place| {
-        while !place.left.load(Ordering::Acquire) {
-            place.signal.wait(None);
-        }
-        place.add();
-        place.lock.unlock(4);
-    }));
-    run(&place, actors);
-    assert_eq!(place.sum.load(Ordering::Relaxed), 4 * 3 + 2);
-}
-
-#[test]
-fn the_queue_lock_excludes_and_passes_on() {
-    shuttle(5_000, || queue_lock(WaitMode::Park));
-    shuttle(1_000, || queue_lock(WaitMode::Spin));
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn the_queue_lock_needs_the_look_of_the_link() {
-    shuttle_mutated("mcs: link without a look", 20_000, || queue_lock(WaitMode::Park));
-}
-
-/// Twelve threads wait for one of two marks; some time out and check again by themselves.
+/// Twelve threads wait for one of two marks; some lose patience and look again by themselves.
 fn wake_up() {
     struct Gate {
         mark: AtomicU64,
@@ -241,8 +104,7 @@ fn turns() {
     );
     let (turns, _, had) = &*shared;
     assert!(had.load(Ordering::Relaxed) >= 4);
-    let stands = ManualClock::default();
-    assert!(turns.take(&stands, Duration::ZERO).is_some(), "nobody is left in line");
+    assert!(turns.take(&SystemClock::new(), Duration::ZERO).is_some(), "nobody is left in line");
 }
 
 #[test]
@@ -284,6 +146,6 @@ fn who_gives_up_has_to_leave_the_line() {
             Box::new(|turns: &Turns| drop(turns.take(&SystemClock::new(), Duration::from_micros(100))))
         };
         run(&turns, vec![actor(), actor(), actor()]);
-        assert!(turns.take(&ManualClock::default(), Duration::ZERO).is_some(), "nobody is left in line");
+        assert!(turns.take(&SystemClock::new(), Duration::ZERO).is_some(), "nobody is left in line");
     });
 }

@@ -1,12 +1,14 @@
-//! How often a lock changes hands: the engine's locks under threads that do nothing else.
+//! How often a lock changes hands: the engine's mutex and the locks of the log buffers, under threads that do nothing
+//! else.
 //!
-//! `cargo run --release -p foreshore-sync --example locks -- [threads] [seconds]`. Each hold adds to a few words, some
+//! `cargo run --release -p foreshore-classics --example locks -- [threads] [seconds]`. Each hold adds to a few words, some
 //! 20 ns of work; as much is done between two holds. Prints millions of holds a second, and the holds of the luckiest
 //! thread in multiples of the unluckiest.
 
+use foreshore_classics::log_buffers::{McsLock, Mutex8};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_sync::{LockRank, McsLock, Mutex, Mutex8, ParkTable, WaitMode, available_parallelism};
+use foreshore_sync::{LockRank, Mutex, ParkTable, available_parallelism};
 use std::time::{Duration, Instant};
 
 /// Words that the holder changes.
@@ -67,20 +69,18 @@ fn main() {
         work.step();
     };
     report("Mutex", measure(threads, time, held));
-    for mode in [WaitMode::Park, WaitMode::Spin] {
-        let (lock, table) = (Mutex8::new(), ParkTable::new());
-        let hold = |_, work: &Work| {
-            lock.lock(&table, mode);
-            work.step();
-            lock.unlock(&table);
-        };
-        report(&format!("Mutex8 {mode:?}"), measure(threads, time, hold));
-        let lock = McsLock::new(threads, mode);
-        let hold = |own, work: &Work| {
-            lock.lock(own);
-            work.step();
-            lock.unlock(own);
-        };
-        report(&format!("MCS {mode:?}"), measure(threads, time, hold));
-    }
+    let (lock, table) = (Mutex8::default(), ParkTable::new());
+    let hold = |_, work: &Work| {
+        lock.lock(&table);
+        work.step();
+        lock.unlock(&table);
+    };
+    report("Mutex8", measure(threads, time, hold));
+    let lock = McsLock::new(threads);
+    let hold = |own, work: &Work| {
+        lock.lock(own);
+        work.step();
+        lock.unlock(own);
+    };
+    report("MCS", measure(threads, time, hold));
 }

@@ -1,9 +1,8 @@
-//! Models of the queue lock, in both modes. A lost wake-up shows as a deadlock, hence a separate test binary. The
-//! actors share std's `Arc`: dropping loom's is a step of the model, and a deadlock found inside a destructor aborts.
+//! Models of the queue lock. The actors share std's `Arc`: dropping loom's is a step of the model.
 
+use foreshore_classics::log_buffers::McsLock;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::{UnsafeCell, thread};
-use foreshore_sync::{McsLock, WaitMode};
 use std::sync::Arc;
 
 struct Place {
@@ -28,8 +27,8 @@ impl Place {
 }
 
 /// Runs one thread per actor, each with the number of its own node.
-fn run(mode: WaitMode, actors: &[fn(&Arc<Place>, usize)]) {
-    let place = Arc::new(Place { lock: McsLock::new(actors.len(), mode), plain: UnsafeCell::new(0) });
+fn run(actors: &[fn(&Arc<Place>, usize)]) {
+    let place = Arc::new(Place { lock: McsLock::new(actors.len()), plain: UnsafeCell::new(0) });
     let spawn = |(node, &actor): (usize, &fn(&Arc<Place>, usize))| {
         let place = place.clone();
         thread::spawn(move || actor(&place, node))
@@ -60,46 +59,23 @@ fn leave_to_another(place: &Arc<Place>, node: usize) {
     unlocker.join().expect("the unlocker ends");
 }
 
-fn parked_two() {
-    run(WaitMode::Park, &[write, write]);
-}
-
-fn spinning_two() {
-    run(WaitMode::Spin, &[write, write]);
+fn two() {
+    run(&[write, write]);
 }
 
 #[test]
-fn parked_lockers_all_get_in() {
-    check(parked_two);
-    check(|| run(WaitMode::Park, &[write_twice, write]));
-    check(|| run(WaitMode::Park, &[write, write, write]));
-}
-
-#[test]
-fn spinning_lockers_all_get_in() {
-    check(spinning_two);
-    check(|| run(WaitMode::Spin, &[write_twice, write]));
+fn all_lockers_get_in() {
+    check(two);
+    check(|| run(&[write_twice, write]));
 }
 
 #[test]
 fn another_thread_may_unlock() {
-    check(|| run(WaitMode::Park, &[leave_to_another, write]));
+    check(|| run(&[leave_to_another, write]));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn the_parking_model_needs_the_release() {
-    mutated("mcs: relaxed hand-off", parked_two);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn the_spinning_model_needs_the_release() {
-    mutated("mcs: relaxed hand-off", spinning_two);
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn the_model_needs_the_look_of_the_link() {
-    mutated("mcs: link without a look", parked_two);
+fn the_model_needs_the_release() {
+    mutated("mcs: relaxed hand-off", two);
 }

@@ -1,9 +1,10 @@
-//! Models of the one-byte lock. A lost wake-up shows as a deadlock, hence a separate test binary. The actors share
-//! std's `Arc`: dropping loom's is a step of the model, and a deadlock found inside a destructor aborts.
+//! Models of the one-byte lock. A lost wake-up shows as a deadlock. The actors share std's `Arc`: dropping
+//! loom's is a step of the model, and a deadlock found inside a destructor aborts.
 
+use foreshore_classics::log_buffers::Mutex8;
+use foreshore_sync::ParkTable;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::{UnsafeCell, thread};
-use foreshore_sync::{Mutex8, ParkTable, WaitMode};
 use std::sync::Arc;
 
 struct Place {
@@ -16,7 +17,7 @@ struct Place {
 unsafe impl Sync for Place {}
 
 fn run(actors: &[fn(&Arc<Place>)]) {
-    let place = Arc::new(Place { lock: Mutex8::new(), table: ParkTable::new(), plain: UnsafeCell::new(0) });
+    let place = Arc::new(Place { lock: Mutex8::default(), table: ParkTable::new(), plain: UnsafeCell::new(0) });
     let spawn = |&actor: &fn(&Arc<Place>)| {
         let place = place.clone();
         thread::spawn(move || actor(&place))
@@ -33,19 +34,13 @@ fn bump(place: &Place) {
 }
 
 fn write(place: &Arc<Place>) {
-    place.lock.lock(&place.table, WaitMode::Park);
-    bump(place);
-    place.lock.unlock(&place.table);
-}
-
-fn write_spinning(place: &Arc<Place>) {
-    place.lock.lock(&place.table, WaitMode::Spin);
+    place.lock.lock(&place.table);
     bump(place);
     place.lock.unlock(&place.table);
 }
 
 fn leave_to_another(place: &Arc<Place>) {
-    place.lock.lock(&place.table, WaitMode::Park);
+    place.lock.lock(&place.table);
     bump(place);
     let other = place.clone();
     let unlocker = thread::spawn(move || {
@@ -67,12 +62,6 @@ fn three() {
 fn parked_lockers_all_get_in() {
     check(two);
     check(three);
-}
-
-#[test]
-fn lockers_of_both_modes_get_in() {
-    check(|| run(&[write, write_spinning]));
-    check(|| run(&[write_spinning, write_spinning]));
 }
 
 #[test]
