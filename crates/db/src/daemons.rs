@@ -5,7 +5,7 @@ use crate::max_age::EndOld;
 use crate::purge::Purge;
 use crate::upkeep::Upkeep;
 use foreshore_base::{Error, Result};
-use foreshore_sync::{Daemon, Signal, Step, ThreadSpawn};
+use foreshore_sync::{Daemon, Signal, Step};
 use std::{io, sync::Arc};
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
         let on_panic = Box::new(move |name: &str, message: &str| {
             log.poison(&Error::io("do background work for", dir, io::Error::other(format!("{name}: {message}"))));
         });
-        let daemon = Daemon::spawn(&ThreadSpawn, name, signal, step, on_panic)
+        let daemon = Daemon::spawn(name, signal, step, on_panic)
             .map_err(|error| Error::io("start a thread for", &self.files.dir, error))?;
         self.closing.lock().daemons.push(daemon);
         Ok(())

@@ -8,7 +8,7 @@
 //! whoever did it, and who counts the last one of a batch wakes those who wait for batches.
 
 use foreshore_sync::model::mutant;
-use foreshore_sync::{Condvar, Joiner, LockRank, Mutex, MutexGuard, Spawn, ThreadSpawn};
+use foreshore_sync::{Condvar, Joiner, LockRank, Mutex, MutexGuard, spawn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Crew<T> {
         let mut hands = self.hands.lock();
         while hands.len() < self.most {
             let shared = self.shared.clone();
-            let Ok(joiner) = ThreadSpawn.spawn("foreshore-io", Box::new(move || shared.serve())) else { return };
+            let Ok(joiner) = spawn("foreshore-io", move || shared.serve()) else { return };
             hands.push(joiner);
         }
     }

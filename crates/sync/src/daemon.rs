@@ -80,30 +80,23 @@ impl Signal {
 /// Waits for the end of a spawned body.
 pub type Joiner = Box<dyn FnOnce() + Send>;
 
-/// A way to run a body beside the caller.
-pub trait Spawn: Send + Sync {
-    /// Starts `body` under `name`. Calling the joiner waits for its end; dropping it does not stop the body.
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner>;
-}
-
-/// Spawns operating-system threads.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThreadSpawn;
-
-impl Spawn for ThreadSpawn {
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner> {
-        #[cfg(foreshore_sim)]
-        let handle = crate::schedule::spawn(name, body)?;
-        #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
-        let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
-        #[cfg(any(foreshore_loom, foreshore_shuttle))]
-        let handle = {
-            let _ = name;
-            crate::primitive::thread::spawn(body)
-        };
-        // A body that panics has ended, which is all a joiner promises.
-        Ok(Box::new(move || drop(handle.join())))
-    }
+/// Starts a thread under `name` that runs `body`. Calling the joiner waits for its end; dropping it does not stop the
+/// body.
+///
+/// # Errors
+/// Those of the system.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
+    #[cfg(foreshore_sim)]
+    let handle = crate::schedule::spawn(name, body)?;
+    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
+    let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+    #[cfg(any(foreshore_loom, foreshore_shuttle))]
+    let handle = {
+        let _ = name;
+        crate::primitive::thread::spawn(body)
+    };
+    // A body that panics has ended, which is all a joiner promises.
+    Ok(Box::new(move || drop(handle.join())))
 }
 
 /// Called, on the daemon's thread, with the daemon's name and the panic's message when a step panics.
@@ -124,14 +117,8 @@ impl Daemon {
     /// panicked half-way is not run again.
     ///
     /// # Errors
-    /// Those of the spawner.
-    pub fn spawn(
-        spawner: &dyn Spawn,
-        name: &str,
-        signal: Signal,
-        step: Arc<dyn Step>,
-        on_panic: OnPanic,
-    ) -> io::Result<Self> {
+    /// Those of [`spawn`].
+    pub fn spawn(name: &str, signal: Signal, step: Arc<dyn Step>, on_panic: OnPanic) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let body = {
             let (stop, signal, name) = (stop.clone(), signal.clone(), name.to_owned());
@@ -142,7 +129,7 @@ impl Daemon {
                 }
             }
         };
-        let joiner = spawner.spawn(name, Box::new(body))?;
+        let joiner = spawn(name, body)?;
         Ok(Self { stop, signal, joiner: Some(joiner) })
     }
 
@@ -249,7 +236,7 @@ mod tests {
         let (seen, calls) = mpsc::sync_channel(1000);
         let step = Arc::new(Reporter { calls: AtomicU64::new(0), seen, next });
         let on_panic = Box::new(|name: &str, message: &str| panic!("{name}: {message}"));
-        let daemon = Daemon::spawn(&ThreadSpawn, "reporter", Signal::new(), step, on_panic).expect("a thread");
+        let daemon = Daemon::spawn("reporter", Signal::new(), step, on_panic).expect("a thread");
         (daemon, calls)
     }
 
@@ -298,7 +285,7 @@ mod tests {
         let ((hand, own), (report, reports)) = (mpsc::channel(), mpsc::channel());
         let step = Arc::new(Last(std::sync::Mutex::new(Some(own)), report));
         let on_panic = Box::new(|name: &str, message: &str| panic!("{name}: {message}"));
-        let daemon = Daemon::spawn(&ThreadSpawn, "last", Signal::new(), step, on_panic).expect("a thread");
+        let daemon = Daemon::spawn("last", Signal::new(), step, on_panic).expect("a thread");
         hand.send(daemon).expect("the step waits");
         assert_eq!(reports.recv(), Ok(()));
         assert!(reports.recv().is_err(), "no step after the stop");
@@ -316,8 +303,7 @@ mod tests {
         let on_panic = Box::new(move |name: &str, message: &str| {
             report.send(format!("{name}: {message}")).expect("the test listens");
         });
-        let daemon =
-            Daemon::spawn(&ThreadSpawn, "cleaner", Signal::new(), Arc::new(Broken), on_panic).expect("a thread");
+        let daemon = Daemon::spawn("cleaner", Signal::new(), Arc::new(Broken), on_panic).expect("a thread");
         assert_eq!(reports.recv().as_deref(), Ok("cleaner: page 7 is torn"));
         daemon.stop();
         assert!(reports.recv().is_err(), "reported once");

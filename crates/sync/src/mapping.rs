@@ -320,23 +320,7 @@ impl ByteArena {
         unsafe { std::slice::from_raw_parts(self.as_ptr(range), len) }
     }
 
-    /// Returns the bytes of `range` as plain memory to write to.
-    ///
-    /// # Safety
-    /// During the life of the slice no other code reads or writes the range in any way. Optimistic readers count: if
-    /// they may run, the range is written through [`ByteArena::words`] instead.
-    ///
-    /// # Panics
-    /// When the range is not inside the arena.
-    #[expect(clippy::mut_from_ref, reason = "exclusion is the caller's contract")]
-    #[inline]
-    pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
-        let len = range.len();
-        // SAFETY: as in `bytes`; the caller has the range for itself.
-        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(range), len) }
-    }
-
-    /// Returns the memory of `len_words` words from byte `offset` on to the system, if they are whole pages. They read
+    /// Gives the memory of the whole pages among `len_words` words from byte `offset` on back to the system. They read
     /// as zero afterwards, as if zeros had been stored, each word at its own time.
     ///
     /// # Errors
@@ -345,30 +329,14 @@ impl ByteArena {
     /// # Panics
     /// As [`ByteArena::words`].
     pub fn release_words(&self, offset: usize, len_words: usize) -> io::Result<()> {
-        let words = self.words(offset, len_words);
-        // SAFETY: readers of words see atomic stores of zeros, which the contracts of the byte windows count as writes
-        // through `words`.
-        unsafe { self.release(offset..offset + size_of_val(words)) }
-    }
-
-    /// Returns the memory of the whole pages inside `range` to the system; they read as zero afterwards.
-    ///
-    /// # Safety
-    /// As [`ByteArena::bytes_mut`] for the duration of the call.
-    ///
-    /// # Errors
-    /// Those of `madvise`.
-    ///
-    /// # Panics
-    /// When the range is not inside the arena.
-    pub unsafe fn release(&self, range: Range<usize>) -> io::Result<()> {
         let page = rustix::param::page_size();
-        let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
-        if start >= end {
-            return Ok(());
+        let end = offset + size_of_val(self.words(offset, len_words));
+        let (start, end) = (offset.next_multiple_of(page), end / page * page);
+        if start < end {
+            // SAFETY: whole pages inside the mapping. Threads that have words of them meet atomic stores of zeros, which
+            // the contract of `bytes` counts as writes through `words`.
+            unsafe { rustix::mm::madvise(self.as_ptr(start..end).cast(), end - start, Advice::LinuxDontNeed)? };
         }
-        // SAFETY: whole pages inside the mapping, and the caller has them for itself.
-        unsafe { rustix::mm::madvise(self.as_ptr(start..end).cast(), end - start, Advice::LinuxDontNeed)? };
         Ok(())
     }
 }
@@ -420,24 +388,10 @@ mod tests {
         arena.words(8192, 1)[0].store(u64::from_ne_bytes(*b"foreshor"), Ordering::Relaxed);
         // SAFETY: one thread, and no other window of the range is in use.
         assert_eq!(unsafe { arena.bytes(8192..8200) }, b"foreshor");
-        // SAFETY: as above.
-        unsafe { arena.bytes_mut(0..8) }.copy_from_slice(b"shoreline"[..8].as_ref());
+        // SAFETY: as above, and the pointer is good for eight bytes.
+        unsafe { arena.as_ptr(0..8).cast::<[u8; 8]>().write(*b"shorelin") };
         assert_eq!(arena.words(0, 1)[0].load(Ordering::Relaxed).to_ne_bytes(), *b"shorelin");
         assert!(arena.words(8200, 0).is_empty());
-    }
-
-    #[test]
-    fn released_pages_read_as_zero() {
-        let page = rustix::param::page_size();
-        let arena = ByteArena::new(3 * page).expect("some memory");
-        // SAFETY: one thread, and the slice ends with the statement.
-        unsafe { arena.bytes_mut(0..3 * page) }.fill(1);
-        // SAFETY: as above.
-        unsafe { arena.release(1..2 * page + 1) }.expect("pages of our own");
-        // SAFETY: as above.
-        let bytes = unsafe { arena.bytes(0..3 * page) };
-        assert!(bytes[..page].iter().chain(&bytes[2 * page..]).all(|&byte| byte == 1), "partial pages are kept");
-        assert!(bytes[page..2 * page].iter().all(|&byte| byte == 0));
     }
 
     #[test]
@@ -446,7 +400,8 @@ mod tests {
         let arena = ByteArena::new(3 * page).expect("some memory");
         let words = arena.words(0, 3 * page / 8);
         words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-        arena.release_words(page, page / 8).expect("pages of our own");
+        // Pages that are released in part are kept.
+        arena.release_words(page - 8, page / 8 + 2).expect("pages of our own");
         let sum = || words.iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>();
         assert_eq!(sum(), 2 * page as u64 / 8);
         words[page / 8].store(5, Ordering::Relaxed);

@@ -159,17 +159,11 @@ pub struct RwLock<T> {
     inner: raw::RwLock<T>,
 }
 
-/// Shared access to the data of a [`RwLock`].
+/// Access to the data of a [`RwLock`]: shared with a guard `G` for reading, exclusive with one for writing.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct RwLockReadGuard<'a, T> {
-    inner: raw::RwLockReadGuard<'a, T>,
-    _held: Held,
-}
-
-/// Exclusive access to the data of a [`RwLock`].
-#[must_use = "the lock is released when the guard is dropped"]
-pub struct RwLockWriteGuard<'a, T> {
-    inner: raw::RwLockWriteGuard<'a, T>,
+pub struct RwLockGuard<G> {
+    // Declared first: the lock is released before its rank is.
+    inner: G,
     _held: Held,
 }
 
@@ -183,18 +177,18 @@ impl<T> RwLock<T> {
     ///
     /// # Panics
     /// In debug builds, when this thread holds a lock of this rank or above.
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> RwLockGuard<impl Deref<Target = T>> {
         let held = Held::ordered(self.rank);
-        RwLockReadGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _held: held }
+        RwLockGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 
     /// Waits for exclusive access.
     ///
     /// # Panics
     /// In debug builds, when this thread holds a lock of this rank or above.
-    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> RwLockGuard<impl DerefMut<Target = T>> {
         let held = Held::ordered(self.rank);
-        RwLockWriteGuard { inner: self.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held }
+        RwLockGuard { inner: self.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 }
 
@@ -204,22 +198,15 @@ impl<T> fmt::Debug for RwLock<T> {
     }
 }
 
-impl<T> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
+impl<G: Deref> Deref for RwLockGuard<G> {
+    type Target = G::Target;
+    fn deref(&self) -> &G::Target {
         &self.inner
     }
 }
 
-impl<T> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
+impl<G: DerefMut> DerefMut for RwLockGuard<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.inner
     }
 }

@@ -6,6 +6,18 @@
 //! protocol that needs the single total order states it with [`atomic::fence`]. shuttle treats every access as
 //! `SeqCst`: it finds unexpected interleavings, and no missing fence. Neither has time: a timed wait may end at once.
 
+#[cfg(foreshore_loom)]
+use loom as platform;
+#[cfg(foreshore_shuttle)]
+use shuttle as platform;
+#[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
+use std as platform;
+
+#[cfg(foreshore_sim)]
+use crate::schedule::platform;
+
+#[cfg(foreshore_loom)]
+pub use loom::{cell::UnsafeCell, sync::Arc};
 #[cfg(not(foreshore_loom))]
 pub use std::sync::Arc;
 
@@ -16,76 +28,28 @@ pub const MODEL: bool = cfg!(any(foreshore_loom, foreshore_shuttle));
 /// hashes. True under a model checker and under the scheduler of a simulation.
 pub const REPLAYS: bool = MODEL || cfg!(foreshore_sim);
 
-#[cfg(foreshore_loom)]
-pub use loom::{cell::UnsafeCell, sync::Arc};
-
 /// Atomic integers, their orderings and fences.
 pub mod atomic {
-    #[cfg(foreshore_loom)]
-    pub use loom::sync::atomic::{
+    pub use super::platform::sync::atomic::{
         AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-    #[cfg(foreshore_shuttle)]
-    pub use shuttle::sync::atomic::{
-        AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
-    pub use std::sync::atomic::{
-        AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-    #[cfg(foreshore_sim)]
-    pub use {
-        crate::schedule::{
-            AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
-        },
-        std::sync::atomic::Ordering,
     };
 }
 
-/// Threads. Engine code starts them only through [`crate::Spawn`]; tests use these directly.
+/// Threads. Engine code starts them only through [`crate::spawn`]; tests use these directly.
 pub mod thread {
-    #[cfg(foreshore_loom)]
-    pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
-    #[cfg(foreshore_shuttle)]
-    pub use shuttle::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
-    #[cfg(foreshore_sim)]
-    pub use std::thread::{JoinHandle, Thread, current, park, scope, spawn};
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
-    pub use std::thread::{JoinHandle, Thread, current, park, scope, spawn, yield_now};
-
-    /// Lets another thread run.
-    #[cfg(foreshore_sim)]
-    pub fn yield_now() {
-        crate::schedule::yield_now();
-    }
+    #[cfg(not(foreshore_loom))]
+    pub use super::platform::thread::scope;
+    pub use super::platform::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
 }
 
 /// Hints to the processor.
 pub mod hint {
-    #[cfg(foreshore_loom)]
-    pub use loom::hint::spin_loop;
-    #[cfg(foreshore_shuttle)]
-    pub use shuttle::hint::spin_loop;
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
-    pub use std::hint::spin_loop;
-
-    /// Lets another thread run: only then can the awaited one.
-    #[cfg(foreshore_sim)]
-    pub fn spin_loop() {
-        crate::schedule::yield_now();
-    }
+    pub use super::platform::hint::spin_loop;
 }
 
 /// The locks below [`crate::Mutex`], [`crate::Condvar`] and [`crate::RwLock`].
 pub(crate) mod raw {
-    #[cfg(foreshore_sim)]
-    pub(crate) use crate::schedule::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-    #[cfg(foreshore_loom)]
-    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-    #[cfg(foreshore_shuttle)]
-    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-    #[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub(crate) use super::platform::sync::{Condvar, Mutex, MutexGuard, RwLock};
 }
 
 /// Returns whether a timed wait ends here by timeout: always under loom, which tries all interleavings anyway.

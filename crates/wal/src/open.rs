@@ -15,7 +15,7 @@ use crate::watch::GrowthWatch;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
 use foreshore_sync::model::mutant;
-use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, ThreadSpawn, pause};
+use foreshore_sync::{Daemon, NextWake, OnPanic, Signal, Step, pause};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -209,7 +209,7 @@ fn spawn(core: &Arc<Core>) -> Result<Vec<Daemon>> {
                 core.pipeline.acks().acknowledge_all();
             })
         };
-        Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, on_panic)
+        Daemon::spawn(name, signal.clone(), step, on_panic)
             .map_err(|source| Error::io("start a thread for", &core.segments.home().dir, source))
     };
     let mut daemons = Vec::new();

@@ -11,7 +11,7 @@ use crate::replacement::S3c;
 use crate::residency::Residency;
 use foreshore_base::{Error, Result, Uuid};
 use foreshore_io::File;
-use foreshore_sync::{Daemon, LockRank, Mutex, Signal, Step, ThreadSpawn};
+use foreshore_sync::{Daemon, LockRank, Mutex, Signal, Step};
 use foreshore_wal::Log;
 use std::io;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Pool {
             let on_panic = move |_: &str, message: &str| {
                 log.poison(&Error::io(op, path, io::Error::other(message.to_owned())));
             };
-            let daemon = Daemon::spawn(&ThreadSpawn, name, signal.clone(), step, Box::new(on_panic))
+            let daemon = Daemon::spawn(name, signal.clone(), step, Box::new(on_panic))
                 .map_err(|e| Error::io("start a thread for", data.path(), e))?;
             self.daemons.lock().push(daemon);
             Ok(())

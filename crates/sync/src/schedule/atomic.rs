@@ -10,6 +10,18 @@ pub fn fence(order: Ordering) {
     std::sync::atomic::fence(order);
 }
 
+/// Methods that are a scheduling point and then std's of the same name. The point comes behind the arguments, which may
+/// be accesses themselves.
+macro_rules! accesses {
+    ($($method:ident($($argument:ident: $type:ty),+) $(-> $answer:ty)?;)+) => {$(
+        #[inline]
+        pub fn $method(&self, $($argument: $type),+) $(-> $answer)? {
+            scheduling_point();
+            self.0.$method($($argument),+)
+        }
+    )+};
+}
+
 macro_rules! atomic {
     ($name:ident, $value:ty, { $($extra:tt)* }) => {
         /// The atomic of this name, with a scheduling point before each access.
@@ -19,37 +31,22 @@ macro_rules! atomic {
 
         #[allow(missing_docs, reason = "each is std's method of the same name")]
         impl $name {
+            accesses! {
+                load(order: Ordering) -> $value;
+                store(value: $value, order: Ordering);
+                swap(value: $value, order: Ordering) -> $value;
+                compare_exchange(current: $value, new: $value, success: Ordering, failure: Ordering)
+                    -> Result<$value, $value>;
+                fetch_and(value: $value, order: Ordering) -> $value;
+                fetch_or(value: $value, order: Ordering) -> $value;
+                fetch_xor(value: $value, order: Ordering) -> $value;
+                $($extra)*
+            }
             #[inline]
             pub const fn new(value: $value) -> Self {
                 Self(std::sync::atomic::$name::new(value))
             }
-            #[inline]
-            pub fn load(&self, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.load(order)
-            }
-            #[inline]
-            pub fn store(&self, value: $value, order: Ordering) {
-                scheduling_point();
-                self.0.store(value, order);
-            }
-            #[inline]
-            pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.swap(value, order)
-            }
-            #[inline]
-            pub fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                scheduling_point();
-                self.0.compare_exchange(current, new, success, failure)
-            }
-            /// Never fails spuriously.
+            /// Never fails without a reason.
             #[inline]
             pub fn compare_exchange_weak(
                 &self,
@@ -77,21 +74,6 @@ macro_rules! atomic {
                 Err(before)
             }
             #[inline]
-            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_and(value, order)
-            }
-            #[inline]
-            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_or(value, order)
-            }
-            #[inline]
-            pub fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_xor(value, order)
-            }
-            #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
@@ -99,7 +81,6 @@ macro_rules! atomic {
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
-            $($extra)*
         }
 
         impl From<$value> for $name {
@@ -116,26 +97,10 @@ macro_rules! atomic {
     };
     ($($name:ident $value:ty),+) => {$(
         atomic!($name, $value, {
-            #[inline]
-            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_add(value, order)
-            }
-            #[inline]
-            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_sub(value, order)
-            }
-            #[inline]
-            pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_max(value, order)
-            }
-            #[inline]
-            pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
-                scheduling_point();
-                self.0.fetch_min(value, order)
-            }
+            fetch_add(value: $value, order: Ordering) -> $value;
+            fetch_sub(value: $value, order: Ordering) -> $value;
+            fetch_max(value: $value, order: Ordering) -> $value;
+            fetch_min(value: $value, order: Ordering) -> $value;
         });
     )+};
 }

@@ -27,13 +27,12 @@ mod gate;
 mod keys;
 mod lock;
 mod plan;
+pub(crate) mod platform;
 mod state;
 #[cfg(test)]
 mod tests;
 mod world;
 
-pub use atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
-pub(crate) use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use plan::{Plan, Summary};
 
 use gate::LEFT;
@@ -87,7 +86,7 @@ fn slice_is_over() {
 }
 
 /// Yields to another ready task.
-pub(crate) fn yield_now() {
+pub fn yield_now() {
     match me() {
         None => std::thread::yield_now(),
         Some((world, id)) => world.give_way(id, true),
