@@ -23,9 +23,6 @@
 //! recovers reads past it: [`File::read_past_cache`].
 
 mod aligned;
-// Kernels, `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
-#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
-mod crew;
 mod device;
 mod disk;
 mod fs;
@@ -33,6 +30,7 @@ mod layer;
 mod mem;
 mod names;
 mod pause;
+// Kernels, `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
 #[cfg(any(feature = "uring", foreshore_loom))]
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod reap;
@@ -40,6 +38,8 @@ mod retry;
 pub mod sim;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod syncs;
+#[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
+mod worker_pool;
 
 pub use aligned::AlignedBuf;
 pub use device::Device;
@@ -52,7 +52,7 @@ pub use sim::Sim;
 /// The kernels, for models in `tests/`.
 #[cfg(foreshore_loom)]
 pub mod model {
-    pub use crate::crew::Crew;
     pub use crate::reap::{Completions, Desk};
     pub use crate::syncs::Syncs;
+    pub use crate::worker_pool::WorkerPool;
 }

@@ -2,7 +2,11 @@
 
 #[cfg(feature = "uring")]
 use super::uring::Ring;
-use super::{handle::Handle, many::Workers};
+use super::{
+    descriptor::Descriptor,
+    handle::Handle,
+    many::{self, Op, Workers},
+};
 use crate::{
     AlignedBuf, File,
     retry::{self, RawFile, uninterrupted},
@@ -40,7 +44,7 @@ pub(super) struct DiskFile {
 
 impl DiskFile {
     pub(super) fn new(fd: OwnedFd, path: PathBuf, direct: bool) -> Self {
-        let handle = Handle::new(fd, direct);
+        let handle = Handle::new(Descriptor::new(fd, direct));
         Self { handle, path, workers: None, syncs: Syncs::new(), looks_only: false }
     }
 
@@ -59,7 +63,7 @@ impl DiskFile {
     /// The file, with durable writes through `ring`.
     #[cfg(feature = "uring")]
     pub(super) fn with_ring(mut self, ring: Option<Arc<Ring>>) -> Self {
-        self.handle.ring = ring;
+        self.handle.own.ring = ring;
         self
     }
 
@@ -68,16 +72,16 @@ impl DiskFile {
     }
 
     fn fdatasync(&self) -> io::Result<()> {
-        Ok(fs::fdatasync(&self.handle.fd)?)
+        Ok(fs::fdatasync(&self.handle.own.fd)?)
     }
 
     /// Writes zeros from the end of the file up to `end`, for file systems without `fallocate`.
     fn grow_by_zeros(&self, end: u64) -> io::Result<()> {
         let zeros = AlignedBuf::new(ZEROS);
-        let mut at = self.handle.length()?;
+        let mut at = self.handle.own.length()?;
         while at < end {
             let n = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            retry::write_full(&self.handle, &zeros[..n], at, false)?;
+            retry::write_full(&self.handle.own, &zeros[..n], at, false)?;
             at += n as u64;
         }
         Ok(())
@@ -96,19 +100,19 @@ impl File for DiskFile {
     fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
         let read = match &self.workers {
             // One part alone does not queue behind the writes of other batches.
-            Some(workers) if parts.len() > 1 => super::many::read(workers, &self.handle, parts),
+            Some(workers) if parts.len() > 1 => many::read(workers, &self.handle, parts),
             _ => parts.iter_mut().map(|(buf, offset)| self.handle.read_full(buf, *offset)).collect(),
         };
         read.into_iter().map(|read| read.map_err(|e| self.error("read", e))).collect()
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        retry::write_full(&self.handle, buf, offset, false).map_err(|e| self.error("write", e))
+        retry::write_full(&self.handle.own, buf, offset, false).map_err(|e| self.error("write", e))
     }
 
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let write = || retry::write_full(&self.handle, buf, offset, self.handle.direct);
-        let written = match self.handle.direct {
+        let write = || retry::write_full(&self.handle.own, buf, offset, self.handle.own.direct);
+        let written = match self.handle.own.direct {
             // The kernel reports lost pages of the open file to such a write, too, and then no longer to a sync.
             true => write().inspect_err(|e| self.syncs.note_failure(e)),
             false => self.syncs.write_durable(write, || self.fdatasync()),
@@ -118,14 +122,19 @@ impl File for DiskFile {
 
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
         match &self.workers {
-            Some(workers) => super::many::write(workers, &self.handle, parts).map_err(|e| self.error("write", e)),
+            Some(workers) => {
+                let mut written = many::write(workers, &self.handle, Op::Write, parts).into_iter();
+                written.try_for_each(|written| written.map(drop)).map_err(|e| self.error("write", e))
+            }
             None => parts.iter().try_for_each(|&(buf, offset)| self.write_at(buf, offset)),
         }
     }
 
     fn writes_whole(&self, len: usize) -> bool {
         let asked = StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
-        let (true, Ok(stat)) = (self.handle.direct, fs::statx(&self.handle.fd, c"", AtFlags::EMPTY_PATH, asked)) else {
+        let (true, Ok(stat)) =
+            (self.handle.own.direct, fs::statx(&self.handle.own.fd, c"", AtFlags::EMPTY_PATH, asked))
+        else {
             return false;
         };
         let lens = stat.stx_atomic_write_unit_min as usize..=stat.stx_atomic_write_unit_max as usize;
@@ -133,10 +142,11 @@ impl File for DiskFile {
     }
 
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
-        match &self.workers {
-            Some(workers) => super::many::write_whole(workers, &self.handle, parts).map_err(|e| self.error("write", e)),
-            None => Ok(false),
-        }
+        let Some(workers) = &self.workers else { return Ok(false) };
+        let written = many::write(workers, &self.handle, Op::WriteWhole, parts).into_iter();
+        // None of the errors is hidden by a refusal.
+        let written: io::Result<Vec<_>> = written.collect();
+        written.map(|written| written.iter().all(|&is_whole| is_whole > 0)).map_err(|e| self.error("write", e))
     }
 
     fn sync(&self) -> Result<()> {
@@ -147,21 +157,20 @@ impl File for DiskFile {
         if self.looks_only {
             return Ok(());
         }
-        let begun = self.handle.past_cache.begin(&self.handle.fd, &self.path, !self.handle.direct);
-        begun.map_err(|e| self.error("read past the cache", e))
+        self.handle.read_past_cache(&self.path).map_err(|e| self.error("read past the cache", e))
     }
 
     fn read_cached(&self) {
-        self.handle.past_cache.end();
+        self.handle.read_cached();
     }
 
     fn len(&self) -> Result<u64> {
-        self.handle.length().map_err(|e| self.error("stat", e))
+        self.handle.own.length().map_err(|e| self.error("stat", e))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
         retry::check_range(0, len)
-            .and_then(|()| uninterrupted(|| Ok(fs::ftruncate(&self.handle.fd, len)?)))
+            .and_then(|()| uninterrupted(|| Ok(fs::ftruncate(&self.handle.own.fd, len)?)))
             .map_err(|e| self.error("set the length of", e))
     }
 
@@ -171,7 +180,7 @@ impl File for DiskFile {
             return Ok(());
         }
         loop {
-            match fs::fallocate(&self.handle.fd, FallocateFlags::empty(), offset, len) {
+            match fs::fallocate(&self.handle.own.fd, FallocateFlags::empty(), offset, len) {
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP) => break self.grow_by_zeros(offset + len),
                 result => break result.map_err(io::Error::from),
@@ -193,8 +202,8 @@ mod tests {
         let mut file = DiskFile::new(open("/dev/null".as_ref()), path.clone(), false);
         let first = file.sync().unwrap_err().to_string();
         assert!(file.write_durable(&[1], 0).is_err());
-        file.handle.fd = open(&path);
-        fs::fdatasync(&file.handle.fd).unwrap();
+        file.handle.own.fd = open(&path);
+        fs::fdatasync(&file.handle.own.fd).unwrap();
         assert_eq!(file.sync().unwrap_err().to_string(), first);
         file.write_durable(&[1], 0).unwrap();
         assert_eq!(file.sync().unwrap_err().to_string(), first);

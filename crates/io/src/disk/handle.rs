@@ -1,75 +1,104 @@
-//! An open file as the kernel has it: reads and writes, one system call at a time.
+//! An open file, and reads of it past the page cache, for a start that must not believe the cache.
+//!
+//! After a failed write-back Linux keeps a page in its cache, with the new bytes, and calls it clean. So the cache of
+//! a file may show what the medium does not have, to every later opener, until it drops the page.
+//!
+//! 1. Sync. What the cache has not written goes to the medium first. A first failure may be old: the kernel reports to
+//!    a new opener what no earlier one has heard of. It is no error of the caller, which has written nothing and
+//!    believes nothing but the medium. The pages that it speaks of are clean afterwards. A second failure is of now,
+//!    and is returned.
+//! 2. Drop the clean pages (`POSIX_FADV_DONTNEED`). The kernel keeps those that are in use. This matters for writes,
+//!    too: ext4 keeps with a cached page that its block is mapped. Where the conversion of an unwritten extent has
+//!    failed, a second write through that page reaches the block, leaves the extent unwritten, and reads as zeros once
+//!    the page is gone (Linux 6.18).
+//! 3. Read through a second descriptor with `O_DIRECT`, where the file system takes it. Otherwise step 2 is all there
+//!    is.
 
-use super::past::PastCache;
-#[cfg(feature = "uring")]
-use super::uring::Ring;
-use crate::retry::{self, RawFile};
-#[cfg(feature = "uring")]
-use rustix::fd::AsFd;
-use rustix::{fd::OwnedFd, fs, io::ReadWriteFlags};
-use std::io::{self, IoSlice};
-#[cfg(feature = "uring")]
-use std::sync::Arc;
+use super::descriptor::Descriptor;
+use crate::AlignedBuf;
+use crate::retry::{self, RawFile, uninterrupted};
+use foreshore_base::limits::BLOCK;
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
+use foreshore_sync::{LockRank, RwLock};
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, Advice, CWD, Mode, OFlags},
+    io::Errno,
+};
+use std::{io, path::Path};
 
-/// `RWF_ATOMIC`, of Linux 6.11: the write is on the device whole or not at all. Needs direct I/O.
-const WHOLE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
+/// How a file system refuses direct reads.
+const REFUSALS: [Errno; 2] = [Errno::INVAL, Errno::OPNOTSUPP];
+
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Handle {
-    pub(super) fd: OwnedFd,
-    pub(super) direct: bool,
-    pub(super) past_cache: PastCache,
-    /// Where durable writes go instead of `pwritev2`.
-    #[cfg(feature = "uring")]
-    pub(super) ring: Option<Arc<Ring>>,
+    pub(super) own: Descriptor,
+    /// Whether reads look at `past_cache`.
+    on: AtomicBool,
+    past_cache: RwLock<Option<Descriptor>>,
 }
 
 impl Handle {
-    pub(super) fn new(fd: OwnedFd, direct: bool) -> Self {
-        Self {
-            fd,
-            direct,
-            past_cache: PastCache::new(),
-            #[cfg(feature = "uring")]
-            ring: None,
+    pub(super) fn new(own: Descriptor) -> Self {
+        Self { own, on: AtomicBool::new(false), past_cache: RwLock::new(LockRank::File, None) }
+    }
+
+    /// Writes the cache of the file at `path` back, drops it, and lets reads through it go through a descriptor of their
+    /// own.
+    pub(super) fn read_past_cache(&self, path: &Path) -> io::Result<()> {
+        let fd = &self.own.fd;
+        fs::fdatasync(fd).or_else(|_| fs::fdatasync(fd))?;
+        fs::fadvise(fd, 0, None, Advice::DontNeed)?;
+        if !self.own.direct
+            && let Some(direct) = open_direct(fd, path)?
+        {
+            *self.past_cache.write() = Some(direct);
+            // ORDERING: release, pairs with `read_full`. The file is not shared yet.
+            self.on.store(true, Ordering::Release);
         }
+        Ok(())
+    }
+
+    /// Ends [`Self::read_past_cache`].
+    pub(super) fn read_cached(&self) {
+        // ORDERING: Relaxed, a read that comes late goes to the medium.
+        self.on.store(false, Ordering::Relaxed);
+        *self.past_cache.write() = None;
     }
 
     /// Reads until `buf` is full or the file ends, from where reads come at present.
     pub(super) fn read_full(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.past_cache.read_full(buf, offset).unwrap_or_else(|| retry::read_full(self, buf, offset))
+        // ORDERING: acquire, pairs with `read_past_cache`.
+        if self.on.load(Ordering::Acquire)
+            && let Some(direct) = &*self.past_cache.read()
+        {
+            return retry::read_full(direct, buf, offset);
+        }
+        retry::read_full(&self.own, buf, offset)
     }
 }
 
-impl RawFile for Handle {
-    fn aligned(&self) -> bool {
-        self.direct
+/// A descriptor with `O_DIRECT` for the file of `fd`, if its file system takes direct reads.
+fn open_direct(fd: &OwnedFd, path: &Path) -> io::Result<Option<Descriptor>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let direct = match uninterrupted(|| Ok(fs::openat(CWD, path, flags, Mode::empty())?)) {
+        Ok(direct) => Descriptor::new(direct, true),
+        Err(e) if is_refusal(&e) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let (one, other) = (fs::fstat(fd)?, fs::fstat(&direct.fd)?);
+    if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
+        return Err(io::Error::other("another file has taken its name"));
     }
+    // Some take the flag and refuse the reads.
+    match direct.read_once(&mut AlignedBuf::new(BLOCK), 0) {
+        Err(e) if is_refusal(&e) => Ok(None),
+        Err(e) => Err(e),
+        Ok(_) => Ok(Some(direct)),
+    }
+}
 
-    fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pread(&self.fd, buf, offset)?)
-    }
-
-    fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize> {
-        #[cfg(feature = "uring")]
-        if let Some(ring) = &self.ring
-            && durable
-            && let Some(n) = ring.write_durable(self.fd.as_fd(), buf, offset)?
-        {
-            return Ok(n);
-        }
-        if durable {
-            Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)?)
-        } else {
-            Ok(rustix::io::pwrite(&self.fd, buf, offset)?)
-        }
-    }
-
-    fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, WHOLE)?)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(u64::try_from(fs::fstat(&self.fd)?.st_size).unwrap_or(0))
-    }
+fn is_refusal(e: &io::Error) -> bool {
+    REFUSALS.iter().any(|refusal| e.raw_os_error() == Some(refusal.raw_os_error()))
 }

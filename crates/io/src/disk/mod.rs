@@ -1,10 +1,10 @@
 //! Files of the operating system.
 
+mod descriptor;
 mod file;
 mod handle;
 mod lock;
 mod many;
-mod past;
 mod place;
 mod read_only;
 #[cfg(feature = "uring")]

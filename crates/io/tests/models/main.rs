@@ -1,8 +1,8 @@
 //! Models of the kernels. Nothing in ordinary builds.
 
 #[cfg(foreshore_loom)]
-mod loom_crew;
-#[cfg(foreshore_loom)]
 mod loom_reap;
 #[cfg(foreshore_loom)]
 mod loom_syncs;
+#[cfg(foreshore_loom)]
+mod loom_worker_pool;
