@@ -6,274 +6,163 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A [`File`] that forwards each method to the file below, except those that it overrides. For gates, and for tests and
-/// experiments that fail, watch or count some operations.
-///
-/// Each part of a [`File::write_many`] passes through [`FileLayer::write_at`], so a layer on writes overrides one method. The same
-/// holds for [`File::read_many`] and [`FileLayer::read_at`].
-/// [`File::write_whole`] goes to the file below as it is, because no sequence of other calls keeps its promise. A layer on
-/// writes overrides it, too, if the file below may offer it.
-///
-/// **Invariant:** no method of [`File`] or [`Fs`] has a default but [`File::is_empty`], so none bypasses the file below by
-/// being forgotten here: the compiler asks for it. A test keeps it so.
-///
-/// ```
-/// use foreshore_io::{File, FileLayer, Fs, Mem};
-/// use std::{path::Path, sync::Arc};
-///
-/// #[derive(Debug)]
-/// struct ReadOnly(Arc<dyn File>);
-///
-/// impl FileLayer for ReadOnly {
-///     fn below(&self) -> &dyn File {
-///         &*self.0
-///     }
-///
-///     fn write_at(&self, _: &[u8], _: u64) -> foreshore_base::Result<()> {
-///         Err(foreshore_base::Error::Closed)
-///     }
-/// }
-///
-/// let below = Mem::null().create(Path::new("/f"))?;
-/// let file: Arc<dyn File> = Arc::new(ReadOnly(below.clone()));
-/// assert!(file.write_at(b"no", 0).is_err());
-/// below.write_at(b"yes", 0)?;
-/// assert_eq!(file.len()?, 3);
-/// # Ok::<(), foreshore_base::Error>(())
-/// ```
-pub trait FileLayer: Send + Sync + Debug {
-    /// The file below.
-    fn below(&self) -> &dyn File;
+/// Declares the trait of a layer, and that each layer is what it lies on. `fixed` methods are those of what is below. A
+/// layer may override the others, which forward to what is below unless a body stands behind them.
+macro_rules! layer {
+    (
+        $(#[$doc:meta])*
+        pub trait $layer:ident on $base:ident {
+            $(#[$below_doc:meta])* below;
+            $($own:item)*
+        }
+        fixed { $(fn $fixed:ident(&self $(, $given:ident: $given_type:ty)*) -> $fixed_answer:ty;)+ }
+        overridden {
+            $(fn $method:ident(&$self:ident $(, $argument:ident: $type:ty)*) $(-> $answer:ty)? $(= $body:expr)?;)+
+        }
+    ) => {
+        $(#[$doc])*
+        pub trait $layer: Send + Sync + Debug {
+            $(#[$below_doc])*
+            fn below(&self) -> &dyn $base;
 
-    /// Overrides [`File::read_at`].
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.below().read_at(buf, offset)
+            $($own)*
+
+            $(
+                #[doc = concat!("Overrides [`", stringify!($base), "::", stringify!($method), "`].")]
+                fn $method(&$self $(, $argument: $type)*) $(-> $answer)? {
+                    layer!(@body $self.$method($($argument),*) $(, $body)?)
+                }
+            )+
+        }
+
+        impl<L: $layer> $base for L {
+            $(
+                fn $fixed(&self $(, $given: $given_type)*) -> $fixed_answer {
+                    self.below().$fixed($($given),*)
+                }
+            )+
+            $(
+                fn $method(&$self $(, $argument: $type)*) $(-> $answer)? {
+                    $layer::$method($self $(, $argument)*)
+                }
+            )+
+        }
+    };
+    (@body $self:ident.$method:ident($($argument:ident),*)) => { $self.below().$method($($argument),*) };
+    (@body $self:ident.$method:ident($($argument:ident),*), $body:expr) => { $body };
+}
+
+layer! {
+    /// A [`File`] that forwards each method to the file below, except those that it overrides. For gates, and for tests
+    /// and experiments that fail, watch or count some operations.
+    ///
+    /// Each part of a [`File::write_many`] passes through [`FileLayer::write_at`], so a layer on writes overrides one
+    /// method. The same holds for [`File::read_many`] and [`FileLayer::read_at`]. [`File::write_whole`] goes to the
+    /// file below as it is, because no sequence of other calls keeps its promise. A layer on writes overrides it, too,
+    /// if the file below may offer it.
+    ///
+    /// **Invariant:** no method of [`File`] or [`Fs`] has a default but [`File::is_empty`], so none bypasses the file
+    /// below by being forgotten here: the compiler asks for it. A test keeps it so.
+    ///
+    /// ```
+    /// use foreshore_io::{File, FileLayer, Fs, Mem};
+    /// use std::{path::Path, sync::Arc};
+    ///
+    /// #[derive(Debug)]
+    /// struct ReadOnly(Arc<dyn File>);
+    ///
+    /// impl FileLayer for ReadOnly {
+    ///     fn below(&self) -> &dyn File {
+    ///         &*self.0
+    ///     }
+    ///
+    ///     fn write_at(&self, _: &[u8], _: u64) -> foreshore_base::Result<()> {
+    ///         Err(foreshore_base::Error::Closed)
+    ///     }
+    /// }
+    ///
+    /// let below = Mem::null().create(Path::new("/f"))?;
+    /// let file: Arc<dyn File> = Arc::new(ReadOnly(below.clone()));
+    /// assert!(file.write_at(b"no", 0).is_err());
+    /// below.write_at(b"yes", 0)?;
+    /// assert_eq!(file.len()?, 3);
+    /// # Ok::<(), foreshore_base::Error>(())
+    /// ```
+    pub trait FileLayer on File {
+        /// The file below.
+        below;
     }
-
-    /// Overrides [`File::read_many`].
-    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
-        parts.iter_mut().map(|(buf, offset)| FileLayer::read_at(self, buf, *offset)).collect()
+    fixed {
+        fn path(&self) -> &Path;
+        fn len(&self) -> Result<u64>;
     }
-
-    /// Overrides [`File::write_at`].
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.below().write_at(buf, offset)
-    }
-
-    /// Overrides [`File::write_durable`].
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.below().write_durable(buf, offset)
-    }
-
-    /// Overrides [`File::write_many`].
-    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
-        parts.iter().try_for_each(|&(buf, offset)| FileLayer::write_at(self, buf, offset))
-    }
-
-    /// Overrides [`File::writes_whole`].
-    fn writes_whole(&self, len: usize) -> bool {
-        self.below().writes_whole(len)
-    }
-
-    /// Overrides [`File::write_whole`].
-    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
-        self.below().write_whole(parts)
-    }
-
-    /// Overrides [`File::sync`].
-    fn sync(&self) -> Result<()> {
-        self.below().sync()
-    }
-
-    /// Overrides [`File::read_past_cache`].
-    fn read_past_cache(&self) -> Result<()> {
-        self.below().read_past_cache()
-    }
-
-    /// Overrides [`File::read_cached`].
-    fn read_cached(&self) {
-        self.below().read_cached();
-    }
-
-    /// Overrides [`File::set_len`].
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.below().set_len(len)
-    }
-
-    /// Overrides [`File::allocate`].
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.below().allocate(offset, len)
+    overridden {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+        fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> =
+            parts.iter_mut().map(|(buf, offset)| FileLayer::read_at(self, buf, *offset)).collect();
+        fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+        fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()>;
+        fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> =
+            parts.iter().try_for_each(|&(buf, offset)| FileLayer::write_at(self, buf, offset));
+        fn writes_whole(&self, len: usize) -> bool;
+        fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool>;
+        fn sync(&self) -> Result<()>;
+        fn read_past_cache(&self) -> Result<()>;
+        fn read_cached(&self);
+        fn set_len(&self, len: u64) -> Result<()>;
+        fn allocate(&self, offset: u64, len: u64) -> Result<()>;
     }
 }
 
-impl<L: FileLayer> File for L {
-    fn path(&self) -> &Path {
-        self.below().path()
+layer! {
+    /// An [`Fs`] that forwards each method to the file system below, except those that it overrides, and puts a layer
+    /// on files of its choice.
+    ///
+    /// ```
+    /// use foreshore_io::{Fs, FsLayer, Mem};
+    /// use std::path::Path;
+    ///
+    /// #[derive(Debug)]
+    /// struct Forgetful(Mem);
+    ///
+    /// impl FsLayer for Forgetful {
+    ///     fn below(&self) -> &dyn Fs {
+    ///         &self.0
+    ///     }
+    ///
+    ///     fn sync_dir(&self, _: &Path) -> foreshore_base::Result<()> {
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let fs: &dyn Fs = &Forgetful(Mem::null());
+    /// fs.create(Path::new("/f"))?.write_at(b"here", 0)?;
+    /// assert_eq!(fs.open(Path::new("/f"))?.len()?, 4);
+    /// assert!(fs.sync_dir(Path::new("/nowhere")).is_ok());
+    /// # Ok::<(), foreshore_base::Error>(())
+    /// ```
+    pub trait FsLayer on Fs {
+        /// The file system below.
+        below;
+
+        /// The layer on `file`, which has been opened or created below; `file` itself for none.
+        fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+            file
+        }
     }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        FileLayer::read_at(self, buf, offset)
+    fixed {
+        fn kind(&self, path: &Path) -> Result<Option<Kind>>;
+        fn list(&self, dir: &Path) -> Result<Vec<String>>;
+        fn backend(&self) -> Backend;
     }
-
-    fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
-        FileLayer::read_many(self, parts)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        FileLayer::write_at(self, buf, offset)
-    }
-
-    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        FileLayer::write_durable(self, buf, offset)
-    }
-
-    fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
-        FileLayer::write_many(self, parts)
-    }
-
-    fn writes_whole(&self, len: usize) -> bool {
-        FileLayer::writes_whole(self, len)
-    }
-
-    fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
-        FileLayer::write_whole(self, parts)
-    }
-
-    fn sync(&self) -> Result<()> {
-        FileLayer::sync(self)
-    }
-
-    fn read_past_cache(&self) -> Result<()> {
-        FileLayer::read_past_cache(self)
-    }
-
-    fn read_cached(&self) {
-        FileLayer::read_cached(self);
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.below().len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        FileLayer::set_len(self, len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        FileLayer::allocate(self, offset, len)
-    }
-}
-
-/// An [`Fs`] that forwards each method to the file system below, except those that it overrides, and puts a layer on files
-/// of its choice.
-///
-/// ```
-/// use foreshore_io::{Fs, FsLayer, Mem};
-/// use std::path::Path;
-///
-/// #[derive(Debug)]
-/// struct Forgetful(Mem);
-///
-/// impl FsLayer for Forgetful {
-///     fn below(&self) -> &dyn Fs {
-///         &self.0
-///     }
-///
-///     fn sync_dir(&self, _: &Path) -> foreshore_base::Result<()> {
-///         Ok(())
-///     }
-/// }
-///
-/// let fs: &dyn Fs = &Forgetful(Mem::null());
-/// fs.create(Path::new("/f"))?.write_at(b"here", 0)?;
-/// assert_eq!(fs.open(Path::new("/f"))?.len()?, 4);
-/// assert!(fs.sync_dir(Path::new("/nowhere")).is_ok());
-/// # Ok::<(), foreshore_base::Error>(())
-/// ```
-pub trait FsLayer: Send + Sync + Debug {
-    /// The file system below.
-    fn below(&self) -> &dyn Fs;
-
-    /// The layer on `file`, which has been opened or created below; `file` itself for none.
-    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        file
-    }
-
-    /// Overrides [`Fs::create_dir`].
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        self.below().create_dir(dir)
-    }
-
-    /// Overrides [`Fs::open`].
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.below().open(path).map(|file| self.wrap(file))
-    }
-
-    /// Overrides [`Fs::create`].
-    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.below().create(path).map(|file| self.wrap(file))
-    }
-
-    /// Overrides [`Fs::rename`].
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.below().rename(from, to)
-    }
-
-    /// Overrides [`Fs::remove`].
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.below().remove(path)
-    }
-
-    /// Overrides [`Fs::sync_dir`].
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.below().sync_dir(dir)
-    }
-
-    /// Overrides [`Fs::lock`].
-    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
-        self.below().lock(path)
-    }
-}
-
-impl<L: FsLayer> Fs for L {
-    fn create_dir(&self, dir: &Path) -> Result<()> {
-        FsLayer::create_dir(self, dir)
-    }
-
-    fn kind(&self, path: &Path) -> Result<Option<Kind>> {
-        self.below().kind(path)
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        FsLayer::open(self, path)
-    }
-
-    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        FsLayer::create(self, path)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.below().list(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        FsLayer::rename(self, from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        FsLayer::remove(self, path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        FsLayer::sync_dir(self, dir)
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
-        FsLayer::lock(self, path)
-    }
-
-    fn backend(&self) -> Backend {
-        self.below().backend()
+    overridden {
+        fn create_dir(&self, dir: &Path) -> Result<()>;
+        fn open(&self, path: &Path) -> Result<Arc<dyn File>> = self.below().open(path).map(|file| self.wrap(file));
+        fn create(&self, path: &Path) -> Result<Arc<dyn File>> = self.below().create(path).map(|file| self.wrap(file));
+        fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+        fn remove(&self, path: &Path) -> Result<()>;
+        fn sync_dir(&self, dir: &Path) -> Result<()>;
+        fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>>;
     }
 }
 
