@@ -1,9 +1,9 @@
 //! How often a lock changes hands: the engine's mutex and the locks of the log buffers, under threads that do nothing
 //! else.
 //!
-//! `cargo run --release -p foreshore-classics --example locks -- [threads] [seconds]`. Each hold adds to a few words, some
-//! 20 ns of work; as much is done between two holds. Prints millions of holds a second, and the holds of the luckiest
-//! thread in multiples of the unluckiest.
+//! `cargo run --release -p foreshore-classics --example locks -- [threads] [seconds]`. Each hold adds to a few words,
+//! some 20 ns of work; as much is done between two holds. Prints millions of holds a second, and the holds of the
+//! luckiest thread in multiples of the unluckiest.
 
 use foreshore_classics::log_buffers::{McsLock, Mutex8};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -308,8 +308,8 @@ impl ByteArena {
     /// Returns the bytes of `range` as plain memory.
     ///
     /// # Safety
-    /// During the life of the slice no thread writes to the range, neither through [`ByteArena::bytes_mut`], nor
-    /// through [`ByteArena::words`], nor through a pointer.
+    /// During the life of the slice no thread writes to the range, neither through [`ByteArena::words`] nor through a
+    /// pointer.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -333,8 +333,8 @@ impl ByteArena {
         let end = offset + size_of_val(self.words(offset, len_words));
         let (start, end) = (offset.next_multiple_of(page), end / page * page);
         if start < end {
-            // SAFETY: whole pages inside the mapping. Threads that have words of them meet atomic stores of zeros, which
-            // the contract of `bytes` counts as writes through `words`.
+            // SAFETY: whole pages inside the mapping. Readers of words see atomic stores of zeros, which the contract
+            // of `bytes` counts as writes through `words`.
             unsafe { rustix::mm::madvise(self.as_ptr(start..end).cast(), end - start, Advice::LinuxDontNeed)? };
         }
         Ok(())

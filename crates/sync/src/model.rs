@@ -89,7 +89,7 @@ pub fn mutated(name: &'static str, model: impl Fn() + Send + Sync + 'static) {
 /// The schedules are the same in each run, so that a passing run stays one. `FORESHORE_SHUTTLE_SEED` is a number that
 /// selects others.
 ///
-/// Everything that the test starts comes from [`crate::primitive`] or a [`crate::Spawn`], and no state outlives an
+/// Everything that the test starts comes from [`crate::primitive`] or [`crate::spawn`], and no state outlives an
 /// iteration.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
