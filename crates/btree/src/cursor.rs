@@ -21,9 +21,8 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
 use foreshore_buffer::AccessPattern;
 use foreshore_lock::{RowLock, Strength, TableMode};
-use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
+use foreshore_txn::{Seen, Snapshot, SnapshotRef, Txn, UndoPtr};
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// Entries that the first step of a snapshot scan takes: most scans end soon.
 const FIRST_STEP: usize = 16;
@@ -40,7 +39,7 @@ const MAX_STEP: usize = PAGE_SIZE / SLOT;
 pub struct Cursor {
     tree: Tree,
     /// The snapshot that it reads by; without one it locks what it reads.
-    snapshot: Option<Arc<Snapshot>>,
+    snapshot: Option<SnapshotRef>,
     locking: Locking,
     /// The keys not read yet, between the rows at hand; `None` if there are none.
     unread: Option<Span>,
@@ -101,7 +100,7 @@ impl Tree {
     fn cursor(
         &self,
         txn: &Txn,
-        snapshot: Option<Arc<Snapshot>>,
+        snapshot: Option<SnapshotRef>,
         lock: RowLock,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Cursor {

@@ -51,6 +51,15 @@ impl Batch {
         self.found.reserve(count);
     }
 
+    /// Empties the batch, and frees memory beyond `bytes` of each of its parts.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.clear(0);
+        self.keys.shrink_to(bytes);
+        self.values.shrink_to(bytes);
+        self.key_ends.shrink_to(bytes / size_of::<usize>());
+        self.found.shrink_to(bytes / size_of::<Option<Range<usize>>>());
+    }
+
     /// Adds the key that `encode` appends.
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         assert!(self.found.is_empty(), "a key is added to a batch that was looked up");

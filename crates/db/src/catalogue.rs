@@ -11,7 +11,7 @@ use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_txn::{Isolation, Snapshot, Txn};
+use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::collections::HashSet;
 use std::ops::{Bound, Deref};
 use std::{any::TypeId, sync::Arc};
@@ -48,7 +48,7 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
         check_types::<K, V>(info)?;
         return Ok(TreeRef::Created(info.tree.clone()));
     }
-    let known = match whole_snapshot(&live.txn)? {
+    let known = match whole_snapshot(&mut live.txn)? {
         Some(snapshot) => seen_by(engine, live, &snapshot, name)?,
         None => engine.tables.get(name),
     };
@@ -59,8 +59,8 @@ pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
     // to create a table, each waits for the one before. With shared locks on the absence of the name none could
     // continue.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)? {
-        let row = decode(&engine.files, &live.found)?;
+    if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)? {
+        let row = decode(&engine.files, &live.scratch.found)?;
         // The creator has committed, or the lock would not have been granted. The grant has raised the watermark of
         // this transaction to that commit.
         let created = live.txn.observed();
@@ -82,14 +82,14 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
     name: &str,
 ) -> Result<TreeRef<'e>> {
     let no_table = || Error::NoTable { name: name.to_owned() };
-    let Some(snapshot) = whole_snapshot(&live.txn)? else { return Err(no_table()) };
+    let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Err(no_table()) };
     if let Some(info) = seen_by(engine, live, &snapshot, name)? {
         return use_table::<K, V>(info, live);
     }
     engine.damage.check_tables()?;
     // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
-    if engine.catalogue.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.found)? {
-        let row = decode(&engine.files, &live.found)?;
+    if engine.catalogue.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)? {
+        let row = decode(&engine.files, &live.scratch.found)?;
         let id = row.table;
         engine.tables.add(table_info(&engine.trees, name, row, live.txn.observed()));
         let info = engine.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(no_table)?;
@@ -103,7 +103,7 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
 }
 
 /// Returns the snapshot by which a transaction reads from begin to end, if it has one.
-fn whole_snapshot(txn: &Txn) -> Result<Option<Arc<Snapshot>>> {
+fn whole_snapshot(txn: &mut Txn) -> Result<Option<SnapshotRef>> {
     if txn.isolation() == Isolation::Snapshot { txn.reads_at() } else { Ok(None) }
 }
 
@@ -119,7 +119,7 @@ fn seen_by<'e>(engine: &'e Engine, live: &mut Live, snapshot: &Snapshot, name: &
     // `created` is at or above the commit that created the table.
     let may_have_come_since = |info: &&TableInfo| info.tree.is_retired() && info.created > snapshot.csn();
     let Some(info) = oldest.filter(may_have_come_since) else { return Ok(oldest) };
-    let was_there = engine.catalogue.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.found)?;
+    let was_there = engine.catalogue.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)?;
     Ok(if was_there { Some(info) } else { engine.tables.get(name) })
 }
 
@@ -162,7 +162,7 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
         let (key_type, value_type) = (key_type.clone(), value_type.clone());
         TableRow { table, root, key_type, value_type, is_dropped: false }.encode()
     })?;
-    live.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
+    live.scratch.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
     Ok(TreeRef::Created(tree))
 }
 
@@ -171,8 +171,8 @@ fn create_table<'e, K: Key + 'static, V: Value + 'static>(
 pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
     // No transaction creates the table or learns of it meanwhile.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    let is_there = engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.found)?;
-    let row = if is_there { Some(decode(&engine.files, &live.found)?) } else { None };
+    let is_there = engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)?;
+    let row = if is_there { Some(decode(&engine.files, &live.scratch.found)?) } else { None };
     check_seen(engine, live, name, row.as_ref().map(|row| row.table))?;
     let Some(row) = row else { return Ok(false) };
     // Waits for the end of each transaction that has used the table. One that has only opened it learns of the drop
@@ -193,7 +193,7 @@ pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result
         engine.catalogue.remove(txn, name.as_bytes())?;
         engine.catalogue.insert_dropped(txn, &dropped_key(row.table), &row.encode())
     })?;
-    live.dropped.push(tree);
+    live.scratch.dropped.push(tree);
     Ok(true)
 }
 
@@ -203,7 +203,7 @@ fn check_seen(engine: &Engine, live: &mut Live, name: &str, newest: Option<Table
     if live.created(name).is_some() {
         return Ok(());
     }
-    let Some(snapshot) = whole_snapshot(&live.txn)? else { return Ok(()) };
+    let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(()) };
     let seen = seen_by(engine, live, &snapshot, name)?.map(|info| info.tree.table());
     match seen.filter(|&seen| newest != Some(seen) && !live.has_dropped(seen)) {
         Some(seen) => Err(Error::TableDropped { table: seen.into() }),

@@ -82,7 +82,7 @@ impl Engine {
             match aging.end(error) {
                 Revoked::Idle(live) => {
                     // A rollback that fails stops the log, which all callers learn.
-                    let _ = live.txn.rollback();
+                    let _ = live.into_txn().rollback();
                     self.transaction_ended();
                 }
                 Revoked::Busy => next = next.min(RETRY),

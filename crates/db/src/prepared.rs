@@ -160,7 +160,7 @@ impl Db {
 impl Engine {
     /// Prepares a transaction under a name.
     pub(crate) fn prepare(&self, place: Name<'_>, live: Live) -> Result<()> {
-        let Live { txn, created, dropped, .. } = live;
+        let (txn, created, dropped) = live.into_parts();
         let row = |info: &TableInfo| {
             let (key_type, value_type) = (info.key_type.to_string(), info.value_type.to_string());
             let (table, root) = (info.tree.table(), info.tree.root());

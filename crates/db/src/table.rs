@@ -4,7 +4,7 @@ mod many;
 
 use crate::Transaction;
 use crate::catalogue::TreeRef;
-use crate::transaction::Live;
+use crate::transaction::{Live, Scratch};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::{Cursor, Tree};
@@ -48,7 +48,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         match self.get_with(key, V::decode)? {
             None => Ok(None),
             Some(Some(value)) => Ok(Some(value)),
-            Some(None) => self.tx.with(|_, live| Err(self.undecodable(&live.key, "value"))),
+            Some(None) => self.tx.with(|_, live| Err(self.undecodable(&live.scratch.key, "value"))),
         }
     }
 
@@ -60,15 +60,15 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let key = key.borrow();
         let mut found = None;
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key);
-            let Live { txn, key, found: buffer, .. } = live;
+            encode_key::<K>(key, &mut live.scratch.key);
+            let (txn, Scratch { key, found: buffer, .. }) = live.parts();
             found = self.tree.get(txn, key, buffer)?.then(|| mem::take(buffer));
             Ok(())
         })?;
         // Nothing is borrowed while the caller's closure runs, so that it may use the transaction.
         let Some(bytes) = found else { return Ok(None) };
         let value = read(&bytes);
-        self.tx.give_back(|live| live.found = bytes);
+        self.tx.give_back(|live| live.scratch.found = bytes);
         Ok(Some(value))
     }
 
@@ -117,8 +117,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn get_locked<'k>(&self, key: impl Borrow<K::Ref<'k>>, lock: RowLock) -> Result<Locked<V::Owned>> {
         let key = key.borrow();
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key);
-            let Live { txn, key, found, .. } = live;
+            encode_key::<K>(key, &mut live.scratch.key);
+            let (txn, Scratch { key, found, .. }) = live.parts();
             Ok(match self.tree.get_locked(txn, key, lock, found)? {
                 Locked::Row(()) => Locked::Row(self.value(key, found)?),
                 Locked::Absent => Locked::Absent,
@@ -150,9 +150,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     ) -> Result<Option<V::Owned>> {
         let (key, value) = (key.borrow(), value.borrow());
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key);
-            encode_value::<V>(value, &mut live.value);
-            let Live { txn, key, value, found, .. } = live;
+            encode_key::<K>(key, &mut live.scratch.key);
+            encode_value::<V>(value, &mut live.scratch.value);
+            let (txn, Scratch { key, value, found, .. }) = live.parts();
             let is_old = self.tree.put_over(txn, key, value, found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
@@ -166,9 +166,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn insert_new<'k, 'v>(&self, key: impl Borrow<K::Ref<'k>>, value: impl Borrow<V::Ref<'v>>) -> Result<()> {
         let (key, value) = (key.borrow(), value.borrow());
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key);
-            encode_value::<V>(value, &mut live.value);
-            self.tree.insert_new(&mut live.txn, &live.key, &live.value)
+            encode_key::<K>(key, &mut live.scratch.key);
+            encode_value::<V>(value, &mut live.scratch.value);
+            self.tree.insert_new(&mut live.txn, &live.scratch.key, &live.scratch.value)
         })
     }
 
@@ -179,8 +179,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn remove<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         let key = key.borrow();
         self.tx.with(|_, live| {
-            encode_key::<K>(key, &mut live.key);
-            let Live { txn, key, found, .. } = live;
+            encode_key::<K>(key, &mut live.scratch.key);
+            let (txn, Scratch { key, found, .. }) = live.parts();
             let is_old = self.tree.remove_into(txn, key, found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })

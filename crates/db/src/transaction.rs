@@ -50,9 +50,18 @@ pub struct Transaction {
     _begun: Begun,
 }
 
-/// A running transaction and its buffers.
+/// Bytes of each buffer of a batch that are kept for the next transaction.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// A running transaction.
 pub(crate) struct Live {
     pub(crate) txn: Txn,
+    pub(crate) scratch: Box<Scratch>,
+}
+
+/// Buffers of a transaction, and its tables. The next transaction of the session uses the memory again.
+#[derive(Default)]
+pub(crate) struct Scratch {
     /// Encoded key of the call.
     pub(crate) key: Vec<u8>,
     /// Encoded value of the call.
@@ -68,25 +77,47 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    fn new(txn: Txn) -> Box<Self> {
-        let (key, value, found) = (Vec::new(), Vec::new(), Vec::new());
-        let batch = Batch::default();
-        Box::new(Self { txn, key, value, found, batch, created: Vec::new(), dropped: Vec::new() })
+    fn new(mut txn: Txn) -> Self {
+        let scratch = txn.take_kept::<Scratch>().unwrap_or_default();
+        assert!(
+            scratch.created.is_empty() && scratch.dropped.is_empty(),
+            "a transaction begins with tables of another one"
+        );
+        Self { txn, scratch }
+    }
+
+    /// Returns the transaction and its buffers, borrowed apart.
+    pub(crate) fn parts(&mut self) -> (&mut Txn, &mut Scratch) {
+        (&mut self.txn, &mut self.scratch)
+    }
+
+    /// Returns the transaction to end it, with the tables that it has created and dropped.
+    pub(crate) fn into_parts(self) -> (Txn, Vec<TableInfo>, Vec<Tree>) {
+        let Self { mut txn, mut scratch } = self;
+        let (created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
+        scratch.batch.shrink_to(KEPT_BYTES);
+        txn.keep(scratch);
+        (txn, created, dropped)
+    }
+
+    /// Returns the transaction to roll it back.
+    pub(crate) fn into_txn(self) -> Txn {
+        self.into_parts().0
     }
 
     /// Whether this transaction has dropped the table.
     pub(crate) fn has_dropped(&self, table: TableId) -> bool {
-        self.dropped.iter().any(|tree| tree.table() == table)
+        self.scratch.dropped.iter().any(|tree| tree.table() == table)
     }
 
     /// Returns the table `name`, if this transaction has created it and not dropped it.
     pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
-        self.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
+        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
     }
 
     /// Puts the names of tables into an error of this transaction.
     fn name_tables(&self, engine: &Engine, error: &mut Error) {
-        let own = |id| self.created.iter().find(|info| info.tree.table() == id);
+        let own = |id| self.scratch.created.iter().find(|info| info.tree.table() == id);
         error.name_tables(|id| own(id).or_else(|| engine.tables.by_id(id)).map(TableInfo::names));
     }
 }
@@ -171,7 +202,7 @@ impl Transaction {
     /// `RolledBack`, or the error that kept the transaction from beginning.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|_, live| {
-            let (created, dropped) = (live.created.len(), live.dropped.len());
+            let (created, dropped) = (live.scratch.created.len(), live.scratch.dropped.len());
             Ok(Savepoint { below: live.txn.savepoint(), created, dropped })
         })
     }
@@ -194,7 +225,7 @@ impl Transaction {
     /// - `Poisoned`: the next open rolls the whole transaction back.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
-            let Live { txn, created, dropped, .. } = live;
+            let (txn, Scratch { created, dropped, .. }) = live.parts();
             txn.check_savepoint(&savepoint.below)?;
             let new = &created[savepoint.created..];
             txn.rollback_to(&savepoint.below, |table| new.iter().any(|info| info.tree.table() == table))?;
@@ -276,7 +307,7 @@ impl Transaction {
             unreachable!("it runs");
         };
         self.meter.iter().for_each(|meter| meter.fail(&error));
-        let watermark = self.take_back(*live);
+        let watermark = self.take_back(live);
         // The drop of a table is reported only once it is durable.
         let waited = if matches!(error, Error::TableDropped { .. }) { self.settle(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
@@ -309,7 +340,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         if let State::Live(live) = self.seat.replace(State::Over) {
             // Its own drop rolls it back.
-            self.measured(|| drop(live));
+            self.measured(|| drop(live.into_txn()));
             self.engine.transaction_ended();
         }
         if let Some(meter) = &self.meter {

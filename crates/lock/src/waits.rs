@@ -74,7 +74,13 @@ impl Waits {
         }
     }
 
-    /// Returns the time by the clock that stamps the begins of transactions.
+    /// Returns the clock that stamps the begins of transactions.
+    #[must_use]
+    pub const fn clock(&self) -> SystemClock {
+        self.clock
+    }
+
+    /// Returns the time by that clock.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.clock.now()

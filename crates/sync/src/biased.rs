@@ -82,6 +82,36 @@ impl<T> BiasedOwner<T> {
         self.handed_out += 1;
         BiasedRef { counted: self.counted, owns: PhantomData }
     }
+
+    /// Returns the value, if no reference to it is left.
+    #[inline]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        // SAFETY: the owner keeps the value.
+        let count = unsafe { &self.counted.as_ref().count };
+        // ORDERING: Relaxed, the fence below orders it.
+        if count.load(Ordering::Relaxed) != BIAS - self.handed_out {
+            return None;
+        }
+        if !mutant("biased: no fence before the value is changed") {
+            // ORDERING: Acquire, pairs with the releases of all references. They have ended, and none can be cloned.
+            fence(Ordering::Acquire);
+        }
+        // ORDERING: Relaxed, no other thread has a reference.
+        count.store(BIAS, Ordering::Relaxed);
+        self.handed_out = 0;
+        // SAFETY: there is no reference, and the owner is borrowed exclusively.
+        Some(unsafe { &mut self.counted.as_mut().value })
+    }
+}
+
+impl<T> Deref for BiasedOwner<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the owner keeps the value.
+        unsafe { &self.counted.as_ref().value }
+    }
 }
 
 impl<T> Drop for BiasedOwner<T> {

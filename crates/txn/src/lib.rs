@@ -47,7 +47,7 @@ pub use savepoints::Savepoint;
 pub use sessions::RowPosition;
 pub use undo::{Before, Fetched, MAX_STRUCTURE, SpillFile, UndoEntry, UndoPtr, Undoable};
 pub use visibility::{
-    CsnMap, MakeStatusTable, OldestSnapshot, ReadOperation, Snapshot, SnapshotKind, SnapshotLimits, StatusTable, View,
-    Visibility,
+    CsnMap, MakeStatusTable, OldestSnapshot, ReadOperation, Snapshot, SnapshotKind, SnapshotLimits, SnapshotRef,
+    StatusTable, View, Visibility,
 };
 pub use xids::{OldestTransaction, Xids};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The limits of the waits of one transaction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Waits {
     /// When its first attempt was asked for.
     first: Nanos,

@@ -1,7 +1,7 @@
 //! Lookups of many keys by one call.
 
 use super::Table;
-use crate::transaction::Live;
+use crate::transaction::Scratch;
 use foreshore_base::Result;
 use foreshore_base::key::{Key, Value};
 use foreshore_btree::Batch;
@@ -25,7 +25,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// ```
     pub fn get_many<'k>(&self, keys: &[impl Borrow<K::Ref<'k>>]) -> Result<Vec<Option<V::Owned>>> {
         self.tx.with(|_, live| {
-            let Live { txn, batch, .. } = live;
+            let (txn, Scratch { batch, .. }) = live.parts();
             encode_keys::<K>(keys, batch);
             self.tree.get_many(txn, batch)?;
             let value = |index| batch.value(index).map(|bytes| self.value(batch.key(index), bytes)).transpose();
@@ -44,14 +44,14 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         mut read: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let batch = self.tx.with(|_, live| {
-            let Live { txn, batch, .. } = live;
+            let (txn, Scratch { batch, .. }) = live.parts();
             encode_keys::<K>(keys, batch);
             self.tree.get_many(txn, batch)?;
             Ok(mem::take(batch))
         })?;
         // The caller's closure runs with nothing borrowed, so that it may use the transaction.
         (0..batch.len()).for_each(|index| read(index, batch.value(index)));
-        self.tx.give_back(|live| live.batch = batch);
+        self.tx.give_back(|live| live.scratch.batch = batch);
         Ok(())
     }
 }

@@ -68,7 +68,7 @@ impl Transaction {
         self.with(|_, _| Ok(()))?;
         let place = self.engine.prepared.take_name(name)?;
         let live = self.take_live()?;
-        let prepared = self.measured(|| self.engine.prepare(place, *live));
+        let prepared = self.measured(|| self.engine.prepare(place, live));
         self.engine.transaction_ended();
         prepared
     }
@@ -111,7 +111,7 @@ impl Transaction {
     fn undo(&self) -> Result<Csn> {
         match self.seat.replace(State::Over) {
             State::Live(live) => {
-                let take_back = || self.engine.check_open().and_then(|()| live.txn.rollback());
+                let take_back = || self.engine.check_open().and_then(|()| live.into_txn().rollback());
                 let ended = self.measured(take_back);
                 self.engine.transaction_ended();
                 ended
@@ -131,7 +131,7 @@ impl Transaction {
     }
 
     /// Takes the transaction out to end it. It may have become too old since its last operation.
-    fn take_live(&self) -> Result<Box<Live>> {
+    fn take_live(&self) -> Result<Live> {
         match self.seat.replace(State::Over) {
             State::Live(live) => Ok(live),
             State::Failed(failure) => {
@@ -147,7 +147,7 @@ impl Transaction {
     pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
         self.with(|_, _| Ok(()))?;
         let live = self.take_live()?;
-        let Live { txn, created, dropped, .. } = *live;
+        let (txn, created, dropped) = live.into_parts();
         // Before the locks are released. A commit that fails has stopped the log.
         dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
         let engine = &self.engine;
@@ -168,7 +168,7 @@ impl Transaction {
     /// Ends the transaction without a commit and returns the newest commit that its results rest on.
     pub(crate) fn end_without_commit(&self) -> Csn {
         match self.seat.replace(State::Over) {
-            State::Live(live) => self.take_back(*live),
+            State::Live(live) => self.take_back(live),
             State::Failed(Failure { watermark, .. }) => watermark,
             State::Busy | State::Over => Csn::ZERO,
         }
@@ -178,7 +178,7 @@ impl Transaction {
     pub(super) fn take_back(&self, live: Live) -> Csn {
         let watermark = live.txn.observed();
         // A rollback that is parked is counted in the statistics, and one that fails stops the log.
-        let _ = self.measured(|| live.txn.rollback());
+        let _ = self.measured(|| live.into_txn().rollback());
         self.engine.transaction_ended();
         watermark
     }

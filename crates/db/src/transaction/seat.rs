@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// State of a transaction. `Failed`: it never began, or was rolled back. `Over`: its owner has committed it or rolled
 /// it back.
-pub(crate) type State = Custody<Box<Live>, Failure>;
+pub(crate) type State = Custody<Live, Failure>;
 
 /// Reason why a transaction does not run.
 pub(crate) struct Failure {
@@ -35,7 +35,7 @@ pub(crate) enum Seat {
 pub(crate) struct Aging {
     pub(crate) label: &'static str,
     pub(crate) began: Nanos,
-    state: Revocable<Box<Live>, Failure>,
+    state: Revocable<Live, Failure>,
 }
 
 impl Seat {
@@ -92,12 +92,12 @@ impl Aging {
     }
 
     /// Takes the state for an operation of the owner.
-    pub(crate) fn take(&self) -> InUse<'_, Box<Live>, Failure> {
+    pub(crate) fn take(&self) -> InUse<'_, Live, Failure> {
         self.state.take()
     }
 
     /// Takes the transaction from its owner, which then gets `error`, unless an operation is in progress.
-    pub(crate) fn end(&self, error: Error) -> Revoked<Box<Live>> {
+    pub(crate) fn end(&self, error: Error) -> Revoked<Live> {
         self.state.revoke(|live| Failure { error, watermark: live.txn.observed(), has_begun: false })
     }
 }

@@ -55,3 +55,44 @@ fn the_last_reference_frees_the_value_after_all_uses() {
 fn a_value_that_is_freed_without_a_fence_is_noticed() {
     mutated("biased: no fence before the value is freed", references);
 }
+
+/// A cell that is read while it is shared, and written when it is not.
+struct Shared(UnsafeCell<u64>);
+
+// SAFETY: loom checks that no write meets a read.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// An owner that changes the value as soon as no reference is left, beside two threads that read it.
+fn changes() {
+    let mut owner = BiasedOwner::new(Shared(UnsafeCell::new(1)));
+    let threads = [owner.hand_out(), owner.hand_out()].map(|reference| {
+        // SAFETY: the model checks it.
+        thread::spawn(move || reference.0.with(|cell| unsafe { *cell }))
+    });
+    let mut change = || {
+        let value = owner.get_mut()?;
+        // SAFETY: the model checks it.
+        value.0.with_mut(|cell| unsafe { *cell = 2 });
+        Some(())
+    };
+    let is_early = change().is_some();
+    let read = threads.map(|thread| thread.join().expect("a reader ends"));
+    assert!(is_early || change().is_some(), "no reference is left");
+    assert_eq!(read, [1, 1], "the value does not change under a reference");
+    let again = owner.hand_out();
+    assert!(owner.get_mut().is_none(), "a reference is there again");
+    drop(again);
+}
+
+#[test]
+fn a_value_changes_after_all_uses() {
+    check(changes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_value_that_changes_without_a_fence_is_noticed() {
+    mutated("biased: no fence before the value is changed", changes);
+}

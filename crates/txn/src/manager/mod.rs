@@ -191,6 +191,7 @@ impl TxnManager {
             count,
             options.snapshot_slots,
             options.snapshot_limits,
+            locks.waits().clock(),
             Box::new(move |from, to| kept.bytes_between(from, to)),
         );
         let manager = Arc::new(Self {

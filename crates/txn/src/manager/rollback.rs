@@ -136,6 +136,7 @@ impl TxnManager {
     /// Adds a rollback that stands between two changes to the list of parked ones.
     pub(super) fn put_into_list(&self, mut parked: Parked) {
         let lease = &mut *parked.rollback.lease;
+        lease.run.end();
         lease.session.release();
         lease.undo.release(false);
         // Its read locks protect nothing any more. Its writes keep its tables from being dropped.

@@ -1,22 +1,29 @@
 //! What a transaction leases for its time.
 
+use super::running::Running;
 use crate::undo::Undo;
 use crate::visibility::view::KeptView;
 use foreshore_base::TableId;
 use foreshore_buffer::PagePosition;
 use foreshore_lock::Owner;
 use foreshore_wal::Session;
+use std::any::Any;
 
-/// A session of the log, an owner of locks and memory for undo, which one transaction after another uses.
+/// A session of the log, an owner of locks, memory for undo, and the state of the transaction that has them. One
+/// transaction after another uses it.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) session: Session,
+    /// The transaction that has it.
+    pub(crate) run: Running,
     pub(crate) owner: Owner,
     pub(crate) undo: Undo,
     pub(crate) view: KeptView,
     pub(crate) last_row: LastRow,
     /// Where a change is encoded.
     pub(crate) buffer: Vec<u8>,
+    /// What the layer above keeps from one transaction to the next.
+    pub(crate) kept: Option<Box<dyn Any + Send>>,
     /// Whether it is for system transactions.
     pub(super) is_system: bool,
     /// The shard of the pool that it goes back to.

@@ -3,6 +3,7 @@
 //! | part | does |
 //! |---|---|
 //! | `lease` | what a transaction has for its time |
+//! | `running` | what a transaction knows of itself, a part of its lease |
 //! | `pool` | idle leases, in shards by thread |
 //! | `queue` | the order of transactions that wait for a lease |
 //!
@@ -25,9 +26,11 @@
 mod lease;
 mod pool;
 mod queue;
+mod running;
 
 pub(crate) use lease::Lease;
 pub use lease::RowPosition;
+pub(crate) use running::{Reads, Running};
 
 use crate::halt::Halt;
 use crate::undo::{Arena, Undo};
@@ -137,11 +140,13 @@ impl Sessions {
         undo.set_owner(owner.index());
         Ok(Box::new(Lease {
             session,
+            run: Running::idle(),
             owner,
             undo,
             view: self.visibility.newest_view(),
             last_row: LastRow::default(),
             buffer: Vec::new(),
+            kept: None,
             is_system,
             shard: self.pool(is_system).home(),
         }))
@@ -206,6 +211,7 @@ impl Sessions {
             csn > Csn::ZERO || entries == 0,
             "a transaction ends without a commit and keeps {entries} undo entries"
         );
+        lease.run.end();
         lease.undo.end(csn);
         lease.session.end_undo_log();
         lease.session.release();

@@ -19,14 +19,14 @@ mod pinned;
 pub(crate) mod pins;
 pub(crate) mod readers;
 mod slots;
-mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 mod status_table;
 pub(crate) mod view;
 
 pub use limits::OldestSnapshot;
 pub use readers::SnapshotLimits;
-pub use snapshot::{ReadOperation, Snapshot, SnapshotKind};
+pub use snapshot::{ReadOperation, Snapshot, SnapshotKind, SnapshotRef};
 pub use status_table::{CsnMap, MakeStatusTable, StatusTable};
 pub use view::View;
 
@@ -60,6 +60,7 @@ pub struct Visibility {
     kept_pages: KeptPages,
     undo_between: UndoBetween,
     limits: SnapshotLimits,
+    /// By which transactions begin.
     time: SystemClock,
     cancelled: ShardedCounter,
 }
@@ -74,6 +75,7 @@ impl Visibility {
         sessions: usize,
         slots: usize,
         limits: SnapshotLimits,
+        time: SystemClock,
         undo_between: UndoBetween,
     ) -> Arc<Self> {
         let (readers, pins) = (Readers::new(slots), Pins::new(sessions));
@@ -89,7 +91,7 @@ impl Visibility {
             kept_pages: KeptPages::default(),
             undo_between,
             limits,
-            time: SystemClock::new(),
+            time,
             cancelled: ShardedCounter::new(),
         })
     }

@@ -32,6 +32,17 @@ impl Past {
         Self { clear: AtomicU64::new(upto.0), known: Mutex::new(LockRank::Leaf, known) }
     }
 
+    /// Forgets all, for another snapshot.
+    pub(crate) fn begin(&mut self, mark: &Mark) {
+        let upto = mark.frozen.below;
+        let known = self.known.get_mut();
+        known.upto = upto;
+        known.late.clear();
+        known.pinned.clear();
+        // ORDERING: Relaxed, no other thread has the snapshot.
+        self.clear.store(upto.0, Ordering::Relaxed);
+    }
+
     /// Returns the commit on which the changes of `xid` rest for the snapshot `mark`, zero if they are durable for
     /// certain; `None` if they are invisible to it.
     pub(crate) fn sees(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> Option<Csn> {

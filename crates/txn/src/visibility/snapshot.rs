@@ -4,9 +4,9 @@ use super::Visibility;
 use super::past::Past;
 use super::readers::{About, Mark, SnapshotCost, SnapshotLimits};
 use foreshore_base::{Csn, Xid};
-use foreshore_sync::Clock;
-use std::fmt;
+use foreshore_sync::{BiasedOwner, BiasedRef, Nanos};
 use std::sync::Arc;
+use std::{fmt, mem};
 
 /// Which commits a new snapshot sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,12 @@ pub struct Snapshot {
     visibility: Arc<Visibility>,
     mark: Mark,
     past: Past,
+    /// Its end has not come. An [`OwnSnapshot`] keeps one that has ended for its memory.
+    is_in_use: bool,
 }
+
+/// A snapshot that is shared with the operations and scans of its transaction.
+pub type SnapshotRef = BiasedRef<Snapshot>;
 
 impl Snapshot {
     /// The number of the newest commit that it sees.
@@ -66,9 +71,72 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    fn new(visibility: &Arc<Visibility>, mark: Mark) -> Self {
+        let past = Past::new(&mark);
+        Self { visibility: visibility.clone(), mark, past, is_in_use: true }
+    }
+
+    /// Becomes the snapshot of another reader.
+    fn begin(&mut self, mark: Mark) {
+        assert!(!self.is_in_use, "a snapshot at {} begins over one at {}", mark.csn, self.mark.csn);
+        self.past.begin(&mark);
+        (self.mark, self.is_in_use) = (mark, true);
+    }
+
+    fn end(&mut self) {
+        if mem::take(&mut self.is_in_use) {
+            self.visibility.readers.release(&self.mark);
+        }
+    }
+}
+
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.visibility.readers.release(&self.mark);
+        self.end();
+    }
+}
+
+/// The snapshot that a transaction reads by from begin to end, if it does. The next transaction of the session uses its
+/// memory again.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSnapshot {
+    owner: Option<BiasedOwner<Snapshot>>,
+}
+
+impl OwnSnapshot {
+    /// Returns the snapshot, if one was taken.
+    pub(crate) fn get(&self) -> Option<&Snapshot> {
+        self.owner.as_deref().filter(|snapshot| snapshot.is_in_use)
+    }
+
+    /// Returns a reference to the snapshot, if one was taken.
+    pub(crate) fn hand_out(&mut self) -> Option<SnapshotRef> {
+        self.owner.as_mut().filter(|snapshot| snapshot.is_in_use).map(BiasedOwner::hand_out)
+    }
+
+    /// Takes a snapshot, as [`Visibility::snapshot`] does.
+    pub(crate) fn take(
+        &mut self,
+        visibility: &Arc<Visibility>,
+        kind: SnapshotKind,
+        about: About,
+        next: impl FnOnce() -> Xid,
+    ) {
+        let mark = visibility.take(kind, about, next);
+        match self.owner.as_mut().and_then(BiasedOwner::get_mut) {
+            Some(idle) => idle.begin(mark),
+            None => self.owner = Some(BiasedOwner::new(Snapshot::new(visibility, mark))),
+        }
+    }
+
+    /// Ends the snapshot, unless a reference is left: then it ends with that.
+    pub(crate) fn end(&mut self) {
+        match self.owner.as_mut().map(BiasedOwner::get_mut) {
+            Some(Some(snapshot)) => snapshot.end(),
+            Some(None) => self.owner = None,
+            None => {}
+        }
     }
 }
 
@@ -97,20 +165,20 @@ impl Drop for ReadOperation<'_> {
 }
 
 impl Visibility {
-    /// Takes a snapshot. `label` is shown by errors and warnings that name its reader. `limits`: those of the reader,
-    /// or `None` for those of the options. `next` reads the next xid.
-    pub(crate) fn snapshot(
-        self: &Arc<Self>,
-        kind: SnapshotKind,
-        label: &'static str,
-        limits: Option<SnapshotLimits>,
-        next: impl FnOnce() -> Xid,
-    ) -> Snapshot {
-        let about = About { label, since: self.time.now(), limits: limits.unwrap_or(self.limits) };
+    /// Returns what is told of a reader that begins at `since`. `label` is shown by errors and warnings that name it.
+    /// `limits`: its own, or `None` for those of the options.
+    pub(crate) fn about(&self, label: &'static str, since: Nanos, limits: Option<SnapshotLimits>) -> About {
+        About { label, since, limits: limits.unwrap_or(self.limits) }
+    }
+
+    /// Takes a snapshot for the reader that `about` tells of. `next` reads the next xid.
+    pub(crate) fn snapshot(self: &Arc<Self>, kind: SnapshotKind, about: About, next: impl FnOnce() -> Xid) -> Snapshot {
+        Snapshot::new(self, self.take(kind, about, next))
+    }
+
+    fn take(&self, kind: SnapshotKind, about: About, next: impl FnOnce() -> Xid) -> Mark {
         let durable = || self.log.durable().csn();
         let clock = (kind == SnapshotKind::Latest).then_some(|| self.log.commit_clock());
-        let mark = self.readers.take(about, || self.window.frozen(), durable, clock, next);
-        let past = Past::new(&mark);
-        Snapshot { visibility: self.clone(), mark, past }
+        self.readers.take(about, || self.window.frozen(), durable, clock, next)
     }
 }

@@ -10,6 +10,7 @@ mod early_release;
 mod outcomes;
 mod parked;
 mod room;
+mod sessions;
 mod snapshots;
 mod status_tables;
 mod xids;

@@ -1,9 +1,8 @@
 //! The begin of a transaction.
 
-use super::{Reads, Trail, Txn, TxnOptions};
+use super::{Txn, TxnOptions};
 use crate::isolation::Isolation;
 use crate::manager::TxnManager;
-use crate::savepoints::Savepoints;
 use foreshore_base::Result;
 use std::sync::Arc;
 
@@ -31,22 +30,10 @@ impl TxnManager {
         lease.owner.begin_attempt(options.label, options.attempt);
         let waits = options.waits(options.attempt.first.unwrap_or(lease.owner.began()));
         lease.session.limit_waits(waits.left(|| self.now()));
-        let TxnOptions { isolation, reads: kind, snapshot_limits: limits, .. } = options;
-        let mut txn = Txn {
-            manager: self.clone(),
-            lease: Some(lease),
-            label: options.label,
-            xid: None,
-            is_new_xid: false,
-            trail: Trail::default(),
-            waits,
-            reads: Reads { isolation, kind, limits, snapshot: None, fetched: None },
-            savepoints: Savepoints::default(),
-            is_broken: false,
-            reserved: (0, None),
-        };
-        if isolation == Isolation::Snapshot {
-            txn.reads.snapshot = Some(txn.take_snapshot());
+        lease.run.begin(options.label, waits, (options.isolation, options.reads, options.snapshot_limits));
+        let mut txn = Txn { manager: self.clone(), lease: Some(lease) };
+        if options.isolation == Isolation::Snapshot {
+            txn.take_snapshot();
         }
         Ok(txn)
     }

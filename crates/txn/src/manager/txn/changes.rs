@@ -29,7 +29,7 @@ impl Txn {
     /// A record of this transaction is about to be appended: checkpoints keep the log from here on if it is the first
     /// one.
     pub(super) fn before_record(&self) {
-        if self.trail.last_lsn == Lsn::ZERO {
+        if self.run().trail.last_lsn == Lsn::ZERO {
             self.manager.xids.note_first_record(self.lease().owner.index());
         }
     }
@@ -52,12 +52,12 @@ impl Txn {
     /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and
     /// the transaction itself. If it is [`UNDOABLE`], the newest undo entry is the one that takes it back.
     pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
-        let xid = self.xid.expect("a transaction that changes has an xid");
+        let xid = self.run().xid.expect("a transaction that changes has an xid");
         let is_late = mutant("txn: the first record is noted behind it");
         if !is_late {
             self.before_record();
         }
-        let dep = dep.transaction(self.trail.last_lsn).observed(self.trail.observed);
+        let dep = dep.transaction(self.run().trail.last_lsn).observed(self.run().trail.observed);
         let lease = self.lease_mut();
         let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
         if is_late {
@@ -68,9 +68,9 @@ impl Txn {
             let body = lease.undo.stamp_newest(lsn);
             lease.session.charge_undo_log(compensation_cost(body));
         }
-        let before = self.trail.last_lsn;
+        let before = self.run().trail.last_lsn;
         assert!(before < lsn, "{xid} logs a change at {lsn}, behind its record at {before}");
-        self.trail.last_lsn = lsn;
+        self.run_mut().trail.last_lsn = lsn;
         lsn
     }
 
@@ -78,7 +78,7 @@ impl Txn {
     /// keeps of it. What is not logged gets an entry too, with a kind of the resource manager's own. Called under the
     /// latch that covers the row, whose last holder has ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
-        assert!(self.xid.is_some(), "a transaction that changes has an xid");
+        assert!(self.run().xid.is_some(), "a transaction that changes has an xid");
         assert!(change.structure <= MAX_STRUCTURE, "{} bytes for changes of structure", change.structure);
         if change.structure > 0 {
             self.session().charge_undo_log(change.structure);
@@ -90,7 +90,7 @@ impl Txn {
         };
         let mut change = *change;
         // What the transaction itself had made of the row no reader ever sees, and its way back is in the body.
-        if let Some(before) = change.before.as_mut().filter(|before| self.xid == Some(before.xid)) {
+        if let Some(before) = change.before.as_mut().filter(|before| self.run().xid == Some(before.xid)) {
             *before = Before { front: &[], middle: (0, 0), back: &[], ..*before };
         }
         self.lease_mut().undo.push(&change, &link)
@@ -113,14 +113,14 @@ impl Txn {
     pub fn before_lock(&self, undo: UndoPtr) -> Option<Before<'static>> {
         // The savepoints are looked through only for a lock that is the newest entry.
         let goes_back =
-            || self.savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
+            || self.run().savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
         self.lease().undo.before_lock(undo).filter(|_| !goes_back())
     }
 
     /// Returns since which commit the row has been what it is, and where the version before is, if a transaction may
     /// look for one.
     fn behind(&mut self, before: &Before<'_>) -> Link {
-        if self.xid == Some(before.xid) {
+        if self.run().xid == Some(before.xid) {
             return self.manager.undo.arena().behind_own(before.undo);
         }
         let (TxnManager { visibility, undo, .. }, Lease { view, owner, .. }) = self.manager_and_lease();

@@ -5,7 +5,7 @@ use crate::format::{COMMIT, MARK_LEN, encode_mark};
 use crate::halt::HaltOnPanic;
 use crate::manager::{PrecommitRelease, TxnManager};
 use crate::parked::Rollback;
-use crate::sessions::Lease;
+use crate::sessions::{Lease, Running};
 use foreshore_base::{Csn, Error, Lsn, Result, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
@@ -41,18 +41,18 @@ impl Txn {
     }
 
     pub(super) fn pre_commit(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
-        let (Some(xid), Some(tag)) = (self.xid, self.logged_as()) else {
+        let (Some(xid), Some(tag)) = (self.run().xid, self.logged_as()) else {
             let place = self.place();
             return Ok(self.end_unlogged(place, hand_over, then));
         };
-        if self.is_broken {
+        if self.run().is_broken {
             return Err(Error::RolledBack);
         }
         self.note_thread();
         // With an xid it has changed rows or locked them, and readers by snapshots find that xid in their headers. They
         // have to find it on one side of theirs for good. So the commit takes a stamp, unless it puts all those headers
         // back.
-        if self.trail.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
+        if self.run().trail.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
             let place = self.place();
             if self.puts_locks_back() {
                 return Ok(self.end_unlogged(place, hand_over, then));
@@ -65,6 +65,7 @@ impl Txn {
             return Err(cause);
         }
         self.before_record();
+        let (last_lsn, observed) = (self.last_lsn(), self.observed());
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         pause::point("txn: about to give up its undo");
         let TxnManager { log, locks, visibility, xids, ended, .. } = &*self.manager;
@@ -74,10 +75,10 @@ impl Txn {
         // Before the record: a snapshot that could see the commit finds it under way.
         visibility.window().begin_commit(xid);
         // The point of no return: the record may be on disk at once. Nothing below can fail.
-        let dep = Dep::none().transaction(self.trail.last_lsn).observed(self.observed());
+        let dep = Dep::none().transaction(last_lsn).observed(observed);
         let lsn = append_commit(&mut lease.session, tag, dep);
         pause::point("txn: a commit is logged");
-        assert!(lsn.csn() > self.observed(), "a commit comes after all that it has seen");
+        assert!(lsn.csn() > observed, "a commit comes after all that it has seen");
         // The record before the status, the status before the locks: a thread that is let on by one finds the ones
         // before it.
         let csn = visibility.commit(xid, lsn.csn(), |least| push(log, &mut lease.session, tag, lsn, least));
@@ -109,6 +110,7 @@ impl Txn {
         // What its last operation reserved and did not use is not held that long, nor what a rollback would have taken.
         lease.session.end_undo_log();
         lease.session.release();
+        lease.run.end();
         // It ends in whatever thread acknowledges it.
         lease.owner.set_thread(None);
         let held = HeldCommit::begin(&self.manager, lease.is_system());
@@ -118,7 +120,7 @@ impl Txn {
     /// Stops all transactions if this one was prepared: no transaction of this run rolls it back, nor ends it another
     /// way. Those that wait for what it holds are let on, and are told that all have stopped.
     fn abandon_prepared(&mut self, cause: &Error) {
-        if self.trail.prepared_as.is_some() {
+        if self.run().trail.prepared_as.is_some() {
             let (manager, lease) = self.manager_and_lease();
             manager.halt.halt(cause);
             manager.locks.finish(&mut lease.owner, None);
@@ -132,13 +134,13 @@ impl Txn {
     /// observed, so no ticket waits for more.
     fn place(&self) -> Csn {
         let durable = self.manager.log.durable().csn();
-        let frozen = self.reads.snapshot.as_ref().map_or(durable, |snapshot| snapshot.csn().min(durable));
+        let frozen = self.run().reads.snapshot.get().map_or(durable, |snapshot| snapshot.csn().min(durable));
         self.observed().max(frozen)
     }
 
     /// The ticket of a transaction that logs nothing. It waits for what was observed, and for nothing beyond.
     fn unlogged_ticket(&self, lease: &mut Lease, place: Csn, hand_over: bool) -> CommitTicket {
-        let (log, seen) = (&self.manager.log, self.observed().lsn());
+        let (log, seen) = (&self.manager.log, lease.run.trail.observed.lsn());
         // The committer of what was seen may not have asked for a flush yet.
         if hand_over && seen > log.durable() {
             log.flush_soon(&mut lease.session, seen);
@@ -151,9 +153,7 @@ impl Txn {
     /// headers has to find a commit.
     fn puts_locks_back(&mut self) -> bool {
         let lease = self.lease.take().expect("a running transaction has its lease");
-        let Ok(rollback) = self.to_rollback(lease) else {
-            unreachable!("a transaction that has locked rows has an xid")
-        };
+        let Ok(rollback) = to_rollback(lease) else { unreachable!("a transaction that has locked rows has an xid") };
         let (rollback, outcome) = self.manager.try_rollback(rollback);
         self.lease = Some(rollback.lease);
         outcome.is_ok()
@@ -162,13 +162,13 @@ impl Txn {
     /// Commits a transaction that has changed no row, and has locked none or put their headers back, at its `place`.
     fn end_unlogged(mut self, place: Csn, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
         assert_eq!(
-            self.trail.last_lsn,
+            self.run().trail.last_lsn,
             Lsn::ZERO,
             "the last record of a transaction that ends without one of its commit"
         );
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
-        if self.xid.is_some() {
+        if lease.run.xid.is_some() {
             self.manager.xids.active().leave(lease.owner.index());
         }
         self.manager.ended.commits.add(1);
@@ -189,8 +189,9 @@ impl Txn {
     /// `RollbackParked`: the rest is rolled back later (see [`TxnManager::parked`]). `Poisoned`: the rollback could not
     /// be completed, the log has stopped, and the next restart rolls back.
     pub fn rollback(mut self) -> Result<Csn> {
+        let observed = self.observed();
         self.roll_back()?;
-        Ok(self.observed())
+        Ok(observed)
     }
 
     pub(super) fn roll_back(&mut self) -> Result<()> {
@@ -198,7 +199,7 @@ impl Txn {
             self.note_thread();
         }
         let Some(lease) = self.lease.take() else { return Ok(()) };
-        match self.to_rollback(lease) {
+        match to_rollback(lease) {
             Ok(rollback) => self.manager.roll_back(rollback).inspect_err(|error| {
                 if matches!(error, Error::RollbackParked { .. }) {
                     self.manager.parked.signal();
@@ -207,13 +208,14 @@ impl Txn {
             Err(lease) => self.manager.end_rollback(lease, false, Ok(())),
         }
     }
+}
 
-    /// Returns the rollback of a transaction that has changed or locked rows, or the lease of one that has not.
-    fn to_rollback(&self, lease: Box<Lease>) -> Result<Rollback, Box<Lease>> {
-        let (Some(xid), Some(logged_as)) = (self.xid, self.logged_as()) else { return Err(lease) };
-        let (last_lsn, is_prepared) = (self.trail.last_lsn, self.trail.prepared_as.is_some());
-        Ok(Rollback { lease, xid, logged_as, last_lsn, label: self.label, is_prepared, lost: None, copy_cost: None })
-    }
+/// Returns the rollback of a transaction that has changed or locked rows, or the lease of one that has not.
+fn to_rollback(lease: Box<Lease>) -> Result<Rollback, Box<Lease>> {
+    let Running { label, xid, ref trail, .. } = lease.run;
+    let (Some(xid), Some(logged_as)) = (xid, trail.logged_as(xid)) else { return Err(lease) };
+    let (last_lsn, is_prepared) = (trail.last_lsn, trail.prepared_as.is_some());
+    Ok(Rollback { lease, xid, logged_as, last_lsn, label, is_prepared, lost: None, copy_cost: None })
 }
 
 impl TxnManager {
@@ -276,7 +278,8 @@ fn push(log: &Log, session: &mut Session, xid: Xid, lsn: Lsn, least: Csn) -> Csn
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if self.trail.prepared_as.is_some() {
+        let Some(lease) = &self.lease else { return };
+        if lease.run.trail.prepared_as.is_some() {
             return;
         }
         // A rollback that is parked is listed, and one that fails stops the log.

@@ -116,9 +116,8 @@ impl Txn {
     /// ends.
     fn waiting<T>(&mut self, wait: impl FnOnce(&TxnManager, &mut Owner, &mut Patience) -> Result<T>) -> Result<T> {
         let may_spill = self.may_spill();
-        let Self { manager, lease, waits, .. } = self;
-        let Lease { session, undo, owner, .. } = &mut **lease.as_mut().expect("a running transaction has its lease");
-        let patience = waits.patience(manager.now());
+        let (manager, Lease { session, undo, owner, run, .. }) = self.manager_and_lease();
+        let patience = run.waits.patience(manager.now());
         session.release();
         undo.release(may_spill);
         owner.set_undo_bytes(session.undo_log() + undo.entries());

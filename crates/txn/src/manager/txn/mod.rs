@@ -15,16 +15,15 @@ pub use take_over::{TakenOver, Unfinished};
 
 use super::TxnManager;
 use crate::isolation::Isolation;
-use crate::savepoints::Savepoints;
-use crate::sessions::{Lease, RowPosition};
-use crate::undo::Fetched;
+use crate::sessions::{Lease, RowPosition, Running};
 use crate::visibility::status::Status;
-use crate::visibility::{Snapshot, SnapshotKind, SnapshotLimits};
+use crate::visibility::{SnapshotKind, SnapshotLimits};
 use crate::waits::Waits;
 use foreshore_base::{Csn, Error, Lsn, TableId, Xid};
 use foreshore_lock::Attempt;
 use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::Session;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,44 +106,8 @@ pub enum RowHolder {
 /// a deadlock it rolls back, for others wait until it does.
 pub struct Txn {
     manager: Arc<TxnManager>,
-    /// Taken at the end.
+    /// With all that it knows of itself. Taken at the end.
     lease: Option<Box<Lease>>,
-    label: &'static str,
-    xid: Option<Xid>,
-    /// The xid was drawn, and the window and the ceiling of xids may have to move up.
-    is_new_xid: bool,
-    trail: Trail,
-    waits: Waits,
-    reads: Reads,
-    /// Those that can be rolled back to, by age.
-    savepoints: Savepoints,
-    /// A rollback to a savepoint stopped half-way: it can only be rolled back as a whole.
-    is_broken: bool,
-    /// The current reservation, made again after a wait: bytes of the log, and of the undo entry, if there is to be
-    /// one.
-    reserved: (usize, Option<usize>),
-}
-
-/// What a transaction has in the log, and what its records rest on.
-#[derive(Debug, Default)]
-struct Trail {
-    /// LSN of its last record, zero before the first.
-    last_lsn: Lsn,
-    /// The newest commit that the transaction has read from.
-    observed: Csn,
-    /// Once it is prepared, the xid under which the log has it: after a restart that is not the one in rows.
-    prepared_as: Option<Xid>,
-}
-
-/// How a transaction reads.
-struct Reads {
-    isolation: Isolation,
-    kind: SnapshotKind,
-    limits: Option<SnapshotLimits>,
-    /// The snapshot of the whole transaction, if it reads by one.
-    snapshot: Option<Arc<Snapshot>>,
-    /// What was fetched from the file of old versions.
-    fetched: Option<Box<Fetched>>,
 }
 
 /// It may move between threads at any time.
@@ -156,14 +119,14 @@ const _: () = {
 impl Txn {
     /// The xid, if the transaction has one.
     #[must_use]
-    pub const fn xid(&self) -> Option<Xid> {
-        self.xid
+    pub fn xid(&self) -> Option<Xid> {
+        self.run().xid
     }
 
     /// Its label.
     #[must_use]
-    pub const fn label(&self) -> &'static str {
-        self.label
+    pub fn label(&self) -> &'static str {
+        self.run().label
     }
 
     /// When this attempt began, by the clock of the lock manager.
@@ -179,19 +142,20 @@ impl Txn {
 
     /// Returns the newest commit that the transaction has read from.
     #[must_use]
-    pub const fn observed(&self) -> Csn {
-        self.trail.observed
+    pub fn observed(&self) -> Csn {
+        self.run().trail.observed
     }
 
     /// Returns the LSN of its last record, zero before the first.
     #[must_use]
-    pub const fn last_lsn(&self) -> Lsn {
-        self.trail.last_lsn
+    pub fn last_lsn(&self) -> Lsn {
+        self.run().trail.last_lsn
     }
 
     /// Notes that an answer given to this transaction rests on a commit.
     pub fn observe(&mut self, csn: Csn) {
-        self.trail.observed = self.trail.observed.max(csn);
+        let trail = &mut self.run_mut().trail;
+        trail.observed = trail.observed.max(csn);
     }
 
     /// Notes that an answer given to this transaction rests on what one that has ended has done, whichever that is. It
@@ -213,6 +177,16 @@ impl Txn {
         self.lease().last_row.find(table, key)
     }
 
+    /// Takes what the caller gave to [`keep`](Self::keep) in the last transaction of the session, if that was a `T`.
+    pub fn take_kept<T: Any>(&mut self) -> Option<Box<T>> {
+        self.lease_mut().kept.take()?.downcast().ok()
+    }
+
+    /// Keeps `memory` for the next transaction of the session.
+    pub fn keep<T: Any + Send>(&mut self, memory: Box<T>) {
+        self.lease_mut().kept = Some(memory);
+    }
+
     /// The session, for changes of structure that belong to no transaction.
     pub fn session(&mut self) -> &mut Session {
         &mut self.lease_mut().session
@@ -225,7 +199,7 @@ impl Txn {
         if header_xid == Xid::ZERO {
             return RowHolder::None;
         }
-        if self.xid == Some(header_xid) {
+        if self.run().xid == Some(header_xid) {
             return RowHolder::Me;
         }
         let (visibility, is_drawn) = (&self.manager.visibility, || header_xid < self.manager.xids.next());
@@ -275,23 +249,31 @@ impl Txn {
 
     /// The xid that its records carry.
     fn logged_as(&self) -> Option<Xid> {
-        self.trail.prepared_as.or(self.xid)
+        self.run().trail.logged_as(self.run().xid)
     }
 
     /// Returns what is left for waits, if there is a deadline.
     fn time_left(&self) -> Option<Duration> {
-        self.waits.left(|| self.manager.now())
+        self.run().waits.left(|| self.manager.now())
     }
 
     /// Returns the answer to an operation that `error` has ended: [`Error::Deadline`] where that ended a wait and the
     /// deadline is over.
     #[must_use]
     pub fn by_deadline(&self, error: Error) -> Error {
-        self.waits.by_deadline(|| self.manager.now(), error)
+        self.run().waits.by_deadline(|| self.manager.now(), error)
     }
 
     fn lease(&self) -> &Lease {
         self.lease.as_ref().expect("a running transaction has its lease")
+    }
+
+    fn run(&self) -> &Running {
+        &self.lease().run
+    }
+
+    fn run_mut(&mut self) -> &mut Running {
+        &mut self.lease_mut().run
     }
 
     fn lease_mut(&mut self) -> &mut Lease {
@@ -307,8 +289,7 @@ impl Txn {
 
 impl fmt::Debug for Txn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { xid, trail, .. } = self;
-        let mut shown = f.debug_struct("Txn");
-        shown.field("xid", xid).field("trail", trail).finish_non_exhaustive()
+        let run = self.lease.as_ref().map(|lease| &lease.run);
+        f.debug_struct("Txn").field("run", &run).finish_non_exhaustive()
     }
 }

@@ -60,21 +60,20 @@ impl Txn {
         if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
             return Err(Error::PreparedName { name: name.to_owned() });
         }
-        if self.is_broken {
+        if self.run().is_broken {
             return Err(Error::RolledBack);
         }
         let xid = self.ensure_xid().map_err(|error| self.by_deadline(error))?;
         // It reads no more, and goes back to nothing.
-        self.reads.snapshot = None;
-        self.savepoints.clear();
+        self.run_mut().end();
         let body = encode_prepare(&self.prepare_body(name, note)?);
         // See the head of the file.
         let everything = self.manager.log.current();
-        let dep = Dep::none().transaction(self.trail.last_lsn).observed(self.observed()).page(everything);
+        let dep = Dep::none().transaction(self.run().trail.last_lsn).observed(self.observed()).page(everything);
         let record = Record { tag: xid.0, flags: 0, parts: &[&encode_mark(PREPARE), &body] };
         // A checkpoint keeps the log from the first record on: not while that waits for log space.
         let (manager, owner, is_first) =
-            (self.manager.clone(), self.lease().owner.index(), self.trail.last_lsn == Lsn::ZERO);
+            (self.manager.clone(), self.lease().owner.index(), self.run().trail.last_lsn == Lsn::ZERO);
         let before = || {
             if is_first {
                 manager.xids.note_first_record(owner)
@@ -82,15 +81,19 @@ impl Txn {
         };
         let appended = self.session().append_large_after(record, dep, before);
         let lsn = appended.map_err(|error| self.by_deadline(manager.xids.name_log_holder(error)))?;
-        assert!(self.trail.last_lsn < lsn, "{xid} is prepared at {lsn}, and has a record at {}", self.trail.last_lsn);
-        self.trail.last_lsn = lsn;
+        assert!(
+            self.run().trail.last_lsn < lsn,
+            "{xid} is prepared at {lsn}, and has a record at {}",
+            self.run().trail.last_lsn
+        );
+        self.run_mut().trail.last_lsn = lsn;
         // WAIT: help - or park behind the leader.
         if !mutant("sabotage: a transaction is prepared before that is durable") {
             self.manager.log.force(lsn)?;
         }
         pause::point("txn: a prepare is durable");
         self.release();
-        self.trail.prepared_as = Some(xid);
+        self.run_mut().trail.prepared_as = Some(xid);
         // Any thread may resolve it.
         self.lease_mut().owner.set_thread(None);
         Ok(Prepared { txn: self })
@@ -104,7 +107,7 @@ impl Txn {
         let owner = &self.lease().owner;
         Ok(PrepareBody {
             name: name.into(),
-            label: self.label.into(),
+            label: self.run().label.into(),
             tables: owner.held_tables().to_vec(),
             ranges: owner.held_ranges(),
             rows,

@@ -1,45 +1,55 @@
 //! What a transaction sees of rows.
 
-use super::{Reads, Txn};
+use super::Txn;
 use crate::isolation::{Isolation, Seen};
 use crate::manager::TxnManager;
+use crate::sessions::{Lease, Reads, Running};
 use crate::undo::{Fetched, Older, UndoPtr};
 use crate::visibility::readers::SnapshotCost;
-use crate::visibility::{ReadOperation, Snapshot, SnapshotKind};
+use crate::visibility::{ReadOperation, Snapshot, SnapshotKind, SnapshotRef};
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
+use foreshore_sync::BiasedOwner;
 use foreshore_sync::model::mutant;
-use std::sync::Arc;
 
 impl TxnManager {
     /// Takes a snapshot. `label` is shown by errors and warnings that name its reader.
     #[must_use]
     pub fn snapshot(&self, kind: SnapshotKind, label: &'static str) -> Snapshot {
-        self.visibility.snapshot(kind, label, None, || self.xids.next())
+        self.visibility.snapshot(kind, self.visibility.about(label, self.now(), None), || self.xids.next())
     }
 }
 
 impl Txn {
     /// The level at which the transaction runs.
     #[must_use]
-    pub const fn isolation(&self) -> Isolation {
-        self.reads.isolation
+    pub fn isolation(&self) -> Isolation {
+        self.run().reads.isolation
     }
 
-    pub(super) fn take_snapshot(&self) -> Arc<Snapshot> {
-        let (Reads { kind, limits, .. }, manager) = (&self.reads, &self.manager);
-        Arc::new(manager.visibility.snapshot(*kind, self.label, *limits, || manager.xids.next()))
+    /// Takes the snapshot by which the whole transaction reads. It began just now.
+    pub(super) fn take_snapshot(&mut self) {
+        let (TxnManager { visibility, xids, .. }, Lease { run, owner, .. }) = self.manager_and_lease();
+        let Running { label, reads: Reads { kind, limits, snapshot, .. }, .. } = run;
+        snapshot.take(visibility, *kind, visibility.about(label, owner.began(), *limits), || xids.next());
+    }
+
+    /// Takes a snapshot for one operation.
+    fn take_one(&self) -> SnapshotRef {
+        let (Running { label, reads: Reads { kind, limits, .. }, .. }, manager) = (self.run(), &self.manager);
+        let about = manager.visibility.about(label, manager.now(), *limits);
+        BiasedOwner::new(manager.visibility.snapshot(*kind, about, || manager.xids.next())).hand_out()
     }
 
     /// The snapshot by which an operation that begins now reads; `None` if it reads what is newest, under locks.
     ///
     /// # Errors
     /// `SnapshotTooOld`.
-    pub fn reads_at(&self) -> Result<Option<Arc<Snapshot>>> {
-        match self.reads.isolation {
+    pub fn reads_at(&mut self) -> Result<Option<SnapshotRef>> {
+        match self.run().reads.isolation {
             Isolation::Serializable => Ok(None),
-            Isolation::ReadCommitted => Ok(Some(self.take_snapshot())),
+            Isolation::ReadCommitted => Ok(Some(self.take_one())),
             Isolation::Snapshot => {
-                let snapshot = self.reads.snapshot.clone().expect("taken at the start");
+                let snapshot = self.run_mut().reads.snapshot.hand_out().expect("taken at the start");
                 self.check_snapshot(&snapshot)?;
                 Ok(Some(snapshot))
             }
@@ -55,7 +65,7 @@ impl Txn {
     }
 
     fn too_old(&self, SnapshotCost { age, bytes }: SnapshotCost) -> Error {
-        Error::SnapshotTooOld { label: self.label, age, bytes }
+        Error::SnapshotTooOld { label: self.run().label, age, bytes }
     }
 
     /// Asked after a read, and before anything of it is handed out.
@@ -107,7 +117,8 @@ impl Txn {
         image: &mut Vec<u8>,
         holds: impl Fn() -> bool,
     ) -> (Seen, Option<Csn>) {
-        let is_mine = self.xid == Some(xid) && !mutant("sabotage: a transaction does not see what it has written");
+        let is_mine =
+            self.run().xid == Some(xid) && !mutant("sabotage: a transaction does not see what it has written");
         if xid == Xid::ZERO {
             return (Seen::Newest, None);
         }
@@ -121,7 +132,7 @@ impl Txn {
         let holds = || holds() && !snapshot.is_cancelled();
         let mut older = self.manager.undo.arena().older(undo, snapshot.csn(), image, holds);
         if let Older::Spilled(from) = older {
-            older = self.reads.fetched.get_or_insert_default().answer(from, snapshot.csn(), image);
+            older = self.run_mut().reads.fetched.get_or_insert_default().answer(from, snapshot.csn(), image);
         }
         match older {
             Older::Row(flags, csn) => (Seen::Older(flags), Some(csn)),
@@ -136,12 +147,12 @@ impl Txn {
     /// what it was before: a snapshot may be older. The snapshot of the whole transaction is not, as it would not have
     /// been locked.
     fn see_own(&mut self, snapshot: &Snapshot, undo: UndoPtr) -> Option<Seen> {
-        if self.reads.snapshot.is_some() || mutant("txn: a locked row is seen as it is") {
+        if self.run().reads.snapshot.get().is_some() || mutant("txn: a locked row is seen as it is") {
             return Some(Seen::Newest);
         }
         let is_lock = match self.manager.undo.arena().is_lock(undo) {
             Ok(is_lock) => Some(is_lock),
-            Err(spot) => self.reads.fetched.get_or_insert_default().is_lock(spot, snapshot.csn()),
+            Err(spot) => self.run_mut().reads.fetched.get_or_insert_default().is_lock(spot, snapshot.csn()),
         };
         is_lock.map_or(Some(Seen::Spilled), |is_lock| (!is_lock).then_some(Seen::Newest))
     }
@@ -154,41 +165,40 @@ impl Txn {
     /// `Io`; `Corrupted` if the file does not hold what was written. Of what is needed.
     pub fn fetch(&mut self, snapshot: &Snapshot, needed: usize) -> Result<()> {
         let is_cancelled = || snapshot.is_cancelled();
-        self.reads
-            .fetched
-            .as_mut()
-            .map_or(Ok(()), |fetched| self.manager.undo.arena().fetch(fetched, needed, &is_cancelled))
+        let (manager, lease) = self.manager_and_lease();
+        let fetched = lease.run.reads.fetched.as_mut();
+        fetched.map_or(Ok(()), |fetched| manager.undo.arena().fetch(fetched, needed, &is_cancelled))
     }
 
     /// Returns how many older versions the next [`fetch`](Self::fetch) reads.
     #[must_use]
     pub fn wanted(&self) -> usize {
-        self.reads.fetched.as_ref().map_or(0, |fetched| fetched.wanted())
+        self.run().reads.fetched.as_ref().map_or(0, |fetched| fetched.wanted())
     }
 
     /// Returns whether a caller may ask for more versions than it needs, without more memory than is meant for that.
     #[must_use]
     pub fn may_fetch_more(&self) -> bool {
-        self.reads.fetched.as_ref().is_none_or(|fetched| fetched.has_space())
+        self.run().reads.fetched.as_ref().is_none_or(|fetched| fetched.has_space())
     }
 
     /// Returns whether what was fetched, of which much is not asked for again, takes twice the memory that is meant for
     /// it.
     #[must_use]
     pub fn fetched_is_over(&self) -> bool {
-        self.reads.fetched.as_ref().is_some_and(|fetched| fetched.is_over())
+        self.run().reads.fetched.as_ref().is_some_and(|fetched| fetched.is_over())
     }
 
     /// Fetches no more than the first so many next: the others were of a page that has changed.
     pub fn unwant(&mut self, from: usize) {
-        if let Some(fetched) = &mut self.reads.fetched {
+        if let Some(fetched) = &mut self.run_mut().reads.fetched {
             fetched.unwant(from);
         }
     }
 
     /// Forgets what was fetched, and what is to be.
     pub fn forget_fetched(&mut self) {
-        if let Some(fetched) = &mut self.reads.fetched {
+        if let Some(fetched) = &mut self.run_mut().reads.fetched {
             fetched.forget();
         }
     }
@@ -196,7 +206,7 @@ impl Txn {
     /// Exchanges what was fetched: a scan keeps its own between two steps, beside which other reads of the transaction
     /// fetch theirs.
     pub fn swap_fetched(&mut self, other: &mut Option<Box<Fetched>>) {
-        std::mem::swap(&mut self.reads.fetched, other);
+        std::mem::swap(&mut self.run_mut().reads.fetched, other);
     }
 
     /// Nothing is above the snapshot but numbers of pages that do not validate.
@@ -213,8 +223,8 @@ impl Txn {
     /// `Conflict`; `SnapshotTooOld`, for a snapshot that was cancelled sees what it should not, and has no say on what
     /// is purged.
     pub fn check_conflict(&self, table: TableId, key: &[u8], xid: Xid) -> Result<()> {
-        let Some(snapshot) = &self.reads.snapshot else { return Ok(()) };
-        let is_mine = self.xid == Some(xid) || xid == Xid::ZERO || mutant("txn: the last updater wins");
+        let Some(snapshot) = self.run().reads.snapshot.get() else { return Ok(()) };
+        let is_mine = self.run().xid == Some(xid) || xid == Xid::ZERO || mutant("txn: the last updater wins");
         let sees = is_mine || snapshot.sees(xid).is_some();
         // Afterwards: a reader that finds the window moved without regard to the snapshot finds that cancelled.
         self.check_snapshot(snapshot)?;

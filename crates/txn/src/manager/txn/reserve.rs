@@ -47,7 +47,7 @@ impl Txn {
         // The commit record goes with it, so that a commit after changes has it already as a rule.
         let bytes = log_bytes + Session::cost(MARK_LEN);
         self.reserve_log(bytes, compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
-        self.reserved = (bytes, Some(undo_bytes));
+        self.run_mut().reserved = (bytes, Some(undo_bytes));
         Ok(())
     }
 
@@ -55,15 +55,15 @@ impl Txn {
     /// on it, because the space is that of the log's buffer and others may wait for it. So does memory for undo where
     /// it is short.
     pub fn release(&mut self) {
-        self.waits.end_operation();
+        self.run_mut().waits.end_operation();
         self.give_back();
     }
 
     /// Gives back what is reserved and was not used.
     fn give_back(&mut self) {
-        self.reserved = (0, None);
+        self.run_mut().reserved = (0, None);
         let may_spill = self.may_spill();
-        let has_xid = self.xid.is_some();
+        let has_xid = self.run().xid.is_some();
         let lease = self.lease_mut();
         lease.session.release();
         lease.undo.release(may_spill);
@@ -75,7 +75,7 @@ impl Txn {
 
     /// Returns whether it changes nothing of its undo before it rolls back all, so that full chunks may be moved.
     pub(super) fn may_spill(&self) -> bool {
-        self.manager.undo.arena().can_spill() && !self.savepoints.is_any_in_use()
+        self.manager.undo.arena().can_spill() && !self.run().savepoints.is_any_in_use()
     }
 
     /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see
@@ -98,7 +98,7 @@ impl Txn {
     }
 
     pub(super) fn reserve_again(&mut self) -> Result<()> {
-        let (log_bytes, undo_bytes) = self.reserved;
+        let (log_bytes, undo_bytes) = self.run().reserved;
         undo_bytes.map_or(Ok(()), |bytes| self.reserve_undo(bytes))?;
         let undo_log = undo_bytes.map_or(0, |bytes| compensation_cost(bytes) + MAX_STRUCTURE);
         self.reserve_log(log_bytes, undo_log)
@@ -116,7 +116,7 @@ impl Txn {
     /// # Errors
     /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `LogSpace`; `Poisoned`.
     pub fn ensure_xid(&mut self) -> Result<Xid> {
-        if let Some(xid) = self.xid {
+        if let Some(xid) = self.run().xid {
             return Ok(xid);
         }
         let xid = self.draw_xid(None)?;
@@ -130,11 +130,11 @@ impl Txn {
     ///
     /// For operations that may find that they change and lock nothing: they need no xid then.
     pub fn try_xid(&mut self) -> Option<Xid> {
-        if self.xid.is_none() {
+        if self.run().xid.is_none() {
             self.enter_xid(None);
-            self.is_new_xid = self.xid.is_some();
+            self.run_mut().is_new_xid = self.run().xid.is_some();
         }
-        self.xid
+        self.run().xid
     }
 
     /// Completes the draw of an xid by [`try_xid`](Self::try_xid). Without latches. Reservations end.
@@ -142,10 +142,8 @@ impl Txn {
     /// # Errors
     /// As [`ensure_xid`](Self::ensure_xid).
     pub fn after_xid(&mut self) -> Result<()> {
-        match self.xid {
-            Some(xid) if std::mem::take(&mut self.is_new_xid) => self.keep_ahead(xid),
-            _ => Ok(()),
-        }
+        let Some(xid) = self.run().xid else { return Ok(()) };
+        if std::mem::take(&mut self.run_mut().is_new_xid) { self.keep_ahead(xid) } else { Ok(()) }
     }
 
     fn keep_ahead(&mut self, xid: Xid) -> Result<()> {
@@ -167,11 +165,11 @@ impl Txn {
 
     /// Draws the xid if one is left.
     fn enter_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
-        assert!(self.xid.is_none(), "{:?} draws a second xid", self.xid);
+        assert!(self.run().xid.is_none(), "{:?} draws a second xid", self.run().xid);
         let (TxnManager { xids, visibility, .. }, Lease { owner, .. }) = self.manager_and_lease();
         let xid = xids.draw(visibility, owner.index(), logged)?;
         owner.set_xid(xid);
-        self.xid = Some(xid);
-        self.xid
+        self.run_mut().xid = Some(xid);
+        self.run().xid
     }
 }

@@ -24,7 +24,7 @@ impl Txn {
             self.lease_mut().undo.let_spill();
         }
         let (place, undo_log) = (self.lease().undo.place(), self.lease().session.undo_log());
-        self.savepoints.add(place, undo_log)
+        self.run_mut().savepoints.add(place, undo_log)
     }
 
     /// Returns whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
@@ -32,7 +32,7 @@ impl Txn {
     /// # Errors
     /// `NoSavepoint`: it is of another transaction, or was taken after one that the transaction has gone back to.
     pub fn check_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
-        self.savepoints.check(savepoint)
+        self.run().savepoints.check(savepoint)
     }
 
     /// Takes back what was changed since `savepoint`. All locks stay, but for those in tables that `is_new` says were
@@ -42,11 +42,11 @@ impl Txn {
     /// `NoSavepoint`, and nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: it could not be completed, and
     /// the transaction can only be rolled back as a whole from here on. `Poisoned`: as those, and the log has stopped.
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
-        let (until, undo_log) = self.savepoints.go_back(savepoint)?;
-        if let Some(xid) = self.xid.filter(|_| self.lease().undo.newest() != until.newest) {
+        let (until, undo_log) = self.run_mut().savepoints.go_back(savepoint)?;
+        if let Some(xid) = self.run().xid.filter(|_| self.lease().undo.newest() != until.newest) {
             let manager = self.manager.clone();
             let unwinds = HaltOnPanic::new(&manager.halt);
-            let last_lsn = self.trail.last_lsn;
+            let last_lsn = self.run().trail.last_lsn;
             let Lease { session, undo, .. } = self.lease_mut();
             let mut context = UndoContext::new(session, xid, last_lsn).among(&manager.visibility);
             let undone = match manager.log.poisoned() {
@@ -55,8 +55,8 @@ impl Txn {
             };
             unwinds.disarm();
             assert!(last_lsn <= context.last_lsn(), "{xid} goes back from {last_lsn} to {}", context.last_lsn());
-            self.trail.last_lsn = context.last_lsn();
-            self.is_broken |= undone.is_err();
+            self.run_mut().trail.last_lsn = context.last_lsn();
+            self.run_mut().is_broken |= undone.is_err();
             match undone {
                 Ok(()) => {}
                 Err(Stop::Waits(cause)) => return Err(cause),
@@ -69,7 +69,7 @@ impl Txn {
             self.session().lower_undo_log(undo_log);
         }
         let place = self.lease().undo.place();
-        self.savepoints.move_newest(place);
+        self.run_mut().savepoints.move_newest(place);
         Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl TxnManager {
     /// `TooManyTransactions` if the options allow fewer sessions than they did in the run before; `Poisoned`.
     pub fn take_over(self: &Arc<Self>, in_doubt: InDoubt, label: &'static str) -> Result<TakenOver> {
         let mut txn = self.begin(TxnOptions { label, ..TxnOptions::default() })?;
-        txn.trail.prepared_as = Some(in_doubt.xid);
+        txn.run_mut().trail.prepared_as = Some(in_doubt.xid);
         if !mutant("sabotage: a restart forgets the shared locks of a prepared one") {
             self.locks.take_ranges(&mut txn.lease_mut().owner, &in_doubt.body.ranges);
         }
@@ -68,9 +68,9 @@ impl TxnManager {
         let mut txn = self.begin(TxnOptions { label: RESTART, ..TxnOptions::default() })?;
         let xid = txn.draw_xid(Some((was, first_group)))?;
         // From here on its end does not take it back: it is handed to the list, or stays for the next restart.
-        txn.trail.prepared_as = Some(was);
+        txn.run_mut().trail.prepared_as = Some(was);
         self.visibility.prepare_table(xid)?;
-        txn.trail.last_lsn = last_lsn;
+        txn.run_mut().trail.last_lsn = last_lsn;
         let mut retaken = Retaken { txn: &mut txn, was, may_lose: true, lost: None };
         self.resources().take_over(&mut retaken, &changes)?;
         let lost = retaken.lost;
@@ -114,7 +114,7 @@ impl TakenOver {
         let (was, first_group) = (in_doubt.xid, in_doubt.first_group);
         let xid = txn.draw_xid(Some((was, first_group)))?;
         txn.manager.visibility.prepare_table(xid)?;
-        txn.trail.last_lsn = in_doubt.last_lsn;
+        txn.run_mut().trail.last_lsn = in_doubt.last_lsn;
         let mut all = std::mem::take(&mut in_doubt.body.rows);
         if mutant("sabotage: a restart forgets the locked rows of a prepared one") {
             all.clear();
@@ -166,7 +166,7 @@ impl TakeOver for Retaken<'_> {
     }
 
     fn xid(&self) -> Xid {
-        self.txn.xid.expect("drawn before")
+        self.txn.run().xid.expect("drawn before")
     }
 
     fn was(&self) -> Xid {
