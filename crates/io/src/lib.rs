@@ -23,6 +23,7 @@
 //! recovers reads past it: [`File::read_past_cache`].
 
 mod aligned;
+mod content;
 mod device;
 mod disk;
 mod fs;

@@ -2,7 +2,8 @@
 
 use crate::{
     Backend, DirLock, File, Fs, Kind,
-    names::{Names, normal},
+    content::Content,
+    names::{NameLock, Names, normal},
     pause::Pause,
     retry::check_range,
 };
@@ -14,9 +15,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-
-/// Bytes in a chunk, the unit of allocation and of locking.
-const CHUNK: usize = 1 << 20;
 
 /// A file system in memory. Its contents live as long as a clone of it, so a database in it can be closed and opened
 /// again. Creating a directory also creates those above it, which exist on the real disk and not here.
@@ -126,7 +124,8 @@ impl Fs for Mem {
         if !names.lock(&key) {
             return Err(Error::Locked { path: path.parent().unwrap_or(Path::new("")).into() });
         }
-        Ok(Box::new(MemLock { names: Arc::clone(&self.names), key }))
+        let all = Arc::clone(&self.names);
+        Ok(Box::new(NameLock::new(key, move |key| all.lock().unlock(key))))
     }
 
     fn backend(&self) -> Backend {
@@ -134,139 +133,19 @@ impl Fs for Mem {
     }
 }
 
-struct MemLock {
-    names: Arc<Mutex<Names<Contents>>>,
-    key: PathBuf,
-}
-
-impl DirLock for MemLock {}
-
-impl fmt::Debug for MemLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MemLock").field(&self.key).finish()
-    }
-}
-
-impl Drop for MemLock {
-    fn drop(&mut self) {
-        self.names.lock().unlock(&self.key);
-    }
-}
-
-/// A file's bytes, shared by everybody who has it open.
-///
-/// The table lock is held shared to copy bytes, under a chunk's own lock, and exclusively only to change the length
-/// or the set of chunks.
+/// A file's bytes, shared by all handles of it.
 #[derive(Clone)]
-struct Contents(Arc<RwLock<Table>>);
-
-#[derive(Default)]
-struct Table {
-    len: u64,
-    /// By offset / [`CHUNK`]. A missing chunk reads as zeros.
-    chunks: Vec<Option<Chunk>>,
-}
-
-type Chunk = RwLock<Box<[u8]>>;
+struct Contents(Arc<RwLock<Content>>);
 
 impl Default for Contents {
     fn default() -> Self {
-        Self(Arc::new(RwLock::new(LockRank::File, Table::default())))
+        Self(Arc::new(RwLock::new(LockRank::File, Content::default())))
     }
 }
 
 impl PartialEq for Contents {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-/// The pieces of `[offset, offset + len)`: chunk, range in the chunk, range from the start.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        if done == len {
-            return None;
-        }
-        let at = offset + done as u64;
-        let (chunk, within) = ((at / CHUNK as u64) as usize, (at % CHUNK as u64) as usize);
-        let n = (CHUNK - within).min(len - done);
-        done += n;
-        Some((chunk, within, done - n..done))
-    })
-}
-
-impl Contents {
-    fn read(&self, buf: &mut [u8], offset: u64) -> usize {
-        let table = self.0.read();
-        let n = usize::try_from(table.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
-        for (index, within, range) in pieces(offset, n) {
-            let part = &mut buf[range];
-            match table.chunks.get(index) {
-                Some(Some(chunk)) => part.copy_from_slice(&chunk.read()[within..within + part.len()]),
-                _ => part.fill(0),
-            }
-        }
-        n
-    }
-
-    fn write(&self, buf: &[u8], offset: u64) {
-        loop {
-            let table = self.0.read();
-            if table.covers(offset, buf.len()) {
-                for (index, within, range) in pieces(offset, buf.len()) {
-                    let chunk = table.chunks[index].as_ref().expect("covered ranges have chunks");
-                    chunk.write()[within..within + range.len()].copy_from_slice(&buf[range]);
-                }
-                return;
-            }
-            drop(table);
-            // Again after this only if another thread cuts the file in between.
-            self.0.write().cover(offset, buf.len());
-        }
-    }
-
-    /// Returns whether the length has changed.
-    fn set_len(&self, len: u64) -> bool {
-        let mut table = self.0.write();
-        let changes = table.len != len;
-        table.set_len(len);
-        changes
-    }
-}
-
-impl Table {
-    /// Whether the range lies inside the file and has its chunks.
-    fn covers(&self, offset: u64, len: usize) -> bool {
-        offset + len as u64 <= self.len
-            && pieces(offset, len).all(|(index, ..)| self.chunks.get(index).is_some_and(Option::is_some))
-    }
-
-    /// Grows the file to the end of the range and gives it its chunks.
-    fn cover(&mut self, offset: u64, len: usize) {
-        self.len = self.len.max(offset + len as u64);
-        for (index, ..) in pieces(offset, len) {
-            if index >= self.chunks.len() {
-                self.chunks.resize_with(index + 1, || None);
-            }
-            // Zeroed by the allocator: pages that nobody touches are never committed.
-            self.chunks[index].get_or_insert_with(|| RwLock::new(LockRank::Leaf, vec![0; CHUNK].into()));
-        }
-    }
-
-    fn set_len(&mut self, len: u64) {
-        if len < self.len {
-            // What is cut off must read as zeros when the file grows again.
-            let keep = usize::try_from(len.div_ceil(CHUNK as u64)).unwrap_or(usize::MAX);
-            self.chunks.truncate(keep);
-            let tail = (len % CHUNK as u64) as usize;
-            if let Some(Some(last)) = self.chunks.get_mut(keep.wrapping_sub(1))
-                && tail != 0
-            {
-                last.write()[tail..].fill(0);
-            }
-        }
-        self.len = len;
     }
 }
 
@@ -277,6 +156,19 @@ struct MemFile {
 }
 
 impl MemFile {
+    /// Makes a change, which takes the latency if it changes the length.
+    fn resize(&self, change: impl FnOnce(&mut Content)) {
+        let is_resized = {
+            let mut content = self.contents.0.write();
+            let before = content.len();
+            change(&mut content);
+            content.len() != before
+        };
+        if is_resized {
+            self.pause.run();
+        }
+    }
+
     fn error(&self, op: &'static str, e: io::Error) -> Error {
         Error::io(op, &self.path, e)
     }
@@ -295,13 +187,15 @@ impl File for MemFile {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         check_range(offset, buf.len() as u64).map_err(|e| self.error("read", e))?;
-        Ok(self.contents.read(buf, offset))
+        Ok(self.contents.0.read().read(buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         check_range(offset, buf.len() as u64).map_err(|e| self.error("write", e))?;
         if !buf.is_empty() {
-            self.contents.write(buf, offset);
+            let mut content = self.contents.0.write();
+            content.grow(offset + buf.len() as u64);
+            content.write(offset, buf);
         }
         Ok(())
     }
@@ -340,31 +234,19 @@ impl File for MemFile {
     fn read_cached(&self) {}
 
     fn len(&self) -> Result<u64> {
-        Ok(self.contents.0.read().len)
+        Ok(self.contents.0.read().len())
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
         check_range(0, len).map_err(|e| self.error("set the length of", e))?;
-        if self.contents.set_len(len) {
-            self.pause.run();
-        }
+        self.resize(|content| content.set_len(len));
         Ok(())
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         check_range(offset, len).map_err(|e| self.error("allocate space for", e))?;
         if len != 0 {
-            let len = usize::try_from(len)
-                .map_err(|_| self.error("allocate space for", io::ErrorKind::StorageFull.into()))?;
-            let grows = {
-                let mut table = self.contents.0.write();
-                let before = table.len;
-                table.cover(offset, len);
-                table.len > before
-            };
-            if grows {
-                self.pause.run();
-            }
+            self.resize(|content| content.allocate(offset, len));
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! The directory tree of the backends in memory.
 
-use crate::Kind;
+use crate::{DirLock, Kind};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    fmt, io,
     path::{Component, Path, PathBuf},
 };
 
@@ -177,5 +177,32 @@ impl<F: Clone + PartialEq> Names<F> {
     pub(crate) fn unlock(&mut self, path: &Path) {
         let held = self.locked.remove(&parent(path));
         debug_assert!(held, "unlock of a directory that is not locked");
+    }
+}
+
+/// The lock on the directory of a name, which ends when it is dropped.
+pub(crate) struct NameLock<U: Fn(&Path)> {
+    name: PathBuf,
+    unlock: U,
+}
+
+impl<U: Fn(&Path)> NameLock<U> {
+    /// The lock that has been taken for `name`. `unlock` calls [`Names::unlock`].
+    pub(crate) const fn new(name: PathBuf, unlock: U) -> Self {
+        Self { name, unlock }
+    }
+}
+
+impl<U: Fn(&Path) + Send + Sync> DirLock for NameLock<U> {}
+
+impl<U: Fn(&Path)> fmt::Debug for NameLock<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NameLock").field(&self.name).finish()
+    }
+}
+
+impl<U: Fn(&Path)> Drop for NameLock<U> {
+    fn drop(&mut self) {
+        (self.unlock)(&self.name);
     }
 }

@@ -1,6 +1,7 @@
 //! What would survive: the durable image, and the effects that no sync has reached.
 
-use super::{content::Content, fault::OpNo, rng::Rng};
+use super::{fault::OpNo, rng::Rng};
+use crate::content::{Content, pieces};
 use crate::names::{Names, Node, parent};
 use foreshore_base::limits::SECTOR;
 use std::{
@@ -382,11 +383,5 @@ fn cut(pending: &mut Vec<Pending>, ino: Ino, from: u64, to: u64) {
 
 /// Sectors that `[offset, offset + len)` touches: part of the range in each, as offsets from its start.
 pub(super) fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let within = ((offset + done as u64) % SECTOR as u64) as usize;
-        let n = (SECTOR - within).min(len - done);
-        done += n;
-        (n != 0).then_some(done - n..done)
-    })
+    pieces(offset, len, SECTOR).map(|(_, range, from)| from..from + range.len())
 }

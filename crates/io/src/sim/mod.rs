@@ -23,7 +23,6 @@
 //! all its points ([`Sim::crash_points`]). Used from one thread, everything follows from the seeds. With several, durable
 //! writes can be kept in flight and end in any order: [`Sim::hold`].
 
-mod content;
 mod fault;
 mod file;
 mod flight;
@@ -45,19 +44,14 @@ pub use points::CrashPoints;
 
 use crate::{
     Backend, DirLock, File, Fs, Kind,
-    names::{Names, normal, parent},
+    names::{NameLock, Names, normal, parent},
 };
 use fault::Class;
 use file::SimFile;
 use foreshore_base::{Error, Result};
 use media::{Effect, Op};
 use state::{Machine, State};
-use std::{
-    collections::BTreeMap,
-    fmt, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, io, path::Path, sync::Arc};
 
 /// A simulated file system. A clone is the same one; [`Sim::fork`] copies it.
 #[derive(Clone)]
@@ -286,29 +280,11 @@ impl Fs for Sim {
         if !self.state.lock().names.lock(&path) {
             return Err(Error::Locked { path: parent(&path) });
         }
-        Ok(Box::new(SimLock { state: Arc::clone(&self.state), path }))
+        let state = Arc::clone(&self.state);
+        Ok(Box::new(NameLock::new(path, move |path| state.lock().names.unlock(path))))
     }
 
     fn backend(&self) -> Backend {
         Backend { name: "sim".into(), durable: true, needs_alignment: false }
-    }
-}
-
-struct SimLock {
-    state: Arc<Machine>,
-    path: PathBuf,
-}
-
-impl DirLock for SimLock {}
-
-impl fmt::Debug for SimLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SimLock").field(&self.path).finish()
-    }
-}
-
-impl Drop for SimLock {
-    fn drop(&mut self) {
-        self.state.lock().names.unlock(&self.path);
     }
 }

@@ -1,10 +1,10 @@
 //! What a power loss leaves: legal subsets of the effects that no sync has reached.
 
 use super::{
-    content::Content,
     media::{Effect, Ino, Media, sectors},
     rng::Rng,
 };
+use crate::content::Content;
 use crate::names::Names;
 use foreshore_base::limits::SECTOR;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,12 @@
 //! The running side of the simulated machine: live names and contents, counters, the plan of faults, the record.
 
 use super::{
-    content::Content,
     fault::{Class, Fault, FaultKind, OpNo},
     flights::Flights,
     media::{Ino, Media, Op},
     rng::Rng,
 };
+use crate::content::Content;
 use crate::names::Names;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
 use std::{collections::BTreeMap, io, path::Path, time::Duration};

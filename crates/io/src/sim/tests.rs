@@ -1,5 +1,6 @@
 use super::*;
 use foreshore_base::limits::{BLOCK, SECTOR};
+use std::path::PathBuf;
 
 const DIR: &str = "db";
 const FILE: &str = "db/file";

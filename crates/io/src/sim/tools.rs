@@ -1,6 +1,7 @@
 //! Damage, and looks at a disk from outside, for tests. None of it counts as an operation.
 
-use super::{Sim, content::Content, state::State};
+use super::{Sim, state::State};
+use crate::content::Content;
 use crate::names::normal;
 use foreshore_base::{Error, Result};
 use std::{

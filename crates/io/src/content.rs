@@ -1,32 +1,34 @@
-//! The bytes of one simulated file, shared between images until they differ.
+//! The bytes of one file in memory, shared between images until they differ.
 
 use foreshore_base::limits::BLOCK;
+use std::ops::Range;
 use std::sync::Arc;
 
 type Block = Arc<[u8; BLOCK]>;
 
 /// A file's bytes. Cloning copies one pointer a block.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
+pub(crate) struct Content {
     len: u64,
     /// By offset / [`BLOCK`]. A missing block has no space behind it and reads as zeros.
     blocks: Vec<Option<Block>>,
 }
 
-/// The pieces of `[offset, offset + len)`: block, range in the block, start from `offset`.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>, usize)> {
+/// The pieces of `[offset, offset + len)` by units of `unit` bytes: number of the unit, range in it, start from
+/// `offset`.
+pub(crate) fn pieces(offset: u64, len: usize, unit: usize) -> impl Iterator<Item = (usize, Range<usize>, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let at = offset + done as u64;
-        let (block, within) = ((at / BLOCK as u64) as usize, (at % BLOCK as u64) as usize);
-        let n = (BLOCK - within).min(len - done);
+        let (number, within) = ((at / unit as u64) as usize, (at % unit as u64) as usize);
+        let n = (unit - within).min(len - done);
         done += n;
-        (n != 0).then_some((block, within..within + n, done - n))
+        (n != 0).then_some((number, within..within + n, done - n))
     })
 }
 
 impl Content {
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
@@ -36,9 +38,9 @@ impl Content {
     }
 
     /// Reads up to the end of the file.
-    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
+    pub(crate) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let n = self.inside(offset, buf.len());
-        for (block, range, from) in pieces(offset, n) {
+        for (block, range, from) in pieces(offset, n, BLOCK) {
             let part = &mut buf[from..from + range.len()];
             match self.blocks.get(block) {
                 Some(Some(bytes)) => part.copy_from_slice(&bytes[range]),
@@ -49,16 +51,16 @@ impl Content {
     }
 
     /// All bytes.
-    pub(super) fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; usize::try_from(self.len).expect("a simulated file fits in memory")];
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.len).expect("its length is that of memory")];
         self.read(&mut bytes, 0);
         bytes
     }
 
     /// Overwrites bytes inside the file; what lies past its end is dropped.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let n = self.inside(offset, bytes.len());
-        for (block, range, from) in pieces(offset, n) {
+        for (block, range, from) in pieces(offset, n, BLOCK) {
             if block >= self.blocks.len() {
                 self.blocks.resize(block + 1, None);
             }
@@ -68,7 +70,7 @@ impl Content {
     }
 
     /// Takes over the blocks of `other` that `which` names.
-    pub(super) fn refresh(&mut self, other: &Self, mut which: impl FnMut(usize) -> bool) {
+    pub(crate) fn refresh(&mut self, other: &Self, mut which: impl FnMut(usize) -> bool) {
         let blocks = self.blocks.len().max(other.blocks.len());
         self.blocks.resize(blocks, None);
         for (number, block) in self.blocks.iter_mut().enumerate() {
@@ -79,12 +81,12 @@ impl Content {
     }
 
     /// Makes the file at least `len` long.
-    pub(super) fn grow(&mut self, len: u64) {
+    pub(crate) fn grow(&mut self, len: u64) {
         self.len = self.len.max(len);
     }
 
     /// Cuts or grows the file. What is cut off reads as zeros if the file grows again.
-    pub(super) fn set_len(&mut self, len: u64) {
+    pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
             let keep = usize::try_from(len.div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
             self.blocks.truncate(keep);
@@ -99,11 +101,11 @@ impl Content {
     }
 
     /// Grows the file over the range and puts space behind it.
-    pub(super) fn allocate(&mut self, offset: u64, len: u64) {
+    pub(crate) fn allocate(&mut self, offset: u64, len: u64) {
         self.grow(offset + len);
         let zero: Block = Arc::new([0; BLOCK]);
-        let len = usize::try_from(len).expect("a simulated file fits in memory");
-        for (block, ..) in pieces(offset, len) {
+        let len = usize::try_from(len).expect("its length is that of memory");
+        for (block, ..) in pieces(offset, len, BLOCK) {
             if block >= self.blocks.len() {
                 self.blocks.resize(block + 1, None);
             }
@@ -112,7 +114,7 @@ impl Content {
     }
 
     /// Whether the whole range has space behind it.
-    pub(super) fn is_allocated(&self, offset: u64, len: usize) -> bool {
-        pieces(offset, len).all(|(block, ..)| matches!(self.blocks.get(block), Some(Some(_))))
+    pub(crate) fn is_allocated(&self, offset: u64, len: usize) -> bool {
+        pieces(offset, len, BLOCK).all(|(block, ..)| matches!(self.blocks.get(block), Some(Some(_))))
     }
 }
