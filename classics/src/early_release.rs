@@ -1,6 +1,6 @@
 //! How much a commit releases before it is durable.
 
-use foreshore_base::Error;
+use foreshore_base::InvalidOption;
 use foreshore_lock::LockManager;
 use foreshore_txn::PrecommitRelease;
 use std::fmt;
@@ -52,18 +52,14 @@ impl fmt::Display for EarlyRelease {
 }
 
 impl FromStr for EarlyRelease {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         match name {
             "off" => Ok(Self::Off),
             "s_only" => Ok(Self::SharedOnly),
             "full" => Ok(Self::Full),
-            _ => Err(Error::InvalidOption {
-                name: "elr",
-                value: name.to_owned(),
-                expected: "off, s_only or full".to_owned(),
-            }),
+            _ => Err(InvalidOption { name: "elr", value: name.to_owned(), expected: "off, s_only or full".to_owned() }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which thread grows the data file, and by how much.
 
-use foreshore_base::Error;
+use foreshore_base::InvalidOption;
 use foreshore_space::Growth;
 use std::fmt;
 use std::str::FromStr;
@@ -41,17 +41,13 @@ impl fmt::Display for GrowthKind {
 }
 
 impl FromStr for GrowthKind {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         match name {
             "inline" => Ok(Self::Inline),
             "ahead" => Ok(Self::Ahead),
-            _ => Err(Error::InvalidOption {
-                name: "growth",
-                value: name.to_owned(),
-                expected: "inline or ahead".to_owned(),
-            }),
+            _ => Err(InvalidOption { name: "growth", value: name.to_owned(), expected: "inline or ahead".to_owned() }),
         }
     }
 }

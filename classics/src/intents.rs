@@ -1,6 +1,6 @@
 //! Where a transaction enters its intents on tables.
 
-use foreshore_base::Error;
+use foreshore_base::InvalidOption;
 use std::fmt;
 use std::str::FromStr;
 
@@ -37,17 +37,15 @@ impl fmt::Display for IntentKind {
 }
 
 impl FromStr for IntentKind {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         match name {
             "table" => Ok(Self::Table),
             "fastpath" => Ok(Self::Fastpath),
-            _ => Err(Error::InvalidOption {
-                name: "intents",
-                value: name.to_owned(),
-                expected: "table or fastpath".to_owned(),
-            }),
+            _ => {
+                Err(InvalidOption { name: "intents", value: name.to_owned(), expected: "table or fastpath".to_owned() })
+            }
         }
     }
 }

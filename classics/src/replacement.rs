@@ -17,7 +17,7 @@ mod locked;
 mod lru;
 mod two_q;
 
-use foreshore_base::{Error, Result};
+use foreshore_base::{InvalidOption, Result};
 use foreshore_buffer::replacement::{MAX_USES, MakeReplacementPolicy, ReplacementPolicy};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -137,9 +137,9 @@ impl fmt::Display for ReplacementKind {
 }
 
 impl FromStr for ReplacementKind {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         let (base, weights) = name.split_once(':').map_or((name, None), |(base, weights)| (base, Some(weights)));
         let kind = Self::ALL.into_iter().find(|kind| kind.name() == base);
         let found = match (kind, weights) {
@@ -154,7 +154,7 @@ impl FromStr for ReplacementKind {
                 expected
                     .push_str("; nbgclock fixes pages in a way of its own, and runs in the experiments buffer-* alone");
             }
-            Error::InvalidOption { name: "replacement", value: name.into(), expected }
+            InvalidOption { name: "replacement", value: name.into(), expected }
         })
     }
 }

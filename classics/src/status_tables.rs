@@ -16,7 +16,7 @@ mod lru;
 pub use direct::Direct;
 pub use lru::Lru;
 
-use foreshore_base::{Error, Result, Xid};
+use foreshore_base::{InvalidOption, Result, Xid};
 use foreshore_io::{File, Fs};
 use foreshore_txn::{MakeStatusTable, StatusTable};
 use std::fmt;
@@ -98,15 +98,15 @@ impl fmt::Display for StatusKind {
 }
 
 impl FromStr for StatusKind {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, InvalidOption> {
         let kind = match text {
             "csnmap" => Some(Self::CsnMap),
             "direct" => Some(Self::Direct),
             _ => lru_of(text),
         };
-        kind.ok_or_else(|| Error::InvalidOption {
+        kind.ok_or_else(|| InvalidOption {
             name: "status",
             value: text.into(),
             expected: "csnmap, direct, lru:8, lru:32, lru:128 or lru:128:banks".into(),

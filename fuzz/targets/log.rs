@@ -20,10 +20,10 @@ const SCOPE: Scope = Scope { kinds: &[Kind::Control, Kind::Segment, Kind::Group,
 fuzz_target!(|bytes: &[u8]| {
     let disk = apply(&mut Input::new(bytes), SCOPE);
     if let Err(error) = follow(&disk) {
-        expect_damage(&error, "follow");
+        expect_damage(&error.into(), "follow");
     }
     if let Err(error) = write(&disk) {
-        expect_damage(&error, "write");
+        expect_damage(&error.into(), "write");
     }
 });
 

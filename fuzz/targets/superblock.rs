@@ -31,6 +31,6 @@ fn slots(disk: &foreshore_io::Sim) {
             assert_eq!(again, written);
             assert!(older.is_none_or(|older| older == newest));
         }
-        Err(error) => expect_damage(&error, "superblock"),
+        Err(error) => expect_damage(&error.into(), "superblock"),
     }
 }

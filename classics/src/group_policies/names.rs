@@ -1,7 +1,7 @@
 //! The names of the policies, and of times in them.
 
 use super::TimedGroup;
-use foreshore_base::{Error, Result};
+use foreshore_base::{InvalidOption, Result};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -45,16 +45,16 @@ impl fmt::Display for TimedGroup {
 }
 
 impl FromStr for TimedGroup {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         let policy = match name.split_once(':') {
             None if name == "adaptive" => Some(Self::Adaptive),
             Some(("delay", time)) => parse_time(time).map(Self::Delay),
             Some(("fixed", bounds)) => fixed(bounds),
             _ => None,
         };
-        policy.filter(Self::is_sound).ok_or_else(|| Error::InvalidOption {
+        policy.filter(Self::is_sound).ok_or_else(|| InvalidOption {
             name: "group_policy",
             value: name.to_owned(),
             expected: "adaptive, delay:TIME or fixed:TIME,Ntxn,SIZE, as fixed:100us,64txn,64KiB, up to 10 s".to_owned(),
@@ -167,7 +167,7 @@ mod tests {
         ];
         for name in names {
             let error = name.parse::<TimedGroup>().unwrap_err();
-            assert!(matches!(error, Error::InvalidOption { name: "group_policy", .. }), "{name}: {error}");
+            assert!(matches!(error, InvalidOption { name: "group_policy", .. }), "{name}: {error}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::names::{WaitKind, named};
 use super::{CArray, Decoupled, Delegated, Faa, Hybrid, Laser, Locked, Ring, Shape};
-use foreshore_base::{Error, Result};
+use foreshore_base::{InvalidOption, Result};
 use foreshore_wal::log_buffer::{LogBuffer, MakeLogBuffer, NewLogBuffer};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl BufferOptions {
     /// `InvalidOption` if a number is out of range, whatever the kind.
     pub fn maker(self) -> Result<Option<Arc<dyn MakeLogBuffer>>> {
         let refuse = |name, value: usize, expected: &str| {
-            Err(Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() })
+            Err(InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }.into())
         };
         if !(1..=64).contains(&self.slots) {
             return refuse("slots", self.slots, "1 to 64");
@@ -173,7 +173,7 @@ mod tests {
             BufferOptions { slot_pool: 65537, ..options },
             BufferOptions { kind: BufferKind::Lanes, slots: 0, ..options },
         ] {
-            assert!(matches!(broken.maker(), Err(Error::InvalidOption { .. })), "{broken:?}");
+            assert!(matches!(broken.maker(), Err(foreshore_base::Error::InvalidOption { .. })), "{broken:?}");
         }
         assert!(BufferOptions { slots: 64, slot_pool: 65, ..options }.maker().is_ok());
     }

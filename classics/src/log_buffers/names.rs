@@ -1,6 +1,6 @@
 //! Choices that options name.
 
-use foreshore_base::{Error, Result};
+use foreshore_base::InvalidOption;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,12 +18,12 @@ macro_rules! named {
         }
 
         impl FromStr for $kind {
-            type Err = Error;
+            type Err = InvalidOption;
 
-            fn from_str(name: &str) -> Result<Self> {
+            fn from_str(name: &str) -> Result<Self, InvalidOption> {
                 match name {
                     $($name => Ok(Self::$variant),)+
-                    _ => Err(Error::InvalidOption {
+                    _ => Err(InvalidOption {
                         name: $option,
                         value: name.to_owned(),
                         expected: [$($name),+].join(" or "),

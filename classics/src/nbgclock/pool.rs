@@ -4,7 +4,7 @@ use super::frame::Frame;
 use super::table::{Entry, PageTable};
 use crate::replacement::Weights;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, Lsn, PageId, Place, Result};
+use foreshore_base::{Error, InvalidOption, Lsn, PageId, Place, Result};
 use foreshore_buffer::format::verify_page;
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
@@ -64,7 +64,7 @@ impl Pool {
     pub fn open(data: Arc<dyn File>, weights: Weights, frames: usize) -> Result<Self> {
         if !(1..u32::MAX as usize).contains(&frames) {
             let expected = format!("1 to {}", u32::MAX - 1);
-            return Err(Error::InvalidOption { name: "frames", value: frames.to_string(), expected });
+            return Err(InvalidOption { name: "frames", value: frames.to_string(), expected }.into());
         }
         let out_of_memory = |e| Error::io("map memory for", data.path(), e);
         Ok(Self {

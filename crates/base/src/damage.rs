@@ -1,8 +1,7 @@
 //! Damage: where it is, and whose.
 
-use crate::{Error, PageId, Place, TableId, TableRef};
-use std::fmt;
-use std::path::{Path, PathBuf};
+use crate::{Error, PageId, Place, TableId};
+use std::path::PathBuf;
 
 impl Error {
     /// Corruption of `file` at `place`.
@@ -14,7 +13,7 @@ impl Error {
     #[must_use]
     pub fn in_table(mut self, id: TableId) -> Self {
         if let Self::Corrupted { table, place: Place::Page(_), .. } = &mut self {
-            table.get_or_insert(id.into());
+            table.get_or_insert(id);
         }
         self
     }
@@ -26,20 +25,5 @@ impl Error {
             Self::Corrupted { place: Place::Page(page), .. } => Some(*page),
             _ => None,
         }
-    }
-}
-
-/// The text of [`Error::Corrupted`].
-pub(crate) fn write_damage(
-    f: &mut fmt::Formatter<'_>,
-    table: Option<&TableRef>,
-    file: &Path,
-    place: Place,
-    why: &str,
-) -> fmt::Result {
-    match (table, place) {
-        (Some(table), _) => write!(f, "table {table} is damaged at {place} of {}: {why}", file.display()),
-        (None, Place::File) => write!(f, "{} is corrupted: {why}", file.display()),
-        (None, _) => write!(f, "{} is corrupted at {place}: {why}", file.display()),
     }
 }

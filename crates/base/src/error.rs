@@ -1,16 +1,13 @@
-//! The error type of every layer and of the public interface.
+//! The error type of the layers of storage.
 
-mod display;
-
-use crate::{GroupNo, Lockable, Place, TableRef, Waiter};
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use crate::{GroupNo, Lockable, Place, TableId, TableRef, Waiter};
+use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error, with the object that it concerns. Cheap to clone: a failed log write is reported to every waiter.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum Error {
     /// An operation on a file failed.
     Io {
@@ -32,7 +29,7 @@ pub enum Error {
     /// Bytes on disk are not those that were written, and no sound copy exists. The rest of the database stays usable.
     Corrupted {
         /// The table of a damaged page, if known.
-        table: Option<TableRef>,
+        table: Option<TableId>,
         /// The file.
         file: PathBuf,
         /// Where in it.
@@ -132,53 +129,10 @@ pub enum Error {
         /// The limit in bytes.
         max: usize,
     },
-    /// A table name is empty or over the limit.
-    TableName {
-        /// The name.
-        name: String,
-    },
-    /// The table exists with other types.
-    TableTypes {
-        /// The table.
-        table: String,
-        /// Key and value types it was created with.
-        stored: String,
-        /// Key and value types asked for.
-        wanted: String,
-    },
     /// The table was dropped after this transaction had opened it. Retryable: the next open creates the table anew.
     TableDropped {
         /// The table.
         table: TableRef,
-    },
-    /// A key or a value of a row does not decode to the type of the table. The page is sound. Either the type was
-    /// changed but not its name, or its decoding refuses what its encoding has written.
-    Undecodable {
-        /// The table.
-        table: TableRef,
-        /// The encoded key of the row.
-        key: Arc<[u8]>,
-        /// The part of the row that does not decode.
-        part: &'static str,
-    },
-    /// Each run of a transaction was ended by other transactions, up to the limit of runs. Retryable.
-    Exhausted {
-        /// How often it was run.
-        runs: u32,
-        /// What ended the last run.
-        cause: Arc<Error>,
-    },
-    /// A transaction has reached its deadline, in a wait or between two runs. Retryable.
-    Deadline {
-        /// Label of the transaction that blocked it last; empty if none is known.
-        holder: &'static str,
-        /// How often it was run.
-        runs: u32,
-        /// How long that took.
-        elapsed: Duration,
-        /// The error that ended the last run. `LockTimeout`, `UndoMemory`, `DiskFull`, `LogSpace` and
-        /// `TooManyTransactions` say what was waited for.
-        cause: Arc<Error>,
     },
     /// The savepoint belongs to another transaction, or was undone by a rollback to an earlier one.
     NoSavepoint,
@@ -242,36 +196,8 @@ pub enum Error {
         /// About how many bytes of old versions were kept for this snapshot alone.
         bytes: u64,
     },
-    /// The transaction ran for longer than `Options::transaction_max_age` allows, and was rolled back. Retryable, but
-    /// `Db::run` returns it at once: the next run may take as long.
-    TransactionTooOld {
-        /// Its label.
-        label: &'static str,
-        /// How long it had run.
-        age: Duration,
-    },
-    /// No table has this name.
-    NoTable {
-        /// The name.
-        name: String,
-    },
     /// The name of a prepared transaction is empty or over the limit.
     PreparedName {
-        /// The name.
-        name: String,
-    },
-    /// A transaction is already prepared under this name.
-    PreparedExists {
-        /// The name.
-        name: String,
-    },
-    /// No transaction is prepared under this name.
-    NoPrepared {
-        /// The name.
-        name: String,
-    },
-    /// Another call prepares or resolves the transaction of this name.
-    PreparedBusy {
         /// The name.
         name: String,
     },
@@ -309,15 +235,8 @@ pub enum Error {
         /// Frames in the pool.
         frames: usize,
     },
-    /// An option is out of range, or names a variant that is not built.
-    InvalidOption {
-        /// The option.
-        name: &'static str,
-        /// The value given.
-        value: String,
-        /// The values that are allowed.
-        expected: String,
-    },
+    /// An option is refused.
+    InvalidOption(InvalidOption),
 }
 
 /// Operations on files that may need space. A sync needs some where the file system allocates late, a new name where
@@ -346,54 +265,30 @@ impl Error {
             _ => Self::Poisoned { cause: Arc::new(cause.clone()) },
         }
     }
+}
 
-    /// Returns the label of the transaction that was in the way, if this error knows one.
-    #[must_use]
-    pub fn blocker(&self) -> Option<&'static str> {
-        match self {
-            // The victim waits for the next transaction of the cycle.
-            Self::Deadlock { cycle } => cycle.get(1).map(|blocker| blocker.label),
-            Self::LockTimeout { holder, .. }
-            | Self::OwnThreadLock { holder, .. }
-            | Self::RowLocked { holder, .. }
-            | Self::UndoMemory { holder, .. }
-            | Self::Deadline { holder, .. } => Some(holder),
-            Self::TooManyTransactions { oldest, .. } => Some(oldest),
-            Self::DiskFull { held_by, .. } => *held_by,
-            Self::Exhausted { cause, .. } => cause.blocker(),
-            _ => None,
-        }
-    }
+/// An option is out of range, or names a variant that is not built.
+#[derive(Clone, Debug)]
+pub struct InvalidOption {
+    /// The option.
+    pub name: &'static str,
+    /// The value given.
+    pub value: String,
+    /// The values that are allowed.
+    pub expected: String,
+}
 
-    /// Whether the same transaction may succeed when it is run again.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::Deadlock { .. }
-                | Self::LockTimeout { .. }
-                | Self::Conflict { .. }
-                | Self::SnapshotTooOld { .. }
-                | Self::TransactionTooOld { .. }
-                | Self::TooManyTransactions { .. }
-                | Self::UndoMemory { .. }
-                | Self::LogSpace
-                | Self::TableDropped { .. }
-                | Self::Exhausted { .. }
-                | Self::Deadline { .. }
-        )
+impl fmt::Display for InvalidOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, value, expected } = self;
+        write!(f, "option {name} cannot be {value:?}, expected {expected}")
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(&**source),
-            Self::Poisoned { cause }
-            | Self::Exhausted { cause, .. }
-            | Self::Deadline { cause, .. }
-            | Self::RollbackParked { cause, .. } => Some(&**cause),
-            _ => None,
-        }
+impl std::error::Error for InvalidOption {}
+
+impl From<InvalidOption> for Error {
+    fn from(invalid: InvalidOption) -> Self {
+        Self::InvalidOption(invalid)
     }
 }

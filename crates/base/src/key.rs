@@ -24,11 +24,13 @@
 
 mod fixed;
 mod nested;
-pub(crate) mod shown;
+mod shown;
 mod text;
 
 #[cfg(test)]
 mod tests;
+
+pub use shown::write_key;
 
 use crate::codec::Decoder;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! The vocabulary of Foreshore: ids as newtypes, codecs, checksums, limits and the one error type.
+//! The vocabulary of Foreshore: ids as newtypes, codecs, checksums, limits and the error of storage.
 //!
 //! This layer has no threads, no I/O and no unsafe code.
 
@@ -15,7 +15,7 @@ mod place;
 mod waits;
 
 pub use crc::{crc32c, crc32c_append};
-pub use error::{Error, Result};
+pub use error::{Error, InvalidOption, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
 pub use place::Place;
 pub use waits::{Lockable, MAX_NAMED, MAX_NAMED_KEY, TableRef, Waiter};

@@ -1,7 +1,7 @@
 //! Which transaction waits for which: the cycle that an error names.
 
-use crate::key::shown::write_key;
-use crate::{Error, TableId};
+use crate::TableId;
+use crate::key::write_key;
 use std::{fmt, sync::Arc};
 
 /// Most waiters of a cycle, and most bytes of a key, that an error names.
@@ -19,13 +19,6 @@ pub struct TableRef {
     pub name: Option<Arc<str>>,
     /// The name of the type of its keys, by which messages show them decoded. It comes with the name of the table.
     pub key_type: Option<Arc<str>>,
-}
-
-impl TableRef {
-    /// Writes a key of it.
-    pub(crate) fn write_key(&self, f: &mut fmt::Formatter<'_>, key: &[u8]) -> fmt::Result {
-        write_key(f, self.key_type.as_deref(), key)
-    }
 }
 
 impl From<TableId> for TableRef {
@@ -84,7 +77,7 @@ impl fmt::Display for Lockable {
             Self::Table(table) => write!(f, "table {table}"),
             Self::Row(table, key) => {
                 write!(f, "table {table} key ")?;
-                table.write_key(f, key)
+                write_key(f, table.key_type.as_deref(), key)
             }
         }
     }
@@ -97,33 +90,4 @@ pub struct Waiter {
     pub label: &'static str,
     /// What it waits for: the next one in the cycle has it, or waits for it in front.
     pub waits_for: Lockable,
-}
-
-impl Error {
-    /// Puts in the names of the tables that it speaks of, and those of the types of their keys, by the numbers of the
-    /// tables.
-    pub fn name_tables(&mut self, names: impl Fn(TableId) -> Option<(Arc<str>, Arc<str>)>) {
-        let put = |table: &mut TableRef| (table.name, table.key_type) = names(table.id).unzip();
-        match self {
-            Self::Deadlock { cycle } => {
-                let named = |waiter: &Waiter| {
-                    let mut waiter = waiter.clone();
-                    put(waiter.waits_for.table_mut());
-                    waiter
-                };
-                *cycle = cycle.iter().map(named).collect();
-            }
-            Self::LockTimeout { what, .. } | Self::OwnThreadLock { what, .. } | Self::RowLocked { what, .. } => {
-                put(what.table_mut());
-            }
-            Self::KeyExists { table, .. }
-            | Self::KeyTooLarge { table, .. }
-            | Self::ValueTooLarge { table: Some(table), .. }
-            | Self::TableDropped { table }
-            | Self::Undecodable { table, .. }
-            | Self::Conflict { table, .. }
-            | Self::Corrupted { table: Some(table), .. } => put(table),
-            _ => {}
-        }
-    }
 }

@@ -197,7 +197,7 @@ impl Walk<'_, '_> {
         let below = level - 1;
         let first = Next { pid: node.leftmost().map_err(damage)?, low: at.low.clone() };
         self.next[below].get_or_insert(first.clone());
-        let mut entries = std::iter::once(Ok(first)).chain((0..node.len()).map(|index| {
+        let mut entries = std::iter::once(Ok::<_, Error>(first)).chain((0..node.len()).map(|index| {
             Ok(Next { pid: node.child(index).map_err(damage)?, low: node.key(index).map_err(damage)?.to_vec() })
         }));
         let mut entry = entries.next().transpose()?;

@@ -2,7 +2,7 @@
 
 use crate::replacement::MakeReplacementPolicy;
 use foreshore_base::limits::MAX_PAGES;
-use foreshore_base::{Error, Result};
+use foreshore_base::{InvalidOption, Result};
 use foreshore_sync::primitive::MODEL;
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -44,16 +44,16 @@ impl fmt::Display for DoublewriteKind {
 }
 
 impl FromStr for DoublewriteKind {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         match name {
             "auto" => Ok(Self::Auto),
             "on" => Ok(Self::On),
             "off" => Ok(Self::Off),
             _ => {
                 let expected = "auto, on or off".to_owned();
-                Err(Error::InvalidOption { name: "doublewrite", value: name.to_owned(), expected })
+                Err(InvalidOption { name: "doublewrite", value: name.to_owned(), expected })
             }
         }
     }
@@ -96,6 +96,6 @@ impl PoolOptions {
             return Ok(());
         }
         let expected = format!("{MIN_FRAMES} to {max}");
-        Err(Error::InvalidOption { name: "frames", value: self.frames.to_string(), expected })
+        Err(InvalidOption { name: "frames", value: self.frames.to_string(), expected }.into())
     }
 }

@@ -5,8 +5,9 @@ use crate::files::Files;
 use crate::format::{RowFlaw, TableRow, dropped_key};
 use crate::tables::TableInfo;
 use crate::transaction::Live;
+use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
-use foreshore_base::{Csn, Error, Place, Result, TableId};
+use foreshore_base::{Csn, Error as Storage, Place, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
@@ -104,7 +105,7 @@ pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
 
 /// Returns the snapshot by which a transaction reads from begin to end, if it has one.
 fn whole_snapshot(txn: &mut Txn) -> Result<Option<SnapshotRef>> {
-    if txn.isolation() == Isolation::Snapshot { txn.reads_at() } else { Ok(None) }
+    Ok(if txn.isolation() == Isolation::Snapshot { txn.reads_at()? } else { None })
 }
 
 /// Returns the table `name` that `snapshot` sees.
@@ -237,9 +238,9 @@ pub(crate) fn each_row(
             }
         };
         if error.damaged_page().is_none() {
-            return Err(error);
+            return Err(error.into());
         }
-        damage(error);
+        damage(error.into());
         match engine.catalogue.beyond_damage(&from)? {
             Some(key) => from = key,
             None => return Ok(()),
@@ -254,9 +255,9 @@ fn sound_row<'k>(
     key: &'k [u8],
     row: &[u8],
     ids: &mut HashSet<TableId>,
-) -> Result<(Option<&'k str>, TableRow)> {
+) -> Result<(Option<&'k str>, TableRow), Storage> {
     let row = decode(files, row)?;
-    let damage = |why| Error::corrupted(&files.data, Place::File, why);
+    let damage = |why| Storage::corrupted(&files.data, Place::File, why);
     if !ids.insert(row.table) {
         return Err(damage("two rows of the catalogue have one table"));
     }
@@ -276,11 +277,11 @@ pub(crate) fn table_info(trees: &Arc<Trees>, name: &str, row: TableRow, created:
 }
 
 /// Decodes a catalogue row.
-pub(crate) fn decode(files: &Files, bytes: &[u8]) -> Result<TableRow> {
+pub(crate) fn decode(files: &Files, bytes: &[u8]) -> Result<TableRow, Storage> {
     TableRow::decode(bytes).map_err(|flaw| match flaw {
-        RowFlaw::Malformed => Error::corrupted(&files.data, Place::File, "a row of the catalogue is malformed"),
+        RowFlaw::Malformed => Storage::corrupted(&files.data, Place::File, "a row of the catalogue is malformed"),
         RowFlaw::Newer(version) => {
-            Error::Newer { path: files.data.clone(), found: u32::from(version).max(NEWEST + 1), supported: NEWEST }
+            Storage::Newer { path: files.data.clone(), found: u32::from(version).max(NEWEST + 1), supported: NEWEST }
         }
     })
 }

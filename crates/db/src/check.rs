@@ -58,13 +58,13 @@ pub struct Report {
     pub damaged: Vec<DamagedPage>,
 }
 
-pub(crate) fn check(db: &Db) -> Result<Report> {
+pub(crate) fn check(db: &Db) -> crate::Result<Report> {
     let report = examine(db)?;
     let Some(DamagedPage { page, table, why }) = report.damaged.first().cloned() else { return Ok(report) };
-    Err(Error::Corrupted { table, file: db.engine().files.data.clone(), place: Place::Page(page), why })
+    Err(crate::Error::Corrupted { table, file: db.engine().files.data.clone(), place: Place::Page(page), why })
 }
 
-pub(crate) fn examine(db: &Db) -> Result<Report> {
+pub(crate) fn examine(db: &Db) -> crate::Result<Report> {
     let engine = db.engine();
     // WAIT: park - for the check that runs. This one holds no lock, and that one waits for locks within their time
     // limit.
@@ -97,7 +97,7 @@ struct Listed {
 }
 
 /// Returns the tables, and the damage that hides others.
-fn list(engine: &Engine, live: &mut Live) -> Result<(Listed, Vec<Error>)> {
+fn list(engine: &Engine, live: &mut Live) -> crate::Result<(Listed, Vec<crate::Error>)> {
     // When the lock is granted, each transaction that created or dropped a table has committed or was rolled back.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let created = live.txn.observed();
@@ -172,9 +172,10 @@ struct Check<'e> {
 
 impl<'e> Check<'e> {
     /// Notes the page that an error names, once, and returns any other error.
-    fn note(&mut self, error: Error) -> Result<()> {
-        let Error::Corrupted { ref table, place: Place::Page(page), why, .. } = error else { return Err(error) };
-        self.engine.damage.note(&error);
+    fn note<E: Clone + Into<crate::Error>>(&mut self, error: E) -> Result<(), E> {
+        let found = error.clone().into();
+        let crate::Error::Corrupted { ref table, place: Place::Page(page), why, .. } = found else { return Err(error) };
+        self.engine.damage.note(&found);
         if self.report.damaged.iter().all(|known| known.page != page) {
             let table = table.as_ref().map(|table| table.id);
             self.report.damaged.push(self.engine.damaged_page(page, table, why));

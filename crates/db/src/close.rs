@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// Opens the directory again, with the same options and file system.
-    pub(crate) fn open_again(&self) -> Result<Arc<Self>> {
+    pub(crate) fn open_again(&self) -> crate::Result<Arc<Self>> {
         Self::lock_and_start(self.files.clone(), Arc::clone(&self.fs), &self.options)
     }
 }

@@ -4,7 +4,8 @@
 //! The list only informs. Each damaged page is refused by itself where it is read.
 
 use crate::engine::Engine;
-use foreshore_base::{Error, PageId, Place, Result, TableId, TableRef};
+use crate::{Error, Result};
+use foreshore_base::{Error as Storage, PageId, Place, TableId, TableRef};
 use foreshore_buffer::Pool;
 use foreshore_space::{MAX_LISTED, Space, can_be_lost};
 use foreshore_sync::{LockRank, Mutex};
@@ -61,14 +62,14 @@ pub(crate) struct Damage {
 impl Damage {
     /// Finds the damaged pages among `suspects` and those that this start has quarantined by log records. Leaves in
     /// `suspects` those that the superblock has to list.
-    pub(crate) fn found(pool: &Pool, space: &Space, suspects: &mut Vec<PageId>) -> Result<Self> {
+    pub(crate) fn found(pool: &Pool, space: &Space, suspects: &mut Vec<PageId>) -> Result<Self, Storage> {
         suspects.extend(space.quarantined());
         let mut known = Known::new();
         for pid in suspects.drain(..).filter(|&pid| can_be_lost(pid)).collect::<BTreeSet<_>>() {
             match pool.quarantined(pid) {
                 Ok(None) => {}
                 Ok(Some((table, why))) => drop(known.insert(pid, (Some(table), why))),
-                Err(Error::Corrupted { why, .. }) => drop(known.insert(pid, (None, why))),
+                Err(Storage::Corrupted { why, .. }) => drop(known.insert(pid, (None, why))),
                 Err(error) => return Err(error),
             }
         }

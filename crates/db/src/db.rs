@@ -1,8 +1,8 @@
 //! The handle of an open database.
 
 use crate::engine::Engine;
-use crate::{Options, Report, Stats, Transaction, TxnOptions};
-use foreshore_base::{Csn, Result};
+use crate::{Options, Report, Result, Stats, Transaction, TxnOptions};
+use foreshore_base::Csn;
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 /// An open database. Clones are handles of the same database and may be used from any thread.
@@ -70,7 +70,7 @@ impl Db {
     pub fn sync(&self) -> Result<()> {
         let engine = self.engine();
         engine.check_open()?;
-        engine.log.force(engine.log.current())
+        Ok(engine.log.force(engine.log.current())?)
     }
 
     /// Takes a checkpoint: writes committed changes to the data file, so that a restart has almost nothing to redo. No
@@ -81,7 +81,7 @@ impl Db {
     pub fn checkpoint(&self) -> Result<()> {
         let engine = self.engine();
         engine.check_open()?;
-        engine.checkpointer.checkpoint()
+        Ok(engine.checkpointer.checkpoint()?)
     }
 
     /// Truncates the data file, and returns by how many bytes.
@@ -148,7 +148,7 @@ impl Db {
     /// `Poisoned`, or the error of the final checkpoint. The database is closed all the same, and the next open
     /// recovers it.
     pub fn close(&self, wait: Duration) -> Result<()> {
-        self.engine().close(wait)
+        Ok(self.engine().close(wait)?)
     }
 
     /// Stops the database in any state and opens it again. After a failed write or sync this shows what has survived.

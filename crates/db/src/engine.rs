@@ -115,7 +115,7 @@ impl Engine {
         let begun = match self.state.load(Ordering::Relaxed) {
             OPEN => self.below(options).and_then(|below| match self.txns.begin(below) {
                 Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_system(below),
-                begun => begun.map_err(|error| below.by_deadline(self.txns.now(), error)),
+                begun => begun,
             }),
             _ => Err(Error::Closed),
         };
@@ -123,11 +123,11 @@ impl Engine {
     }
 
     /// Returns when the transaction that `error` kept from beginning was requested.
-    pub(crate) fn failed_to_begin(&self, options: TxnOptions, error: &Error) -> Nanos {
+    pub(crate) fn failed_to_begin(&self, options: TxnOptions, error: &crate::Error) -> Nanos {
         let now = options.attempt.first.unwrap_or_else(|| self.txns.now());
         match self.below(options) {
             _ if options.attempt.first.is_some() => now,
-            Ok(below) if matches!(error, Error::TooManyTransactions { .. }) => now - below.session_timeout,
+            Ok(below) if matches!(error, crate::Error::TooManyTransactions { .. }) => now - below.session_timeout,
             _ => now,
         }
     }
@@ -143,13 +143,13 @@ impl Engine {
     }
 
     /// Runs `work`, for which `close` waits as for a transaction, also where the log has stopped.
-    pub(crate) fn working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn working<T>(&self, work: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         self.begun.add(1);
         // ORDERING: store, fence, look: as in `begin`.
         fence(Ordering::SeqCst);
         let done = match self.state.load(Ordering::Relaxed) {
             OPEN => work(),
-            _ => Err(Error::Closed),
+            _ => Err(crate::Error::Closed),
         };
         self.transaction_ended();
         done

@@ -4,9 +4,9 @@
 //! when the next transaction becomes too old. If that transaction has no operation in progress, the thread takes it
 //! from its owner and rolls it back. An owner whose operation finds the transaction too old rolls it back itself.
 
+use crate::Error;
 use crate::engine::Engine;
 use crate::transaction::{Aging, Seat, State};
-use foreshore_base::Error;
 use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Revoked, Step, SystemClock, thread_index};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Shares of the memory limit.
 
-use foreshore_base::{Error, Result, limits::PAGE_SIZE};
+use foreshore_base::InvalidOption;
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_lock::UNIT_BYTES;
 
 /// Smallest memory limit, in bytes.
@@ -66,9 +67,9 @@ pub struct MemoryUse {
 
 impl MemoryShares {
     /// Divides `limit` bytes, of which `undo` bytes are for undo if given. Refuses less than 4 MiB.
-    pub(crate) fn of(limit: u64, undo: Option<u64>) -> Result<Self> {
+    pub(crate) fn of(limit: u64, undo: Option<u64>) -> Result<Self, InvalidOption> {
         if limit < MIN_MEMORY {
-            return Err(Error::InvalidOption {
+            return Err(InvalidOption {
                 name: "memory_limit",
                 value: limit.to_string(),
                 expected: format!("at least {MIN_MEMORY} bytes"),
@@ -80,7 +81,7 @@ impl MemoryShares {
         let staging = (limit / 8).min(4 << 20);
         let undo = undo.unwrap_or(limit / 8);
         if !(MIN_UNDO..=limit / 4).contains(&undo) {
-            return Err(Error::InvalidOption {
+            return Err(InvalidOption {
                 name: "undo_limit",
                 value: undo.to_string(),
                 expected: format!("{MIN_UNDO} to {} bytes", limit / 4),
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_tiny_limit_names_the_minimum() {
-        let Err(Error::InvalidOption { name, expected, .. }) = MemoryShares::of(MIN_MEMORY - 1, None) else { panic!() };
+        let Err(InvalidOption { name, expected, .. }) = MemoryShares::of(MIN_MEMORY - 1, None) else { panic!() };
         assert_eq!(name, "memory_limit");
         assert!(expected.contains("4194304"));
     }

@@ -16,8 +16,8 @@ use crate::purge::Purger;
 use crate::reclaim::Reclaimer;
 use crate::run::Queues;
 use crate::tables::Tables;
-use crate::{MemoryShares, Options, TxnOptions};
-use foreshore_base::{Csn, Error, Result, Uuid};
+use crate::{Error, MemoryShares, Options, Result, TxnOptions};
+use foreshore_base::{Csn, Error as Storage, Uuid};
 use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{DirLock, File, Fs, Kind};
@@ -102,7 +102,7 @@ fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
 }
 
 /// Creates the files of a new database, the marker first: while it exists, the next open starts over.
-fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &LogOptions) -> Result<()> {
+fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &LogOptions) -> Result<(), Storage> {
     if contents == Contents::Unfinished {
         files.clear(&**fs)?;
     }
@@ -134,9 +134,9 @@ fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &L
 
 /// Takes the checkpoint that ends a start. Without log space for it on the disk, the next restart reads the same log
 /// again. A new database has no earlier checkpoint, so for it that is an error.
-fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> Result<()> {
+fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> Result<(), Storage> {
     match checkpointer.checkpoint() {
-        Err(Error::DiskFull { .. }) if !is_new => Ok(()),
+        Err(Storage::DiskFull { .. }) if !is_new => Ok(()),
         taken => taken,
     }
 }
@@ -235,7 +235,7 @@ impl Parts {
     }
 
     /// Removes the marker. From here on a restart finds everything in the log, and no superblock names a checkpoint.
-    fn remove_marker(&self, log: &Log) -> Result<()> {
+    fn remove_marker(&self, log: &Log) -> Result<(), Storage> {
         log.force(log.current())?;
         self.fenced.remove(&self.files.unfinished)?;
         pause::point("create: the marker is removed");
@@ -273,7 +273,7 @@ impl Parts {
         space: &Arc<Space>,
         data: &Arc<dyn File>,
         superblock: SuperBlock,
-    ) -> Result<Checkpointer> {
+    ) -> Result<Checkpointer, Storage> {
         Checkpointer::new(CheckpointParts {
             log: log.clone(),
             pool: pool.clone(),

@@ -6,9 +6,10 @@ mod transaction;
 pub use lab::LabOptions;
 pub use transaction::{Durability, ReadOptions, TxnOptions};
 
+use crate::Result;
 use crate::memory::MemoryShares;
 use crate::{Db, engine::Engine};
-use foreshore_base::{Error, Result};
+use foreshore_base::InvalidOption;
 use foreshore_buffer::DoublewriteKind;
 use foreshore_io::{Device, Mem};
 use foreshore_txn::SnapshotLimits;
@@ -165,7 +166,7 @@ impl Options {
     /// Sets the largest age of a snapshot, above zero.
     ///
     /// An older snapshot is cancelled when writers run short of undo space, and its reader gets
-    /// [`SnapshotTooOld`](Error::SnapshotTooOld). While no transaction writes, it stays.
+    /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld). While no transaction writes, it stays.
     /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows the oldest by its label. A transaction may have
     /// a limit of its own: see [`TxnOptions`](crate::TxnOptions::snapshot_max_age) and
     /// [`ReadOptions`](crate::ReadOptions::snapshot_max_age).
@@ -190,9 +191,9 @@ impl Options {
     /// Sets the largest age of a transaction, above zero.
     ///
     /// An older transaction is rolled back, and its operations and its commit return
-    /// [`TransactionTooOld`](Error::TransactionTooOld). A background thread rolls back those that are idle, so that
-    /// their locks, log and versions are free. An operation in progress is not interrupted; the next one returns the
-    /// error.
+    /// [`TransactionTooOld`](crate::Error::TransactionTooOld). A background thread rolls back those that are idle, so
+    /// that their locks, log and versions are free. An operation in progress is not interrupted; the next one returns
+    /// the error.
     ///
     /// Prepared transactions, read transactions, checks and background work have no such limit.
     /// [`Stats::oldest_transaction`](crate::Stats::oldest_transaction) shows the transaction that keeps the most log.
@@ -229,7 +230,7 @@ impl Options {
         Engine::open(path.as_ref(), self).map(Db::new)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<(), InvalidOption> {
         MemoryShares::of(self.memory_limit, self.lab.undo_limit)?;
         check_limits(self.snapshot_limits)?;
         if self.transaction_max_age.is_some_and(|age| age.is_zero()) {
@@ -252,7 +253,7 @@ impl Options {
 }
 
 /// Refuses snapshot limits that are out of range: the database's, or those of one transaction.
-pub(crate) fn check_limits(limits: SnapshotLimits) -> Result<()> {
+pub(crate) fn check_limits(limits: SnapshotLimits) -> Result<(), InvalidOption> {
     if limits.max_age.is_zero() {
         return Err(out_of_range("snapshot_max_age", 0, "more than no time"));
     }
@@ -262,6 +263,6 @@ pub(crate) fn check_limits(limits: SnapshotLimits) -> Result<()> {
     Ok(())
 }
 
-fn out_of_range(name: &'static str, value: u64, expected: &str) -> Error {
-    Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }
+fn out_of_range(name: &'static str, value: u64, expected: &str) -> InvalidOption {
+    InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }
 }

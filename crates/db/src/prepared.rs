@@ -5,8 +5,8 @@ use crate::format::{RowFlaw, TableRow, TablesNote};
 use crate::run::Unresolved;
 use crate::tables::TableInfo;
 use crate::transaction::Live;
-use crate::{Db, catalogue};
-use foreshore_base::{Csn, Error, Place, Result, Xid};
+use crate::{Db, Error, Result, catalogue};
+use foreshore_base::{Csn, Error as Storage, Place, Xid};
 use foreshore_btree::Tree;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
@@ -211,7 +211,7 @@ impl Engine {
     /// Lists the prepared transactions of the previous run again, and restores their table locks. The catalogue has
     /// been read; `known` are the trees of its tables.
     pub(crate) fn hold_again(&self, taken_over: Vec<TakenOver>, known: &[Tree]) -> Result<()> {
-        let damage = |why| Error::corrupted(&self.files.log, Place::File, why);
+        let damage = |why| Storage::corrupted(&self.files.log, Place::File, why);
         let mut ends = BTreeSet::new();
         for taken in taken_over {
             let InDoubt { body, .. } = taken.in_doubt().clone();
@@ -225,7 +225,7 @@ impl Engine {
                 self.last_table.fetch_max(table.0, Ordering::Relaxed);
             }
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
-                return Err(damage("prepare records drop a table twice"));
+                return Err(damage("prepare records drop a table twice").into());
             }
             let created = note.created.into_iter();
             let created =
@@ -251,7 +251,7 @@ impl Engine {
 
 /// Takes over the prepared transactions that the restart has found. Errors name them by their names, which stay in
 /// memory for that: some bytes for each name and restart.
-pub(crate) fn take_over(txns: &Arc<TxnManager>, in_doubt: Vec<InDoubt>) -> Result<Vec<TakenOver>> {
+pub(crate) fn take_over(txns: &Arc<TxnManager>, in_doubt: Vec<InDoubt>) -> Result<Vec<TakenOver>, Storage> {
     let take = |found: InDoubt| {
         let label: &'static str = Box::leak(found.body.name.clone());
         txns.take_over(found, label)

@@ -5,8 +5,8 @@
 //! are timed within it (see [`foreshore_sync::spent`]). While profiling is off, a transaction reads one flag at its
 //! begin.
 
-use crate::Db;
-use foreshore_base::{Error, Lockable, PageId, Result};
+use crate::{Db, Error, Result};
+use foreshore_base::{Lockable, PageId};
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::spent::{self, Spent, SpentNanos};
 use foreshore_sync::{Clock, Hot, LockRank, Mutex, Nanos, SystemClock};

@@ -1,9 +1,7 @@
 //! Transactions that only read, by one snapshot and without locks.
 
-use crate::{Db, Range, ReadOptions, Table, TableDef, Transaction};
-use foreshore_base::Result;
+use crate::{CommitTicket, Db, Range, ReadOptions, Result, Table, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
-use foreshore_wal::CommitTicket;
 use std::{borrow::Borrow, ops::RangeBounds};
 
 impl Db {

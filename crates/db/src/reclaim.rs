@@ -251,8 +251,8 @@ impl Engine {
     }
 
     /// Names the oldest snapshot in a `DiskFull` error of the data file, if pages of dropped tables are kept for it.
-    pub(crate) fn name_page_holder(&self, error: &mut Error) {
-        if let Error::DiskFull { path, held_by: held_by @ None } = error
+    pub(crate) fn name_page_holder(&self, error: &mut crate::Error) {
+        if let crate::Error::DiskFull { path, held_by: held_by @ None } = error
             && *path == self.files.data
         {
             let oldest = self.txns.visibility().oldest_snapshot();

@@ -1,7 +1,6 @@
 //! Transactions as closures, retried when other transactions ended them.
 
-use crate::{Db, Durability, Transaction, TxnOptions};
-use foreshore_base::Error;
+use crate::{Db, Durability, Error, Transaction, TxnOptions};
 use foreshore_lock::Attempt;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, Turns, pause, thread_index};

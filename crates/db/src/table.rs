@@ -2,11 +2,11 @@
 
 mod many;
 
-use crate::Transaction;
 use crate::catalogue::TreeRef;
 use crate::transaction::{Live, Scratch};
+use crate::{Error, Result, Transaction};
+use foreshore_base::TableId;
 use foreshore_base::key::{Key, Value};
-use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::{Locked, RowLock};
 use foreshore_txn::Txn;
@@ -136,7 +136,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Errors
     /// Those of every method.
     pub fn lock_against_writes(&self) -> Result<()> {
-        self.tx.with(|_, live| self.tree.lock_against_writes(&mut live.txn))
+        self.tx.with(|_, live| Ok(self.tree.lock_against_writes(&mut live.txn)?))
     }
 
     /// Sets the value of `key` and returns its previous value.
@@ -168,7 +168,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            self.tree.insert_new(&mut live.txn, &live.scratch.key, &live.scratch.value)
+            Ok(self.tree.insert_new(&mut live.txn, &live.scratch.key, &live.scratch.value)?)
         })
     }
 
@@ -326,7 +326,7 @@ pub struct Range<'tx, K, V> {
 }
 
 /// A step of a cursor from one of its ends.
-type Step = for<'c> fn(&'c mut Cursor, &mut Txn) -> Result<Option<(&'c [u8], &'c [u8])>>;
+type Step = for<'c> fn(&'c mut Cursor, &mut Txn) -> foreshore_base::Result<Option<(&'c [u8], &'c [u8])>>;
 
 /// State of an iteration.
 enum Scan {

@@ -1,10 +1,8 @@
 //! Names and types of tables.
 
-use foreshore_base::{
-    Error, Result,
-    key::{Key, Value},
-    limits::MAX_TABLE_NAME,
-};
+use crate::{Error, Result};
+use foreshore_base::key::{Key, Value};
+use foreshore_base::limits::MAX_TABLE_NAME;
 use std::{fmt, marker::PhantomData};
 
 /// Name and types with which a table is opened.

@@ -9,13 +9,13 @@ use crate::engine::Engine;
 use crate::profile::Meter;
 use crate::run::Begun;
 use crate::tables::TableInfo;
-use crate::{Durability, Table, TableDef, TxnOptions, catalogue};
+use crate::{Durability, Error, Result, Table, TableDef, TxnOptions, catalogue};
 use foreshore_base::key::{Key, Value};
-use foreshore_base::{Csn, Error, Result, TableId};
+use foreshore_base::{Csn, TableId};
 use foreshore_btree::{Batch, Tree};
 use foreshore_sync::Nanos;
 use foreshore_txn::Txn;
-use std::{fmt, mem, sync::Arc};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 /// A transaction. It may move to another thread between two calls. A drop rolls it back.
 ///
@@ -42,6 +42,7 @@ pub struct Transaction {
     engine: Arc<Engine>,
     seat: Seat,
     durability: Durability,
+    deadline: Option<Duration>,
     /// By the clock of the lock manager.
     began: Nanos,
     /// Present if the transaction is measured.
@@ -139,9 +140,11 @@ impl Transaction {
         let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.begin(options)) {
             Ok(txn) => (options.attempt.first.unwrap_or(txn.began()), State::Live(Live::new(txn))),
             Err(error) => {
+                let error = Error::from(error);
+                let began = engine.failed_to_begin(options, &error);
+                let error = error.by_deadline(|| overdue(options.deadline, began, engine.txns.now()));
                 meter.iter().for_each(|meter| meter.fail(&error));
-                let failure = Failure { error, watermark: Csn::ZERO, has_begun: false };
-                (engine.failed_to_begin(options, &failure.error), State::Failed(failure))
+                (began, State::Failed(Failure { error, watermark: Csn::ZERO, has_begun: false }))
             }
         };
         let seat = if options.is_read || options.is_check {
@@ -149,7 +152,8 @@ impl Transaction {
         } else {
             engine.aging.seat(options.label, state)
         };
-        Self { engine: Arc::clone(engine), seat, durability: options.durability, began, meter, _begun: Begun::here() }
+        let (durability, deadline) = (options.durability, options.deadline);
+        Self { engine: Arc::clone(engine), seat, durability, deadline, began, meter, _begun: Begun::here() }
     }
 
     /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that
@@ -284,7 +288,7 @@ impl Transaction {
         };
         live.txn.note_thread();
         let outcome = self.measured(|| {
-            let outcome = self.engine.check_open().and_then(|()| operation(&self.engine, live));
+            let outcome = self.engine.check_open().map_err(Error::from).and_then(|()| operation(&self.engine, live));
             // The caller may take its time before the next call: log space is not kept for it.
             live.txn.release();
             outcome
@@ -295,9 +299,14 @@ impl Transaction {
         };
         live.name_tables(&self.engine, &mut error);
         self.engine.name_page_holder(&mut error);
-        let error = live.txn.by_deadline(error);
+        let error = error.by_deadline(|| self.overdue());
         self.engine.damage.note(&error);
         if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }
+    }
+
+    /// Returns the time since the transaction was requested, if it has a deadline and that is over.
+    fn overdue(&self) -> Option<Duration> {
+        overdue(self.deadline, self.began, self.engine.txns.now())
     }
 
     /// Ends the running transaction with an error, and returns the error for the caller. `is_told`: later operations
@@ -319,6 +328,12 @@ impl Transaction {
     pub(crate) fn give_back(&self, put: impl FnOnce(&mut Live)) {
         self.seat.give_back(put);
     }
+}
+
+/// Returns the time since a transaction was requested at `began`, if it has a deadline and that is over.
+fn overdue(deadline: Option<Duration>, began: Nanos, now: Nanos) -> Option<Duration> {
+    let elapsed = now.since(began);
+    (elapsed >= deadline?).then_some(elapsed)
 }
 
 /// Whether the error is of the request, or was requested: nothing was changed, and the transaction goes on.

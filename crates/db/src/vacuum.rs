@@ -1,8 +1,7 @@
 //! Returning free pages to the file system.
 
-use crate::TxnOptions;
 use crate::engine::Engine;
-use foreshore_base::Result;
+use crate::{Result, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Engine {
@@ -11,7 +10,7 @@ impl Engine {
     pub(crate) fn vacuum(&self) -> Result<u64> {
         let reclaimed = self.reclaim_all();
         let gone = self.cut_end()?;
-        reclaimed.map(|()| gone)
+        Ok(reclaimed.map(|()| gone)?)
     }
 
     fn cut_end(&self) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! The choice of a backend, by name.
 
 use crate::{Disk, Fs, Mem, mem::delay_name};
-use foreshore_base::{Error, Result};
+use foreshore_base::{InvalidOption, Result};
 use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 /// Names that [`Device::from_str`] takes.
@@ -42,7 +42,7 @@ impl Device {
             #[cfg(feature = "uring")]
             Self::Uring => Arc::new(Disk::uring(dir)?),
             #[cfg(not(feature = "uring"))]
-            Self::Uring => return Err(unknown("uring")),
+            Self::Uring => return Err(unknown("uring").into()),
             Self::Buffered => Arc::new(Disk::buffered(dir)?),
             Self::Null => Arc::new(Mem::null()),
             Self::Delay(delay) => Arc::new(Mem::delay(*delay)),
@@ -64,9 +64,9 @@ impl fmt::Display for Device {
 }
 
 impl FromStr for Device {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(s: &str) -> Result<Self> {
+    fn from_str(s: &str) -> Result<Self, InvalidOption> {
         let known = match s {
             "auto" => Some(Self::Auto),
             "direct" => Some(Self::Direct),
@@ -79,8 +79,8 @@ impl FromStr for Device {
     }
 }
 
-fn unknown(name: &str) -> Error {
-    Error::InvalidOption { name: "device", value: name.into(), expected: EXPECTED.into() }
+fn unknown(name: &str) -> InvalidOption {
+    InvalidOption { name: "device", value: name.into(), expected: EXPECTED.into() }
 }
 
 /// A whole number with a unit.
@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(uring.is_ok(), cfg!(feature = "uring"));
         if let Err(error) = uring {
             assert!(error.to_string().contains("the feature uring"), "{error}");
-            assert!(matches!(Device::Uring.open(Path::new("/")), Err(Error::InvalidOption { .. })));
+            assert!(matches!(Device::Uring.open(Path::new("/")), Err(foreshore_base::Error::InvalidOption { .. })));
         }
         for name in ["rings", "", "delay:", "delay:300", "delay:-1us", "delay:us", "delay:18446744073709551615s"] {
             match name.parse::<Device>() {
-                Err(Error::InvalidOption { name: "device", value, expected }) => {
+                Err(InvalidOption { name: "device", value, expected }) => {
                     assert_eq!(value, name);
                     assert!(expected.contains("buffered"), "{expected}");
                 }

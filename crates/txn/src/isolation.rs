@@ -1,6 +1,6 @@
 //! What transactions may see of others, and what they see of a row.
 
-use foreshore_base::{Error, Result};
+use foreshore_base::InvalidOption;
 use std::fmt;
 use std::str::FromStr;
 
@@ -30,14 +30,14 @@ impl fmt::Display for Isolation {
 }
 
 impl FromStr for Isolation {
-    type Err = Error;
+    type Err = InvalidOption;
 
-    fn from_str(name: &str) -> Result<Self> {
+    fn from_str(name: &str) -> Result<Self, InvalidOption> {
         match name {
             "read-committed" => Ok(Self::ReadCommitted),
             "snapshot" => Ok(Self::Snapshot),
             "serializable" => Ok(Self::Serializable),
-            _ => Err(Error::InvalidOption {
+            _ => Err(InvalidOption {
                 name: "isolation",
                 value: name.to_owned(),
                 expected: "serializable, snapshot or read-committed".to_owned(),

@@ -1,20 +1,15 @@
 //! How long a transaction waits: for a session, for locks, for undo space and for log space.
 //!
-//! A deadline ends all waits of a transaction. Each wait ends with an error of its own, which says what was waited for;
-//! [`Waits::by_deadline`] makes [`Error::Deadline`] of it. Waits for durability, and what a rollback or the end of a
-//! transaction needs, have no limit.
+//! A deadline ends all waits of a transaction. Each wait ends with an error of its own, which says what was waited for.
+//! Waits for durability, and what a rollback or the end of a transaction needs, have no limit.
 
-use foreshore_base::Error;
 use foreshore_lock::Patience;
 use foreshore_sync::Nanos;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The limits of the waits of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// When its first attempt was asked for.
-    first: Nanos,
     /// When all its waits are over.
     deadline: Option<Nanos>,
     lock_timeout: Duration,
@@ -26,7 +21,7 @@ impl Waits {
     /// Returns the waits of a transaction whose first attempt was asked for at `first`, all of them over `deadline`
     /// later.
     pub(crate) fn new(first: Nanos, deadline: Option<Duration>, lock_timeout: Duration) -> Self {
-        Self { first, deadline: deadline.map(|deadline| first + deadline), lock_timeout, patience: None }
+        Self { deadline: deadline.map(|deadline| first + deadline), lock_timeout, patience: None }
     }
 
     /// Returns what is left for waits, if there is a deadline. `now` reads the clock.
@@ -44,47 +39,11 @@ impl Waits {
     pub(crate) const fn end_operation(&mut self) {
         self.patience = None;
     }
-
-    /// Returns the answer to an operation that `error` has ended: [`Error::Deadline`] where that ended a wait and the
-    /// deadline is over.
-    pub(crate) fn by_deadline(&self, now: impl FnOnce() -> Nanos, error: Error) -> Error {
-        let ends_a_wait = matches!(
-            error,
-            Error::LockTimeout { .. }
-                | Error::UndoMemory { .. }
-                | Error::DiskFull { .. }
-                | Error::LogSpace
-                | Error::TooManyTransactions { .. }
-        );
-        let Some(deadline) = self.deadline.filter(|_| ends_a_wait) else { return error };
-        let now = now();
-        if now < deadline {
-            return error;
-        }
-        let holder = error.blocker().unwrap_or_default();
-        Error::Deadline { holder, runs: 1, elapsed: now.since(self.first), cause: Arc::new(error) }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_deadline_names_what_a_wait_ended_with_and_only_that() {
-        let waits = Waits::new(Nanos(100), Some(Duration::from_nanos(50)), Duration::MAX);
-        let refused = |error, now| waits.by_deadline(|| Nanos(now), error);
-        assert_eq!(waits.left(|| Nanos(120)), Some(Duration::from_nanos(30)));
-        assert_eq!(waits.left(|| Nanos(180)), Some(Duration::ZERO));
-        assert!(matches!(refused(Error::LogSpace, 149), Error::LogSpace));
-        assert!(matches!(refused(Error::LogSpace, 150), Error::Deadline { elapsed, .. } if elapsed.as_nanos() == 50));
-        assert!(matches!(refused(Error::RolledBack, 150), Error::RolledBack), "no wait has ended by it");
-        let free = Waits::new(Nanos(100), None, Duration::MAX);
-        assert!(
-            free.left(|| Nanos(120)).is_none()
-                && matches!(free.by_deadline(|| Nanos(900), Error::LogSpace), Error::LogSpace)
-        );
-    }
 
     #[test]
     fn an_operation_has_the_time_for_locks_once() {

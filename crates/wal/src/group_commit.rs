@@ -28,7 +28,7 @@
 //! a tenth of the processor time of pipelined commits, and its timer costs them a device time of latency at least. So
 //! the default has the window for returning commits alone, which costs pipelined commits nothing.
 
-use foreshore_base::{Error, GroupNo, Result};
+use foreshore_base::{GroupNo, InvalidOption, Result};
 use foreshore_sync::Nanos;
 use std::fmt;
 use std::sync::Arc;
@@ -57,11 +57,12 @@ impl Group {
     /// Checks the bound.
     pub(crate) fn check(self) -> Result<()> {
         match self {
-            Self::Window(max) if max.is_zero() || max > MAX_WINDOW => Err(Error::InvalidOption {
+            Self::Window(max) if max.is_zero() || max > MAX_WINDOW => Err(InvalidOption {
                 name: "group",
                 value: format!("a window of {max:?}"),
                 expected: "a window of more than zero and at most 10 s".to_owned(),
-            }),
+            }
+            .into()),
             Self::Greedy | Self::Window(_) => Ok(()),
         }
     }

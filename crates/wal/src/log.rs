@@ -11,7 +11,7 @@ use crate::reader::Recovered;
 use crate::scan::FIRST;
 use crate::session::Session;
 use crate::ticket::CommitTicket;
-use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
+use foreshore_base::{Csn, Error, GroupNo, InvalidOption, Lsn, Result, Uuid};
 use foreshore_io::Fs;
 use foreshore_sync::{BiasedOwner, BiasedRef, Daemon, LockRank, Mutex, NextWake};
 use std::fmt;
@@ -234,7 +234,7 @@ impl Log {
     pub fn follow(&self, from: GroupNo) -> Result<Follower> {
         if !self.core().has_files {
             let (name, value, expected) = ("follow", "a log without files".into(), "a log in a directory".into());
-            return Err(Error::InvalidOption { name, value, expected });
+            return Err(InvalidOption { name, value, expected }.into());
         }
         Follower::of(self.handle.core.clone(), from)
     }

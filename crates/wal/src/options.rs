@@ -6,7 +6,7 @@ use crate::group_commit::{Group, GroupSource};
 use crate::session_lanes::SessionLanes;
 use crate::slots::Slots;
 use foreshore_base::limits::BLOCK;
-use foreshore_base::{Error, Lsn, Result};
+use foreshore_base::{InvalidOption, Lsn, Result};
 use foreshore_sync::available_parallelism;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -98,7 +98,7 @@ impl LogOptions {
     /// Checks every range.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |name, value: &dyn fmt::Display, expected: &str| {
-            Err(Error::InvalidOption { name, value: value.to_string(), expected: expected.to_owned() })
+            Err(InvalidOption { name, value: value.to_string(), expected: expected.to_owned() }.into())
         };
         if !(64 << 10..=1 << 40).contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(BLOCK as u64) {
             return refuse("segment_bytes", &self.segment_bytes, "a multiple of 4096 from 64 KiB to 1 TiB");

@@ -151,7 +151,7 @@ fn large_records_and_truncation_under_a_follower() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(end, Error::LogTruncated { .. }), "{end}");
+    assert!(matches!(end, Error::LogTruncated { .. }), "{end:?}");
     assert!(matches!(log.follow(GroupNo(1)), Err(Error::LogTruncated { wanted: GroupNo(1), .. })));
 }
 
@@ -236,7 +236,7 @@ fn a_follower_reads_on_or_learns_that_it_is_too_late() {
 
 /// Nothing else may come of truncation.
 fn truncated(error: Error) {
-    assert!(matches!(error, Error::LogTruncated { .. }), "{error}");
+    assert!(matches!(error, Error::LogTruncated { .. }), "{error:?}");
 }
 
 fn on_disk() -> LogOptions {

@@ -2,8 +2,7 @@
 
 use crate::group::GroupName;
 use crate::units::{invalid, show_bytes};
-use foreshore::{Device, DoublewriteKind, Isolation};
-use foreshore_base::{Error, Result};
+use foreshore::{Device, DoublewriteKind, Error, Isolation, Result};
 use foreshore_classics::early_release::EarlyRelease;
 use foreshore_classics::growth::GrowthKind;
 use foreshore_classics::intents::IntentKind;
@@ -300,7 +299,7 @@ impl Config {
     /// What makes the log buffer, if it is not the engine's own.
     pub(crate) fn log_buffer(&self) -> Result<Option<Arc<dyn MakeLogBuffer>>> {
         let (wait, slots) = (self.wait, self.slots);
-        BufferOptions { wait, slots, ..BufferOptions::new(self.log_buffer) }.maker()
+        Ok(BufferOptions { wait, slots, ..BufferOptions::new(self.log_buffer) }.maker()?)
     }
 
     fn check_queue(&self, workload: Workload) -> Result<()> {
@@ -397,8 +396,8 @@ fn isolation_name(isolation: Isolation) -> String {
 mod tests {
     use super::*;
 
-    fn refused<T: fmt::Debug>(result: Result<T>) -> String {
-        match result {
+    fn refused<T: fmt::Debug, E: Into<Error>>(result: Result<T, E>) -> String {
+        match result.map_err(Into::into) {
             Err(Error::InvalidOption { expected, .. }) => expected,
             other => panic!("{other:?}"),
         }

@@ -1,8 +1,7 @@
 //! The policies of group commit, by the names that users type.
 
 use crate::units::invalid;
-use foreshore::{Group, Options};
-use foreshore_base::{Error, Result};
+use foreshore::{Error, Group, Options, Result};
 use foreshore_classics::group_policies::TimedGroup;
 use foreshore_classics::group_policies::names::{Time, parse_time};
 use foreshore_wal::LogOptions;

@@ -1,8 +1,7 @@
 //! Where the database of a run lives.
 
 use crate::Config;
-use foreshore::{Db, Options};
-use foreshore_base::{Error, Result};
+use foreshore::{Db, Error, Options, Result};
 use foreshore_io::Fs;
 use std::{
     fs, io,
@@ -75,7 +74,7 @@ impl Home {
 
     /// The name of the file system.
     pub(crate) fn filesystem(&self) -> Result<String> {
-        if self.is_in_memory { Ok("memory".to_owned()) } else { foreshore_io::filesystem_name(&self.dir) }
+        Ok(if self.is_in_memory { "memory".to_owned() } else { foreshore_io::filesystem_name(&self.dir)? })
     }
 
     pub(crate) fn dir(&self) -> &Path {

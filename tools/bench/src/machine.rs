@@ -1,7 +1,8 @@
 //! What a run ran on, and how long that device takes to make 4 KiB durable.
 
 use crate::process::{field, read};
-use foreshore_base::{Result, limits::BLOCK};
+use foreshore::Result;
+use foreshore_base::limits::BLOCK;
 use foreshore_io::{AlignedBuf, Fs};
 use serde::Serialize;
 use std::{path::Path, time::Instant};

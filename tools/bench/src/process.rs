@@ -1,6 +1,6 @@
 //! What this process uses, and what others take from its machine: memory, processor time, context switches. Linux's `/proc`.
 
-use foreshore_base::{Error, Result};
+use foreshore::{Error, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::{
     fs, io,

@@ -10,8 +10,8 @@ use crate::{
     units::thousandths,
     workload::{Audit, Work, Worker},
 };
-use foreshore::{Db, Profile, ReadOptions, ReadTransaction, TimeSplit};
-use foreshore_base::{Result, limits::PAGE_SIZE};
+use foreshore::{Db, Profile, ReadOptions, ReadTransaction, Result, TimeSplit};
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_sync::rmw;
 use std::{
     sync::Arc,
@@ -109,7 +109,7 @@ pub(crate) fn measure(
             tally.add(&worked?);
         }
         let (before, after) = window?;
-        Ok::<_, foreshore_base::Error>((tally, before, after))
+        Ok::<_, foreshore::Error>((tally, before, after))
     })?;
 
     let Looks { mut peak, reader, .. } = looks;

@@ -9,7 +9,7 @@ use crate::{
     row::{Check, measure},
     workload::{Audit, Work, work},
 };
-use foreshore_base::{Error, Result};
+use foreshore::{Error, Result};
 
 /// Runs `workload` as `config` says.
 ///

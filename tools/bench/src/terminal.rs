@@ -6,8 +6,7 @@ use crate::{
     random::Random,
     workload::{Transactions, Worker},
 };
-use foreshore::{CommitTicket, Csn, Db, Durability, Transaction, TxnOptions};
-use foreshore_base::Result;
+use foreshore::{CommitTicket, Csn, Db, Durability, Result, Transaction, TxnOptions};
 use foreshore_sync::rmw;
 use hdrhistogram::Histogram;
 use std::{

@@ -1,6 +1,6 @@
 //! Sizes and times as users type them and as tables show them.
 
-use foreshore_base::{Error, Result};
+use foreshore::{Error, Result};
 use std::time::Duration;
 
 /// Bytes from `64MiB`, `1GiB`, `512KiB` or a plain number of bytes.

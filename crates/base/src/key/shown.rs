@@ -6,7 +6,7 @@ use crate::codec::Decoder;
 use std::fmt::{self, Debug, Write};
 
 /// Writes a key, decoded by the name of its type. One that does not decode is shown as its bytes.
-pub(crate) fn write_key(f: &mut impl Write, type_name: Option<&str>, key: &[u8]) -> fmt::Result {
+pub fn write_key(f: &mut impl Write, type_name: Option<&str>, key: &[u8]) -> fmt::Result {
     match type_name.and_then(|name| shown(name, key)) {
         Some(text) if key.len() < MAX_NAMED_KEY => f.write_str(&text),
         Some(text) => write!(f, "{text}…"),

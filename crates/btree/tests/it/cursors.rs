@@ -147,7 +147,7 @@ fn by_a_snapshot(frames: usize) {
                         Ok(()) | Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => {
                             txn.rollback().unwrap();
                         }
-                        Err(error) => panic!("{error}"),
+                        Err(error) => panic!("{error:?}"),
                     }
                 }
             });

@@ -63,7 +63,7 @@ fn hostile_pages_are_refused_without_a_panic() {
                 error,
                 Error::Corrupted { .. } | Error::Poisoned { .. } | Error::LockTimeout { .. } | Error::Io { .. }
             );
-            assert!(known, "seed {seed}: {error}");
+            assert!(known, "seed {seed}: {error:?}");
             refused += 1;
         }
     }

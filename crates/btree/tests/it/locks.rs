@@ -338,7 +338,7 @@ fn two_upgrades_of_one_row_are_a_deadlock_and_one_goes_on() {
                             done += 1;
                         }
                         Err(Error::Deadlock { .. }) => {}
-                        Err(error) => panic!("{error}"),
+                        Err(error) => panic!("{error:?}"),
                     }
                 }
                 done

@@ -344,7 +344,7 @@ fn a_map_that_contradicts_the_tree_stops_no_log() {
     let mut txn = bed.begin();
     assert!(bed.tree.purge_leaf(&mut txn, &key(0), true).unwrap().is_thin);
     let error = bed.tree.merge_leaf(&mut txn, &key(0)).unwrap_err();
-    assert!(matches!(error, foreshore_base::Error::Corrupted { .. }), "{error}");
+    assert!(matches!(error, foreshore_base::Error::Corrupted { .. }), "{error:?}");
     txn.rollback().unwrap();
     assert!(bed.log.poisoned().is_none());
     assert_eq!(bed.tree.verify().unwrap().open_splits, 0);

@@ -30,7 +30,7 @@ fn a_lock_in_a_lost_leaf_holds_no_rollback_up() {
             }
         }
         bed.space.quarantine(page, TABLE, txn.session()).expect("a leaf may be lost");
-        txn.rollback().unwrap_or_else(|error| panic!("leaf {page}: {error}"));
+        txn.rollback().unwrap_or_else(|error| panic!("leaf {page}: {error:?}"));
         assert!(bed.txns.parked().is_empty());
         let mut lost = 0;
         let mut other = bed.begin();
@@ -38,7 +38,7 @@ fn a_lock_in_a_lost_leaf_holds_no_rollback_up() {
             match bed.tree.get_for_update(&mut other, &key(n), &mut out) {
                 Ok(found) => assert!(found && out == [1; 500], "leaf {page}, row {n}"),
                 Err(Error::Corrupted { .. }) => lost += 1,
-                Err(error) => panic!("leaf {page}, row {n}: {error}"),
+                Err(error) => panic!("leaf {page}, row {n}: {error:?}"),
             }
         }
         assert!((1..ROWS / 2).contains(&lost), "leaf {page}: {lost} rows");

@@ -50,7 +50,7 @@ fn is_kept_out<T: std::fmt::Debug>(result: Result<T>) -> bool {
     match result {
         Ok(_) => false,
         Err(Error::LockTimeout { holder: "reader", .. }) => true,
-        Err(error) => panic!("{error}"),
+        Err(error) => panic!("{error:?}"),
     }
 }
 
@@ -69,7 +69,7 @@ fn excludes(bed: impl Fn() -> Bed, range: Range<'_>, out: &[&str], free: &[&str]
             assert!(is_kept_out(insert(&bed, key)), "a phantom at {key}, {way:?}");
         }
         for key in free {
-            insert(&bed, key).unwrap_or_else(|error| panic!("{key} is none of the scan's: {error}, {way:?}"));
+            insert(&bed, key).unwrap_or_else(|error| panic!("{key} is none of the scan's: {error:?}, {way:?}"));
         }
         assert_eq!(keys_by(again, &bed, &mut reader, range), seen);
         drop(reader.commit().unwrap());
@@ -424,7 +424,7 @@ fn of_its_own_behind_a_row_that_was_refused() {
                 }
             };
             let (below, beside) = if end < 0 { (at - 1, at - 1) } else { (at, at + 1) };
-            assert!(matches!(refused, Error::RowLocked { .. }), "{refused}");
+            assert!(matches!(refused, Error::RowLocked { .. }), "{refused:?}");
             assert_eq!(last.as_ref(), Some(&names[beside]));
             let own = format!("{}5", &names[below][..3]);
             bed.tree.insert_new(&mut reader, own.as_bytes(), &VALUE).unwrap();

@@ -79,7 +79,7 @@ fn read(bed: &Bed, reader: u64, inserted: &[AtomicU64]) {
                 }
                 // Readers and writers of two rows may form a cycle through a slot of keys.
                 Err(Error::Deadlock { .. }) => txn.rollback().map(drop).unwrap(),
-                Err(error) => panic!("reader {reader}: {error}"),
+                Err(error) => panic!("reader {reader}: {error:?}"),
             }
         }
         if done {

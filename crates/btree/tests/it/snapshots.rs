@@ -236,14 +236,14 @@ fn damage_that_a_reader_by_a_snapshot_meets_is_judged_again() {
         let txns = bed.txns.clone();
         let cancel: Rc<dyn Fn()> = Rc::new(move || assert!(txns.visibility().cancel_oldest().is_some()));
         let met = meets(&|| on_its_way(cancel.clone()));
-        assert!(matches!(met, Error::SnapshotTooOld { .. }), "the snapshot was cancelled meanwhile: {met}");
+        assert!(matches!(met, Error::SnapshotTooOld { .. }), "the snapshot was cancelled meanwhile: {met:?}");
         let ends = gone.clone();
         let drops: Rc<dyn Fn()> = Rc::new(move || {
             ends.retire(Xid(1));
             ends.dropped_by(Csn(1));
         });
         let met = meets(&|| on_its_way(drops.clone()));
-        assert!(matches!(met, Error::TableDropped { .. }), "the table was dropped meanwhile: {met}");
+        assert!(matches!(met, Error::TableDropped { .. }), "the table was dropped meanwhile: {met:?}");
     }
 }
 

@@ -85,7 +85,7 @@ fn eight_threads_lose_nothing_in_sixty_four_frames() {
                     match attempt(&bed, thread, &mut rng, &mut own) {
                         Ok(counts) => total += counts,
                         Err(Error::Deadlock { .. }) => victims += 1,
-                        Err(error) => panic!("thread {thread}: {error}"),
+                        Err(error) => panic!("thread {thread}: {error:?}"),
                     }
                 }
                 assert!(victims < ROUNDS, "thread {thread} never got through");

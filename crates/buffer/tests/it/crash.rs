@@ -106,8 +106,8 @@ fn fresh(seed: u64) -> Sim {
 /// Recovers and compares every page with the whole log, and the log with what was acknowledged.
 fn verify(sim: &Sim, acks: &[Ack], what: &str) -> usize {
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-    let bed = open(&fs, &pool_options(FRAMES)).unwrap_or_else(|e| panic!("{what}: open: {e}"));
-    let restored = bed.recover(read_checkpoint(&fs)).unwrap_or_else(|e| panic!("{what}: recover: {e}"));
+    let bed = open(&fs, &pool_options(FRAMES)).unwrap_or_else(|e| panic!("{what}: open: {e:?}"));
+    let restored = bed.recover(read_checkpoint(&fs)).unwrap_or_else(|e| panic!("{what}: recover: {e:?}"));
     let logged = bed.logged_counts(PAGES);
     for ack in acks {
         let found = logged[ack.pid as usize];
@@ -115,11 +115,11 @@ fn verify(sim: &Sim, acks: &[Ack], what: &str) -> usize {
     }
     for (pid, expected) in (0..).map(PageId).zip(&logged) {
         if let Some(expected) = expected {
-            let page = bed.pool.shared(pid).unwrap_or_else(|e| panic!("{what}: page {pid}: {e}"));
+            let page = bed.pool.shared(pid).unwrap_or_else(|e| panic!("{what}: page {pid}: {e:?}"));
             assert_eq!(check(&page, pid), *expected, "{what}: page {pid}");
         }
     }
-    bed.pool.flush_all().unwrap_or_else(|e| panic!("{what}: flush: {e}"));
+    bed.pool.flush_all().unwrap_or_else(|e| panic!("{what}: flush: {e:?}"));
     restored
 }
 
@@ -168,7 +168,7 @@ fn an_error_at_any_operation_is_typed_and_loses_nothing() {
             let result = script(&sim, 30, &mut acks);
             if let Err(e) = &result {
                 let typed = matches!(e, Error::Io { .. } | Error::DiskFull { .. } | Error::Poisoned { .. });
-                assert!(typed, "{kind:?} at {at}: {e}");
+                assert!(typed, "{kind:?} at {at}: {e:?}");
             }
             sim.clear_faults();
             verify(&sim.crash_image(&Persist::None, at), &acks, &format!("{kind:?} at {at}, then a crash"));
@@ -227,10 +227,10 @@ fn whole_writes_that_find_no_space_give_way_to_the_doublewrite_file_and_nothing_
                 assert_eq!(stats.page_writes, PageWrites::Doublewrite, "whole write {at}: {stats:?}");
                 refused += 1;
             }
-            Err(error) if whole.contains(&at) => panic!("whole write {at} fails the caller: {error}"),
+            Err(error) if whole.contains(&at) => panic!("whole write {at} fails the caller: {error:?}"),
             // The refusal is one of the log, which may go on, and says nothing about the way to write pages.
             Ok(stats) => assert_eq!(stats.page_writes, PageWrites::Whole, "operation {at}: {stats:?}"),
-            Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "operation {at}: {error}"),
+            Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "operation {at}: {error:?}"),
         }
         let mut points = sim.crash_points();
         while points.advance() {

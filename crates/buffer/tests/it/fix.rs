@@ -2,7 +2,7 @@
 
 use crate::common::{Event, Rng, Watched, check, count, create, init, open, open_with, pool_options};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, PageId};
+use foreshore_base::{Error, InvalidOption, PageId};
 use foreshore_buffer::format::{PAGE_HEADER, page_lsn};
 use foreshore_buffer::{AccessPattern, DoublewriteKind, PageMut, PoolOptions, PoolStats};
 use foreshore_classics::replacement::ReplacementKind;
@@ -276,8 +276,11 @@ fn a_page_created_again_is_blank_and_its_stamps_go_on() {
 #[test]
 fn options_out_of_range_are_refused_by_name() {
     let fs = mem(8);
-    assert!(matches!(open(&fs, &pool_options(15)).err(), Some(Error::InvalidOption { name: "frames", .. })));
-    assert!(matches!("fifo".parse::<ReplacementKind>(), Err(Error::InvalidOption { name: "replacement", .. })));
+    assert!(matches!(
+        open(&fs, &pool_options(15)).err(),
+        Some(Error::InvalidOption(InvalidOption { name: "frames", .. }))
+    ));
+    assert!(matches!("fifo".parse::<ReplacementKind>(), Err(InvalidOption { name: "replacement", .. })));
 }
 
 #[test]

@@ -117,9 +117,9 @@ fn lose_power(sim: &Sim, group: GroupNo, pages: &[PageId]) -> Vec<usize> {
     let after = |seed| {
         let fs: Arc<dyn Fs> = Arc::new(sim.crash_image(&Persist::Torn, seed));
         let bed = open(&fs, &pool_options(16)).expect("open");
-        let restored = bed.recover(group).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let restored = bed.recover(group).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
         for &pid in pages {
-            let page = bed.pool.shared(pid).unwrap_or_else(|e| panic!("seed {seed}: page {pid}: {e}"));
+            let page = bed.pool.shared(pid).unwrap_or_else(|e| panic!("seed {seed}: page {pid}: {e:?}"));
             assert_eq!(check(&page, pid), 1, "seed {seed}: page {pid}");
         }
         restored

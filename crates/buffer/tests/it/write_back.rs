@@ -230,7 +230,7 @@ fn an_image_ahead_of_the_log_mends_nothing() {
     let bed = open(&fs, &pool_options(16)).expect("open");
     let lost = Lsn(page_lsn(&home(&fs, P)).0 - 1);
     let refused = bed.pool.restore_doublewrite(lost).expect_err("the log has lost the change");
-    assert!(matches!(refused, Error::Corrupted { place: Place::Page(P), .. }), "{refused}");
+    assert!(matches!(refused, Error::Corrupted { place: Place::Page(P), .. }), "{refused:?}");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn every_flawed_page_is_refused_with_its_id_and_the_frame_goes_back() {
         assert_eq!(stats.frames_free, 16 - stats.pages_ahead, "all others have pages that lie beside it");
         match bed.pool.exclusive_or_blank(P) {
             Ok(page) => assert!(may_be_blank && page.lsn() == Lsn::ZERO && page.pid() == P, "{expected}"),
-            Err(e) => assert!(!may_be_blank, "{expected}: {e}"),
+            Err(e) => assert!(!may_be_blank, "{expected}: {e:?}"),
         }
     }
     let bed = open(&fs, &pool_options(16)).expect("open");

@@ -1,8 +1,8 @@
 //! Lookups of many keys by one call.
 
 use super::Table;
+use crate::Result;
 use crate::transaction::Scratch;
-use foreshore_base::Result;
 use foreshore_base::key::{Key, Value};
 use foreshore_btree::Batch;
 use std::{borrow::Borrow, mem};

@@ -1,13 +1,12 @@
 //! End of a transaction: commit, prepare, rollback.
 
 use super::{Failure, Live, State, Transaction};
-use crate::Durability;
 use crate::engine::Engine;
 use crate::tables::TableInfo;
-use foreshore_base::{Csn, Result};
+use crate::{CommitTicket, Durability, Result};
+use foreshore_base::Csn;
 use foreshore_btree::Tree;
 use foreshore_sync::pause;
-use foreshore_wal::CommitTicket;
 
 impl Engine {
     /// Publishes the tables that commit `csn` has created, and retires those that it has dropped.
@@ -70,7 +69,7 @@ impl Transaction {
         let live = self.take_live()?;
         let prepared = self.measured(|| self.engine.prepare(place, live));
         self.engine.transaction_ended();
-        prepared
+        prepared.map_err(|error| error.by_deadline(|| self.overdue()))
     }
 
     /// Rolls the transaction back, and waits until every commit that its results rest on is durable. With
@@ -99,12 +98,12 @@ impl Transaction {
     pub fn rollback_pipelined(self) -> Result<CommitTicket> {
         let seen = self.undo()?;
         let ticket = self.engine.log.ticket(seen.lsn(), seen, seen.lsn());
-        Ok(match self.durability {
+        Ok(CommitTicket(match self.durability {
             Durability::Relaxed => ticket.relax(),
             Durability::Durable if ticket.is_durable() => ticket,
             // The transaction of that commit may not have requested a flush yet.
             Durability::Durable => ticket.harden(),
-        })
+        }))
     }
 
     /// Rolls back and returns the newest commit that the transaction's results rest on.
@@ -114,7 +113,7 @@ impl Transaction {
                 let take_back = || self.engine.check_open().and_then(|()| live.into_txn().rollback());
                 let ended = self.measured(take_back);
                 self.engine.transaction_ended();
-                ended
+                Ok(ended?)
             }
             State::Failed(Failure { watermark, .. }) => Ok(watermark),
             State::Busy | State::Over => Ok(Csn::ZERO),
@@ -127,7 +126,7 @@ impl Transaction {
             return Ok(());
         }
         // WAIT: help - or park behind the leader.
-        self.measured(|| self.engine.log.force(watermark.lsn()))
+        Ok(self.measured(|| self.engine.log.force(watermark.lsn()))?)
     }
 
     /// Takes the transaction out to end it. It may have become too old since its last operation.
@@ -162,7 +161,7 @@ impl Transaction {
             false => txn.commit().inspect(|ticket| end(ticket.csn())),
         };
         let ticket = self.measured(commit).inspect_err(|_| engine.transaction_ended())?;
-        Ok(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket })
+        Ok(CommitTicket(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket }))
     }
 
     /// Ends the transaction without a commit and returns the newest commit that its results rest on.

@@ -4,7 +4,8 @@
 //! [`Revocable`], with the thread that ends old transactions.
 
 use super::Live;
-use foreshore_base::{Csn, Error};
+use crate::Error;
+use foreshore_base::Csn;
 use foreshore_sync::{Custody, InUse, LockRank, Nanos, Revocable, Revoked};
 use std::cell::RefCell;
 use std::fmt;

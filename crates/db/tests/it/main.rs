@@ -27,6 +27,7 @@ mod limits;
 mod lock;
 mod log_budget;
 mod max_age;
+mod messages;
 mod model;
 mod named;
 mod parked;

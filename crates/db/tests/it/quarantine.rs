@@ -5,7 +5,7 @@
 use crate::support::{DIR, NUMBERS, Snapshot};
 use foreshore::limits::{BLOCK, PAGE_SIZE};
 use foreshore::{Db, Error, Options, PageId, Place, TableDef, TableId};
-use foreshore_base::crc32c;
+use foreshore_base::{Error as Storage, crc32c};
 use foreshore_io::sim::Persist;
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem, Sim};
 use std::collections::{BTreeMap, BTreeSet};
@@ -446,13 +446,13 @@ impl FileLayer for BadFile {
         &*self.file
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Storage> {
         let len = self.file.read_at(buf, offset)?;
         let at = self.page * PAGE_SIZE as u64 + 500;
         if (offset..offset + len as u64).contains(&at) {
             self.met.fetch_add(1, Ordering::Relaxed);
             if self.reads == Reads::Fail {
-                return Err(Error::io("read", self.file.path(), std::io::Error::other("a bad sector")));
+                return Err(Storage::io("read", self.file.path(), std::io::Error::other("a bad sector")));
             }
             buf[(at - offset) as usize] ^= 1;
         }

@@ -4,6 +4,7 @@
 use crate::script::{Random, disk, open, options};
 use crate::support::{DIR, POLICIES};
 use foreshore::{Db, Error, TableDef, Transaction};
+use foreshore_base::Error as Storage;
 use foreshore_io::sim::Persist;
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use std::collections::BTreeMap;
@@ -233,16 +234,16 @@ impl FileLayer for Full {
         &*self.0
     }
 
-    fn set_len(&self, len: u64) -> Result<(), Error> {
+    fn set_len(&self, len: u64) -> Result<(), Storage> {
         if len > self.0.len()? {
-            Err(Error::DiskFull { path: self.0.path().into(), held_by: None })
+            Err(Storage::DiskFull { path: self.0.path().into(), held_by: None })
         } else {
             self.0.set_len(len)
         }
     }
 
-    fn allocate(&self, _: u64, _: u64) -> Result<(), Error> {
-        Err(Error::DiskFull { path: self.0.path().into(), held_by: None })
+    fn allocate(&self, _: u64, _: u64) -> Result<(), Storage> {
+        Err(Storage::DiskFull { path: self.0.path().into(), held_by: None })
     }
 }
 

@@ -2,8 +2,10 @@
 //! undo of large transactions.
 
 use crate::support::{DIR, NUMBERS, TempDir, fill, numbers, small};
-use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Stats, Transaction, TxnOptions};
-use foreshore_base::Result;
+use foreshore::{
+    Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Result, Stats, Transaction, TxnOptions,
+};
+use foreshore_base::Error as Storage;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem, Sim};
 use std::sync::Arc;
@@ -61,11 +63,11 @@ impl FileLayer for MoodyFile {
         &*self.file
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Storage> {
         match self.mood.load(Ordering::SeqCst) {
-            CANNOT_BE_READ => return Err(Error::io("read", self.path(), std::io::Error::other("told to fail"))),
+            CANNOT_BE_READ => return Err(Storage::io("read", self.path(), std::io::Error::other("told to fail"))),
             HAS_A_BAD_PLACE if (offset..offset + buf.len() as u64).contains(&BAD_PLACE) => {
-                return Err(Error::io("read", self.path(), std::io::Error::other("told to fail")));
+                return Err(Storage::io("read", self.path(), std::io::Error::other("told to fail")));
             }
             MIXES_UP => return self.file.read_at(buf, if offset == 0 { buf.len() as u64 } else { 0 }),
             _ => {}
@@ -79,15 +81,15 @@ impl FileLayer for MoodyFile {
         Ok(read)
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Storage> {
         assert!(offset + buf.len() as u64 <= 16 << 20, "no more than it may have");
         match self.mood.load(Ordering::SeqCst) {
-            IS_FULL => Err(Error::DiskFull { path: self.path().to_owned(), held_by: None }),
+            IS_FULL => Err(Storage::DiskFull { path: self.path().to_owned(), held_by: None }),
             _ => self.file.write_at(buf, offset),
         }
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&self) -> Result<(), Storage> {
         panic!("nothing in it is worth a sync")
     }
 }

@@ -2,8 +2,8 @@
 //! error.
 
 use crate::support::{DIR, NUMBERS, fill, numbers, small};
-use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, TableDef, TxnOptions};
-use foreshore_base::Result;
+use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Result, TableDef, TxnOptions};
+use foreshore_base::Error as Storage;
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,7 +209,7 @@ impl FileLayer for EventfulFile {
         &*self.file
     }
 
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Storage> {
         let due = {
             let mut event = self.event.lock().unwrap();
             match event.take() {

@@ -200,13 +200,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("foreshore-sync-{}", std::process::id()));
         // A device that cannot be synced stands for one that fails once.
         let mut file = DiskFile::new(open("/dev/null".as_ref()), path.clone(), false);
-        let first = file.sync().unwrap_err().to_string();
+        let failure = |file: &DiskFile| format!("{:?}", file.sync().unwrap_err());
+        let first = failure(&file);
         assert!(file.write_durable(&[1], 0).is_err());
         file.handle.own.fd = open(&path);
         fs::fdatasync(&file.handle.own.fd).unwrap();
-        assert_eq!(file.sync().unwrap_err().to_string(), first);
+        assert_eq!(failure(&file), first);
         file.write_durable(&[1], 0).unwrap();
-        assert_eq!(file.sync().unwrap_err().to_string(), first);
+        assert_eq!(failure(&file), first);
         DiskFile::new(open(&path), path.clone(), false).sync().unwrap();
         std::fs::remove_file(path).unwrap();
     }

@@ -1,7 +1,7 @@
 //! What the file system under a directory is and can do.
 
 use crate::AlignedBuf;
-use foreshore_base::{Error, Result, limits::BLOCK};
+use foreshore_base::{Error, InvalidOption, Result, limits::BLOCK};
 #[cfg(feature = "uring")]
 use rustix::fd::AsFd;
 use rustix::{
@@ -88,11 +88,8 @@ pub(super) fn takes_direct(dir: &Path) -> Result<bool> {
 
 /// The refusal of direct I/O in `dir`.
 pub(super) fn no_direct(dir: &Path) -> Result<Error> {
-    Ok(Error::InvalidOption {
-        name: "device",
-        value: "direct".into(),
-        expected: format!("auto or buffered: {} refuses O_DIRECT with RWF_DSYNC", filesystem_name(dir)?),
-    })
+    let expected = format!("auto or buffered: {} refuses O_DIRECT with RWF_DSYNC", filesystem_name(dir)?);
+    Ok(InvalidOption { name: "device", value: "direct".into(), expected }.into())
 }
 
 /// Refuses a place that does not take direct I/O with durable writes through `ring`.

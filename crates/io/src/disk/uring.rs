@@ -8,7 +8,7 @@
 //! submitted it, and cancels what a thread leaves behind when it ends.
 
 use crate::reap::{Completions, Desk};
-use foreshore_base::{Error, Result};
+use foreshore_base::{Error, InvalidOption, Result};
 use foreshore_sync::{LockRank, Mutex, Parker};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::{
@@ -148,7 +148,8 @@ fn why_not(error: &io::Error) -> &'static str {
 
 /// The refusal of the backend, with its reason.
 pub(super) fn refused(why: &str) -> Error {
-    Error::InvalidOption { name: "device", value: "uring".into(), expected: format!("auto, direct or buffered: {why}") }
+    let expected = format!("auto, direct or buffered: {why}");
+    InvalidOption { name: "device", value: "uring".into(), expected }.into()
 }
 
 #[cfg(test)]
@@ -225,7 +226,7 @@ mod tests {
         ];
         for (errno, reason) in reasons {
             match refused(why_not(&errno.into())) {
-                Error::InvalidOption { name: "device", value, expected } => {
+                Error::InvalidOption(InvalidOption { name: "device", value, expected }) => {
                     assert!(value == "uring" && expected.contains(reason), "{expected}");
                 }
                 other => panic!("{other}"),

@@ -1,6 +1,6 @@
 //! Every backend keeps the contract of `Fs` and `File`. One suite, run on all of them.
 
-use foreshore_base::{Error, limits::BLOCK};
+use foreshore_base::{Error, InvalidOption, limits::BLOCK};
 use foreshore_io::{AlignedBuf, Device, Disk, File, Fs, Kind, Mem, Sim};
 use foreshore_sync::primitive::thread;
 use std::{
@@ -43,10 +43,12 @@ fn on_every_backend(name: &str, suite: impl Fn(&dyn Fs, &Path)) {
         let dir = Dir::new(&format!("{name}-{}", device.to_string().replace(':', "-")));
         match device.open(&dir.0) {
             Ok(fs) => suite(&*fs, &dir.0),
-            Err(Error::InvalidOption { expected, .. }) if matches!(device, Device::Direct | Device::Uring) => {
+            Err(Error::InvalidOption(InvalidOption { expected, .. }))
+                if matches!(device, Device::Direct | Device::Uring) =>
+            {
                 eprintln!("{device} is not tested in {}: only {expected}", dir.0.display());
             }
-            Err(e) => panic!("{device}: {e}"),
+            Err(e) => panic!("{device}: {e:?}"),
         }
     }
     let dir = Path::new("db");

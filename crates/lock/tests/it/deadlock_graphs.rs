@@ -290,7 +290,7 @@ impl Driver<'_> {
     /// The next report, which is not that of a refusal.
     fn granted(&self) -> usize {
         let (member, outcome, _) = self.reports.recv().expect("members report");
-        outcome.unwrap_or_else(|error| panic!("{}: {error}", LABELS[member]));
+        outcome.unwrap_or_else(|error| panic!("{}: {error:?}", LABELS[member]));
         member
     }
 

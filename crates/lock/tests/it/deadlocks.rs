@@ -136,7 +136,7 @@ impl Ring {
                 drop(txn);
                 Some((cycle.to_vec(), time))
             }
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
 

@@ -246,7 +246,7 @@ fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
         assert!(toy.locks.try_share(&mut late.owner, Target::row(TABLE, &key(1))).is_none(), "behind the writer");
         assert!(toy.locks.try_cover(&mut late.owner, TABLE, &keys(2, 3)).is_some(), "other keys");
         let refused = toy.locks.range_refusal(&late.owner, TABLE, &keys(0, 1));
-        assert!(matches!(refused, Error::RowLocked { holder: "writer", .. }), "{refused}");
+        assert!(matches!(refused, Error::RowLocked { holder: "writer", .. }), "{refused:?}");
         let waits = scope.spawn(move || {
             locks.wait_to_cover(&mut late.owner, TABLE, &keys(0, 1), PATIENCE).expect("granted behind the writer");
             assert!(locks.try_cover(&mut late.owner, TABLE, &keys(0, 1)).is_some(), "no writer is queued");

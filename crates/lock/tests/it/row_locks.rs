@@ -247,7 +247,7 @@ fn transfers_on_hot_rows_keep_their_sum_and_nobody_times_out() {
                     match work(toy, random >> 33) {
                         Ok(()) => commits += 1,
                         Err(Error::Deadlock { .. }) => (),
-                        Err(error) => panic!("{error}"),
+                        Err(error) => panic!("{error:?}"),
                     }
                 }
             });

@@ -143,7 +143,7 @@ fn on_a_full_disk_magazines_are_emptied_and_a_rollback_has_the_reserve() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused:?}");
     assert_eq!(taken.len() as u64, MIN_EXTENT - 1 - KEPT_BACK, "what the other worker had is not lost");
     for _ in 0..KEPT_BACK {
         taken.push(stock.take(2, Purpose::Rollback).unwrap().0);

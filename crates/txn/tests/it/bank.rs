@@ -23,7 +23,7 @@ fn sums_hold_and_nobody_hangs() {
                     match work(toy, random >> 33) {
                         Ok(()) => commits += 1,
                         Err(Error::Deadlock { .. }) => (),
-                        Err(error) => panic!("{error}"),
+                        Err(error) => panic!("{error:?}"),
                     }
                 }
             });

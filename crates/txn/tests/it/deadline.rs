@@ -118,15 +118,10 @@ fn a_deadline_ends_a_wait_for_a_lock_and_names_the_holder() {
     let (mut reader, mut writer) = (toy.begin("reader"), toy.begin("writer"));
     for (name, wait) in &mut waits(&toy, &mut reader, &mut writer) {
         let mut txn = toy.manager.begin(until(Duration::from_millis(20))).expect("a session");
-        let error = wait(&mut txn).map_err(|error| txn.by_deadline(error));
-        let Err(Error::Deadline { holder, elapsed, cause, .. }) = error else { panic!("{name}: {error:?}") };
-        assert!(["reader", "writer"].contains(&holder) && elapsed < LONG, "{name}: {holder} {elapsed:?}");
-        assert!(matches!(*cause, Error::LockTimeout { .. }), "{name}: {cause}");
+        let outcome = wait(&mut txn);
+        let Err(Error::LockTimeout { holder, waited, .. }) = outcome else { panic!("{name}: {outcome:?}") };
+        assert!(["reader", "writer"].contains(&holder) && waited < LONG, "{name}: {holder} {waited:?}");
     }
-    let mut txn = toy.manager.begin(until(LONG)).expect("a session");
-    let refused = txn.by_deadline(Error::LogSpace);
-    assert!(matches!(refused, Error::LogSpace), "its time is not over: {refused:?}");
-    txn.release();
 }
 
 /// Enters the largest value, with an xid.
@@ -153,9 +148,8 @@ fn a_deadline_ends_a_wait_for_undo_memory_and_names_the_holder() {
     }
     let began = Instant::now();
     let mut txn = toy.manager.begin(until(Duration::from_millis(50))).expect("a session");
-    let error = enter(&mut txn).map_err(|error| txn.by_deadline(error));
-    let Err(Error::Deadline { holder, cause, .. }) = error else { panic!("{error:?}") };
-    assert!(holder == "hoarder" && matches!(*cause, Error::UndoMemory { .. }), "{holder}: {cause}");
+    let refused = enter(&mut txn);
+    assert!(matches!(refused, Err(Error::UndoMemory { holder: "hoarder", .. })), "{refused:?}");
     assert!(Duration::from_millis(50) <= began.elapsed() && began.elapsed() < LONG);
 }
 
@@ -173,9 +167,8 @@ fn a_deadline_ends_a_wait_for_log_space() {
     slow_down(&toy);
     let began = Instant::now();
     let mut txn = toy.manager.begin(until(Duration::from_millis(50))).expect("a session");
-    let error = toy.add(&mut txn, 0, 1).map_err(|error| txn.by_deadline(error));
-    let Err(Error::Deadline { cause, .. }) = error else { panic!("{error:?}") };
-    assert!(matches!(*cause, Error::LogSpace), "{cause}");
+    let refused = toy.add(&mut txn, 0, 1);
+    assert!(matches!(refused, Err(Error::LogSpace)), "{refused:?}");
     assert!(Duration::from_millis(50) <= began.elapsed() && began.elapsed() < LONG);
     txn.rollback().expect("what a rollback needs is not limited");
     toy.log.limit_backlog(None);
@@ -199,7 +192,7 @@ fn a_prepare_that_waits_for_log_space_keeps_no_log() {
     });
     let refused = txn.prepare("one", b"");
     pause::set("nowhere", || ());
-    assert!(matches!(refused, Err(Error::Deadline { .. })) && looks.get() > 0, "{refused:?}");
+    assert!(matches!(refused, Err(Error::LogSpace)) && looks.get() > 0, "{refused:?}");
     toy.log.limit_backlog(None);
     let mut txn = toy.manager.begin(until(LONG)).expect("a session");
     txn.ensure_xid().expect("an xid");

@@ -143,7 +143,7 @@ fn a_session_comes_back_when_its_commit_is_durable() {
             );
             toy.add(&mut writer, 0, 1).expect("free");
             let refused = toy.try_begin("second").expect_err("all run");
-            assert!(matches!(refused, Error::TooManyTransactions { max: 1, .. }), "{refused}");
+            assert!(matches!(refused, Error::TooManyTransactions { max: 1, .. }), "{refused:?}");
             let ticket = writer.commit().expect("committed");
             assert!(!ticket.is_durable(), "{early_release}, round {round}: nobody has waited for it");
             last = Some(ticket);

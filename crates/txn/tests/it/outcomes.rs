@@ -78,7 +78,7 @@ fn who_needs_undo_memory_has_that_of_idle_sessions() {
             match toy.add(&mut large, 8, 1) {
                 Ok(_) => changes += 1,
                 Err(Error::TransactionTooLarge { .. }) => return changes,
-                Err(error) => panic!("{error}"),
+                Err(error) => panic!("{error:?}"),
             }
         }
     };

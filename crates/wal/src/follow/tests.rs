@@ -201,7 +201,7 @@ fn truncation_at_any_moment_is_reported_as_such() {
         match outcome {
             Ok(()) => assert_eq!(read.last(), Some(&380), "open {at}"),
             Err(Error::LogTruncated { first, .. }) if first == slot.first => cut += 1,
-            Err(other) => panic!("open {at}: {other}"),
+            Err(other) => panic!("open {at}: {other:?}"),
         }
         // All opens have been met when a follower ends before.
         whole += u64::from(read.len() == 38);

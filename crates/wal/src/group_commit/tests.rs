@@ -2,6 +2,7 @@
 
 use super::*;
 use Decision::{Hold, Seal, Wait, Yield};
+use foreshore_base::Error;
 
 const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -147,7 +148,10 @@ fn no_window_is_longer_than_its_bound() {
 #[test]
 fn a_window_has_a_bound_that_is_checked() {
     for bound in [Duration::ZERO, Duration::from_secs(11)] {
-        assert!(matches!(Group::Window(bound).check(), Err(Error::InvalidOption { name: "group", .. })), "{bound:?}");
+        assert!(
+            matches!(Group::Window(bound).check(), Err(Error::InvalidOption(InvalidOption { name: "group", .. }))),
+            "{bound:?}"
+        );
     }
     for group in [Group::Greedy, Group::default(), Group::Window(us(1)), Group::Window(MAX_WINDOW)] {
         group.check().expect("a sound policy");

@@ -163,7 +163,7 @@ impl Flights {
         ends.filter_map(|(group, end)| match end {
             Ok(()) => Some(group),
             Err(Error::Poisoned { .. }) => None,
-            Err(other) => panic!("{other}"),
+            Err(other) => panic!("{other:?}"),
         })
         .collect()
     }

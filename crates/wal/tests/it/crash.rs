@@ -150,7 +150,7 @@ fn power_loss(runs: &Runs, stride: u64) -> Promised {
             for policy in Persist::ALL {
                 let image = points.image(&policy, op);
                 let context = format!("op {op}, {policy:?}");
-                let (log, recovered) = open(&as_fs(&image), &runs[2]).unwrap_or_else(|e| panic!("{context}: {e}"));
+                let (log, recovered) = open(&as_fs(&image), &runs[2]).unwrap_or_else(|e| panic!("{context}: {e:?}"));
                 let found = check(&recovered, &promised, acked, truncated, &context);
                 if op.is_multiple_of(16) {
                     goes_on_and_crashes_again(&image, log, found, &promised, truncated, &context);
@@ -197,7 +197,7 @@ fn goes_on_and_crashes_again(image: &Sim, log: Log, found: u64, promised: &Promi
     for policy in [Persist::None, Persist::Torn, Persist::RandomHalf] {
         let again = image.crash_image(&policy, 2);
         let (_, recovered) =
-            open(&as_fs(&again), &options).unwrap_or_else(|e| panic!("{context}, then {policy:?}: {e}"));
+            open(&as_fs(&again), &options).unwrap_or_else(|e| panic!("{context}, then {policy:?}: {e:?}"));
         check(&recovered, &promised, found + 1, truncated, context);
     }
 }
@@ -214,7 +214,7 @@ fn power_loss_during_creation_leaves_a_log_or_none() {
                 Ok((_, recovered)) => assert_eq!(tags(&recovered), []),
                 // Without a control file nothing was created, and a second attempt does it.
                 Err(_) => {
-                    create(&fs, &small()).unwrap_or_else(|e| panic!("op {}, {policy:?}: {e}", points.op()));
+                    create(&fs, &small()).unwrap_or_else(|e| panic!("op {}, {policy:?}: {e:?}", points.op()));
                     open(&fs, &small()).unwrap();
                 }
             }
@@ -254,7 +254,7 @@ fn every_fault_of(runs: &Runs, kind: FaultKind, sticky: bool, step: usize) {
         if promised.created.is_none() {
             continue;
         }
-        let (log, recovered) = open(&as_fs(&sim), &options).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let (log, recovered) = open(&as_fs(&sim), &options).unwrap_or_else(|e| panic!("{context}: {e:?}"));
         let found = check(&recovered, &promised, promised.acked, promised.truncated, &context);
         // What the start believed survives a power loss right after it, even if a write had failed before.
         goes_on_and_crashes_again(&sim, log, found, &promised, promised.truncated, &context);

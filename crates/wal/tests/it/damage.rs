@@ -45,7 +45,7 @@ fn open_damaged(sim: &Sim) -> Result<Vec<u64>, Error> {
             Ok(records.iter().map(|record| record.tag).collect())
         }
         Err(error) => {
-            assert_eq!(sim.ops(), ops, "a log was refused after writing to it: {error}");
+            assert_eq!(sim.ops(), ops, "a log was refused after writing to it: {error:?}");
             Err(error)
         }
     }
@@ -70,7 +70,7 @@ fn a_flipped_byte_in_a_group_is_torn_or_refused() {
                 // Only the last group has no witness behind it.
                 Ok(found) => assert_eq!((group, found), (GROUPS, (0..GROUPS - 1).collect()), "byte {byte}"),
                 Err(Error::LostLog { missing, .. }) => assert!(group < GROUPS && missing == GroupNo(group)),
-                Err(error) => panic!("byte {byte} of group {group}: {error}"),
+                Err(error) => panic!("byte {byte} of group {group}: {error:?}"),
             }
         }
     }
@@ -89,7 +89,7 @@ fn a_flipped_byte_in_a_header_block_is_survived_or_refused() {
                     assert!(path.ends_with("ctl"), "a damaged segment header was accepted");
                 }
                 Err(Error::Corrupted { file, .. }) => assert_eq!(file, path),
-                Err(error) => panic!("byte {byte} of {}: {error}", path.display()),
+                Err(error) => panic!("byte {byte} of {}: {error:?}", path.display()),
             }
         }
     }

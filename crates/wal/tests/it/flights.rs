@@ -21,7 +21,7 @@ enum Left {
 /// Links found by a start on `image`, and the log that was started.
 fn start(image: &Sim, flights: &Flights, context: &str) -> (u64, Log) {
     let options = deep(BUFFERS[0]);
-    let (log, recovered) = open(&fs(image), &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let (log, recovered) = open(&fs(image), &options).unwrap_or_else(|error| panic!("{context}: {error:?}"));
     (flights.found(&recovered), log)
 }
 

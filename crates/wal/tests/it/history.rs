@@ -68,7 +68,7 @@ fn history(seed: u64) -> usize {
     for run in 0..2 + random.below(4) {
         let context = format!("seed {seed}, run {run}");
         let fs: Arc<dyn Fs> = Arc::new(sim.clone());
-        let (log, recovered) = open(&fs, &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let (log, recovered) = open(&fs, &options).unwrap_or_else(|error| panic!("{context}: {error:?}"));
         let before = model.records.len();
         model.meet(&all(&recovered), &context);
         losses += before - model.records.len();

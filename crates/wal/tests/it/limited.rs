@@ -19,7 +19,7 @@ fn refused(session: &mut Session, bytes: usize) -> Error {
     let began = Instant::now();
     session.limit_waits(Some(LIMIT));
     let refused = session.reserve(bytes).unwrap_err();
-    assert!(LIMIT <= began.elapsed() && began.elapsed() < LONG, "{:?}: {refused}", began.elapsed());
+    assert!(LIMIT <= began.elapsed() && began.elapsed() < LONG, "{:?}: {refused:?}", began.elapsed());
     session.limit_waits(None);
     refused
 }
@@ -36,7 +36,7 @@ fn a_wait_for_the_ring_ends() {
         let held: Vec<Result<()>> = others.iter_mut().map(|other| other.reserve(log.max_reserve())).collect();
         assert!(held[0].is_ok(), "{buffer}: what is free is not waited for: {held:?}");
         let error = refused(&mut session, log.max_reserve());
-        assert!(matches!(error, Error::LogSpace), "{buffer}: {error}");
+        assert!(matches!(error, Error::LogSpace), "{buffer}: {error:?}");
         drop(others);
         session.reserve(log.max_reserve()).unwrap();
     }
@@ -55,7 +55,7 @@ fn a_wait_for_a_shared_lane_ends() {
         session.reserve(100).ok();
     }
     let error = refused(&mut last, 100);
-    assert!(matches!(error, Error::LogSpace), "{error}");
+    assert!(matches!(error, Error::LogSpace), "{error:?}");
     drop(sessions);
     last.reserve(100).unwrap();
 }
@@ -70,7 +70,7 @@ fn a_wait_for_the_budget_ends_and_one_for_a_rollback_does_not() {
     log.limit_backlog(Some(LogLimits { soft: 0, hard: 1 }));
     for attempt in ["the first one", "the one after a refusal"] {
         let error = refused(&mut session, 100);
-        assert!(matches!(error, Error::LogSpace), "{attempt}: {error}");
+        assert!(matches!(error, Error::LogSpace), "{attempt}: {error:?}");
     }
     session.limit_waits(Some(Duration::ZERO));
     session.reserve_rollback(1000).unwrap();
@@ -95,7 +95,7 @@ fn a_wait_for_a_full_disk_ends() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::DiskFull { .. }) && begun.elapsed() < LONG, "{:?}: {error}", begun.elapsed());
+    assert!(matches!(error, Error::DiskFull { .. }) && begun.elapsed() < LONG, "{:?}: {error:?}", begun.elapsed());
     let error = refused(&mut session, 3000);
-    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
 }

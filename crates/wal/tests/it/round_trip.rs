@@ -1,7 +1,7 @@
 //! What is appended and forced is read back, by whatever buffer, over segments and incarnations.
 
 use crate::common::*;
-use foreshore_base::{Error, GroupNo, Lsn};
+use foreshore_base::{Error, GroupNo, InvalidOption, Lsn};
 use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::{Fs, Mem};
 use foreshore_wal::{Dep, Log, LogOptions, MAX_TAG, Record, Session, flags};
@@ -300,7 +300,7 @@ fn options_out_of_range_are_refused_by_name() {
     ];
     for (expected, options) in cases {
         let error = create(&fs, &options).unwrap_err();
-        assert!(matches!(error, Error::InvalidOption { name, .. } if name == expected), "{error}");
+        assert!(matches!(error, Error::InvalidOption(InvalidOption { name, .. }) if name == expected), "{error:?}");
     }
 }
 
@@ -312,7 +312,7 @@ fn a_log_is_not_created_over_another_and_foreign_ones_are_refused() {
     assert!(matches!(create(&fs, &options), Err(Error::Io { op: "create", .. })));
     let other = foreshore_base::Uuid([9; 16]);
     let error = Log::open(&fs, &dir(), other, &options).unwrap_err();
-    assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    assert!(matches!(error, Error::Foreign { .. }), "{error:?}");
     open(&fs, &options).unwrap();
 }
 

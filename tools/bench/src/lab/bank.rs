@@ -10,7 +10,7 @@ use crate::{
     run::prepare,
     workload::{Audit, work},
 };
-use foreshore_base::Result;
+use foreshore::Result;
 
 /// A loaded bank.
 pub(super) struct Bank {

@@ -8,7 +8,7 @@ use super::{
     row::find,
 };
 use crate::random::{Random, Zipf};
-use foreshore_base::Result;
+use foreshore::Result;
 use std::time::Instant;
 
 pub(super) struct BufferHits;

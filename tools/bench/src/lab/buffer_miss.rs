@@ -11,7 +11,8 @@ use super::{
     row::find,
 };
 use crate::random::Random;
-use foreshore_base::{PageId, Result, limits::PAGE_SIZE};
+use foreshore::Result;
+use foreshore_base::{PageId, limits::PAGE_SIZE};
 use foreshore_buffer::format::{blank_page, page_checksum};
 use foreshore_io::{AlignedBuf, File};
 use std::{fmt, hint::black_box, sync::Arc, thread, time::Duration};
@@ -197,7 +198,7 @@ impl Point {
         };
         thread::scope(|scope| {
             let fillers: Vec<_> = (0..FILLERS).map(|filler| scope.spawn(move || fill(filler))).collect();
-            fillers.into_iter().try_for_each(|filler| filler.join().expect("a filler ends"))
+            Ok(fillers.into_iter().try_for_each(|filler| filler.join().expect("a filler ends"))?)
         })
     }
 }

@@ -11,7 +11,8 @@ use super::{
     row::find,
 };
 use crate::random::{Random, Zipf};
-use foreshore_base::{Result, limits::PAGE_SIZE};
+use foreshore::Result;
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_buffer::{AccessPattern, Pool};
 use foreshore_classics::nbgclock;
 use std::{fmt, hint::black_box};

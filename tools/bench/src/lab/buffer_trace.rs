@@ -8,7 +8,8 @@ use super::{
     row::find,
 };
 use crate::{random::Random, random::Zipf, units::invalid};
-use foreshore_base::{Error, Result, limits::MAX_PAGES};
+use foreshore::{Error, Result};
+use foreshore_base::limits::MAX_PAGES;
 use std::{fs, io::Read, path::Path};
 
 const FRAMES: [usize; 5] = [1000, 2000, 5000, 10000, 15000];

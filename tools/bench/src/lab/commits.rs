@@ -8,10 +8,10 @@ use crate::{
     process::{user_and_system_seconds, voluntary_switches},
     terminal::{Phase, Tally},
 };
-use foreshore::{CommitTicket, Csn, Db, Device, Options};
-use foreshore_base::{Result, Uuid};
+use foreshore::{Csn, Db, Device, Options, Result};
+use foreshore_base::Uuid;
 use foreshore_io::{File, Fs};
-use foreshore_wal::{Dep, Log, LogOptions, LogStats, Record, Session, flags};
+use foreshore_wal::{CommitTicket, Dep, Log, LogOptions, LogStats, Record, Session, flags};
 use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
@@ -67,7 +67,7 @@ impl Place {
 
     /// A new file here.
     pub(super) fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.fs.create(&self.dir.join(name))
+        Ok(self.fs.create(&self.dir.join(name))?)
     }
 
     /// A new database here.

@@ -4,7 +4,7 @@
 //! So a worker that the scheduler has stopped is counted for what it did, and the window is real time.
 
 use crate::terminal::Phase;
-use foreshore_base::Result;
+use foreshore::Result;
 use foreshore_sync::{CachePadded, rmw};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -149,7 +149,7 @@ fn read(lines: &[CachePadded<Line>]) -> (Instant, [u64; 3]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foreshore_base::Error;
+    use foreshore::Error;
 
     struct Counting {
         left: u64,

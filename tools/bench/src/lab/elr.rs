@@ -7,8 +7,7 @@ use super::{
     repeat::median,
 };
 use crate::{Config, config::Commit, report};
-use foreshore::Device;
-use foreshore_base::Result;
+use foreshore::{Device, Result};
 use foreshore_classics::early_release::EarlyRelease;
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use super::{
     repeat::median,
 };
 use crate::{Config, config::Commit, machine::Machine, report};
-use foreshore_base::Result;
+use foreshore::Result;
 use std::time::Duration;
 
 /// Branches: enough that rows are not what clients wait for.

@@ -17,8 +17,7 @@ use crate::{
     terminal::{Phase, Tally},
     units::{show, thousandths},
 };
-use foreshore::Device;
-use foreshore_base::Result;
+use foreshore::{Device, Result};
 use foreshore_classics::log_buffers::BufferKind;
 use foreshore_wal::{Log, LogOptions, Waits};
 use hdrhistogram::Histogram;

@@ -13,8 +13,7 @@ use crate::{
     random::Random,
     terminal::{Phase, Tally},
 };
-use foreshore::{Db, Device, Durability, Options, TableDef, TxnOptions};
-use foreshore_base::Result;
+use foreshore::{Db, Device, Durability, Options, Result, TableDef, TxnOptions};
 use foreshore_classics::growth::GrowthKind;
 use hdrhistogram::Histogram;
 use serde_json::Value;

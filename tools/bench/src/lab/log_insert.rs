@@ -10,7 +10,7 @@ use super::{
 };
 use crate::group::GroupName;
 use crate::units::show_count;
-use foreshore_base::Result;
+use foreshore::Result;
 use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
 use foreshore_wal::LogOptions;
 use std::time::Duration;

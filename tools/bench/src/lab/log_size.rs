@@ -8,7 +8,7 @@ use super::{
     subject::{BUFFERS, Point},
 };
 use crate::units::show;
-use foreshore_base::Result;
+use foreshore::Result;
 use foreshore_wal::LogOptions;
 
 /// With the header: 48 bytes to the 12 KiB that are Shore-MT's largest.

@@ -10,7 +10,7 @@ use super::{
     subject::{HEADER, built, discarding, payload},
 };
 use crate::random::Random;
-use foreshore_base::{Error, Result};
+use foreshore::{Error, Result};
 use foreshore_classics::log_buffers::BufferKind;
 use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
 

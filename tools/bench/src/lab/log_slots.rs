@@ -6,7 +6,7 @@ use super::{
     log_insert::{RECORD, describe, measure_points, span},
     subject::{Point, Subject, built},
 };
-use foreshore_base::Result;
+use foreshore::Result;
 use foreshore_classics::log_buffers::BufferOptions;
 use foreshore_wal::LogOptions;
 

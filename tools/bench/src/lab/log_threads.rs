@@ -14,8 +14,7 @@ use crate::{
     group::GroupName,
     terminal::{Phase, Tally},
 };
-use foreshore::Device;
-use foreshore_base::Result;
+use foreshore::{Device, Result};
 use foreshore_classics::log_buffers::BufferKind;
 use foreshore_wal::LogOptions;
 use hdrhistogram::Histogram;

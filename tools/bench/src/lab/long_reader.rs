@@ -16,8 +16,7 @@ use crate::{
     terminal::{Phase, Terminal},
     workload::Transactions,
 };
-use foreshore::{Db, Durability, ReadOptions, ReadTransaction, TableDef, Transaction, TxnOptions};
-use foreshore_base::Result;
+use foreshore::{Db, Durability, ReadOptions, ReadTransaction, Result, TableDef, Transaction, TxnOptions};
 use std::{
     fmt,
     sync::Arc,

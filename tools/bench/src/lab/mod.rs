@@ -53,8 +53,7 @@ pub use row::Row;
 
 use crate::{Progress, machine::Machine, units::invalid};
 use chart::Panel;
-use foreshore::Device;
-use foreshore_base::{Error, Result};
+use foreshore::{Device, Error, Result};
 use serde_json::{Map, Value};
 use std::{
     fs,

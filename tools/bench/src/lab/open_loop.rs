@@ -5,8 +5,8 @@ use crate::{
     random::Random,
     terminal::{Phase, Tally},
 };
-use foreshore::CommitTicket;
-use foreshore_base::Result;
+use foreshore::Result;
+use foreshore_wal::CommitTicket;
 use hdrhistogram::Histogram;
 use std::{
     collections::VecDeque,

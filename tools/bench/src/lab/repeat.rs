@@ -2,7 +2,7 @@
 //! neighbours alike, and a median over rounds drops it.
 
 use super::Lab;
-use foreshore_base::Result;
+use foreshore::Result;
 
 /// Measures each of `points` in each of `rounds` and returns the measurements point by point, in the order of rounds.
 pub(super) fn rounds<P, M>(

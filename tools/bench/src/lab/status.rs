@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{Config, random::Random, report};
 use foreshore::Device;
-use foreshore_base::{Result, Xid};
+use foreshore::Result;
+use foreshore_base::Xid;
 use foreshore_classics::status_tables::StatusKind;
 use foreshore_io::Mem;
 use foreshore_txn::{CsnMap, StatusTable};
@@ -194,7 +195,7 @@ impl Point {
     }
 
     /// A table of its kind, with nothing in it.
-    fn table(&self) -> Result<Arc<dyn StatusTable>> {
+    fn table(&self) -> foreshore_base::Result<Arc<dyn StatusTable>> {
         let Some(maker) = self.kind.maker() else {
             // The window holds all xids, so that no thread waits for it to move.
             return Ok(Arc::new(CsnMap::new(Xid(1), (2 * (ENDED + NOTED)) as usize)?));
@@ -225,7 +226,7 @@ impl Point {
                     // ORDERING: only the numbers matter.
                     let xid = next.fetch_add(1, Ordering::Relaxed);
                     if xid > ENDED + NOTED {
-                        return Ok(());
+                        return Ok::<_, foreshore_base::Error>(());
                     }
                     end(table, xid)?;
                 }
@@ -241,7 +242,7 @@ impl Point {
 }
 
 /// Notes that a transaction has committed, or, of one in sixteen, that it was rolled back.
-fn end(table: &dyn StatusTable, xid: u64) -> Result<()> {
+fn end(table: &dyn StatusTable, xid: u64) -> foreshore_base::Result<()> {
     if xid.is_multiple_of(STRIDE) {
         table.prepare(Xid(xid))?;
     }

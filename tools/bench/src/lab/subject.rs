@@ -1,7 +1,7 @@
 //! What the insert experiments drive: logs without files, and yardsticks that no log can pass.
 
 use super::drive::{Counted, Span, Worker, drive};
-use foreshore_base::{Error, Result};
+use foreshore::{Error, Result};
 use foreshore_classics::log_buffers::{BufferKind, BufferOptions, WaitKind};
 use foreshore_sync::{ByteArena, CachePadded, rmw};
 use foreshore_wal::{Dep, Log, LogOptions, Record, Session};
@@ -90,7 +90,7 @@ impl Point {
 }
 
 /// A log whose groups are cut and dropped by whoever finds no room.
-pub(super) fn discarding(options: &LogOptions) -> Result<Log> {
+pub(super) fn discarding(options: &LogOptions) -> foreshore_base::Result<Log> {
     Log::discarding(&LogOptions { background: false, ..options.clone() })
 }
 

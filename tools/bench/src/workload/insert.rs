@@ -5,8 +5,7 @@
 use super::tables::{Bytes, OwnTables, number, row};
 use super::{Audit, Transactions, Work, Worker, mark};
 use crate::Progress;
-use foreshore::{Db, TableDef, Transaction};
-use foreshore_base::Result;
+use foreshore::{Db, Result, TableDef, Transaction};
 use std::path::Path;
 
 const NAME: &str = "insert";

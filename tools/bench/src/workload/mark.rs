@@ -1,7 +1,6 @@
 //! Rows that say what a database holds. They are the last that a load writes.
 
-use foreshore::{Db, TableDef};
-use foreshore_base::{Error, Result};
+use foreshore::{Db, Error, Result, TableDef};
 use std::path::Path;
 
 const BENCH: TableDef<'_, &'static str, u64> = TableDef::new("bench");

@@ -19,8 +19,7 @@ mod tpcb;
 mod update;
 
 use crate::{Config, Progress, config::Workload};
-use foreshore::{Db, Transaction};
-use foreshore_base::Result;
+use foreshore::{Db, Result, Transaction};
 use std::path::Path;
 
 /// What an audit of a quiet database found.

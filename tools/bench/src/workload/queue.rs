@@ -6,8 +6,7 @@
 use super::tables::{Bytes, number_of};
 use super::{Audit, Transactions, Work, Worker, mark};
 use crate::{Config, Progress, config::Claim};
-use foreshore::{Db, RowLock, TableDef, Transaction};
-use foreshore_base::{Error, Result};
+use foreshore::{Db, Error, Result, RowLock, TableDef, Transaction};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,8 +4,7 @@ use super::tables::{BATCH, Bytes, LOADING, number, row};
 use super::{Audit, Transactions, Work, Worker, mark};
 use crate::Progress;
 use crate::random::{Keys, Random};
-use foreshore::{Db, TableDef, Transaction};
-use foreshore_base::{Error, Result};
+use foreshore::{Db, Error, Result, TableDef, Transaction};
 use std::path::Path;
 
 const NAME: &str = "read";

@@ -1,8 +1,7 @@
 //! What workloads with simple rows share, and those whose threads share no table.
 
 use super::mark;
-use foreshore::{Db, Durability, TxnOptions};
-use foreshore_base::Result;
+use foreshore::{Db, Durability, Result, TxnOptions};
 
 /// Bytes of a row.
 pub(super) const ROW_BYTES: usize = 100;

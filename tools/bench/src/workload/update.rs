@@ -10,8 +10,7 @@ use super::tables::{BATCH, Bytes, LOADING, OwnTables, number_of};
 use super::{Audit, Transactions, Work, Worker, mark};
 use crate::random::{Keys, Random};
 use crate::{Config, Progress};
-use foreshore::{Db, TableDef, Transaction};
-use foreshore_base::{Error, Result};
+use foreshore::{Db, Error, Result, TableDef, Transaction};
 use std::path::Path;
 
 const NAME: &str = "update";

@@ -1,6 +1,6 @@
 //! A simulated disk whose log takes its time, so that commits are under way while others read what they wrote.
 
-use foreshore::Result;
+use foreshore_base::Result;
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -40,7 +40,7 @@ fn in_flight(
         let answer = |error| match error {
             foreshore_base::Error::Io { source, .. } => source.kind(),
             foreshore_base::Error::DiskFull { .. } => ErrorKind::StorageFull,
-            other => panic!("{other}"),
+            other => panic!("{other:?}"),
         };
         threads.into_iter().map(|thread| thread.join().unwrap().map_err(answer)).collect()
     })

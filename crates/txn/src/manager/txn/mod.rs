@@ -19,7 +19,7 @@ use crate::sessions::{Lease, RowPosition, Running};
 use crate::visibility::status::Status;
 use crate::visibility::{SnapshotKind, SnapshotLimits};
 use crate::waits::Waits;
-use foreshore_base::{Csn, Error, Lsn, TableId, Xid};
+use foreshore_base::{Csn, Lsn, TableId, Xid};
 use foreshore_lock::Attempt;
 use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::Session;
@@ -74,16 +74,6 @@ impl TxnOptions {
     fn time_for_a_session(&self, now: Nanos) -> Duration {
         let left = self.waits(self.attempt.first.unwrap_or(now)).left(|| now);
         left.map_or(self.session_timeout, |left| left.min(self.session_timeout))
-    }
-
-    /// Returns the answer to a transaction that has not begun because of `error`: [`Error::Deadline`], if it waited up
-    /// to its deadline.
-    #[must_use]
-    pub fn by_deadline(&self, now: Nanos, error: Error) -> Error {
-        match self.attempt.first {
-            Some(first) => self.waits(first).by_deadline(|| now, error),
-            None => error,
-        }
     }
 }
 
@@ -255,13 +245,6 @@ impl Txn {
     /// Returns what is left for waits, if there is a deadline.
     fn time_left(&self) -> Option<Duration> {
         self.run().waits.left(|| self.manager.now())
-    }
-
-    /// Returns the answer to an operation that `error` has ended: [`Error::Deadline`] where that ended a wait and the
-    /// deadline is over.
-    #[must_use]
-    pub fn by_deadline(&self, error: Error) -> Error {
-        self.run().waits.by_deadline(|| self.manager.now(), error)
     }
 
     fn lease(&self) -> &Lease {

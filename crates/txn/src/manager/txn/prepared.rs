@@ -63,7 +63,7 @@ impl Txn {
         if self.run().is_broken {
             return Err(Error::RolledBack);
         }
-        let xid = self.ensure_xid().map_err(|error| self.by_deadline(error))?;
+        let xid = self.ensure_xid()?;
         // It reads no more, and goes back to nothing.
         self.run_mut().end();
         let body = encode_prepare(&self.prepare_body(name, note)?);
@@ -80,7 +80,7 @@ impl Txn {
             }
         };
         let appended = self.session().append_large_after(record, dep, before);
-        let lsn = appended.map_err(|error| self.by_deadline(manager.xids.name_log_holder(error)))?;
+        let lsn = appended.map_err(|error| manager.xids.name_log_holder(error))?;
         assert!(
             self.run().trail.last_lsn < lsn,
             "{xid} is prepared at {lsn}, and has a record at {}",

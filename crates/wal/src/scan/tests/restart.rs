@@ -394,7 +394,7 @@ impl World {
     fn start(&mut self) -> Result<(), Wrong> {
         loop {
             let (scanned, recovered) =
-                self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
+                self.craft.recover(self.rule).map_err(|error| Wrong::Refused(format!("{error:?}")))?;
             let found = self.judge(&recovered)?;
             let live = scanned.last();
             (self.craft.segment, self.craft.at) = (live.number, live.end);
@@ -444,7 +444,7 @@ impl World {
         let mut found = vec![false; self.known.len()];
         let mut highest = BTreeMap::<u32, u64>::new();
         for item in recovered.records(recovered.first_group()) {
-            let item = item.map_err(|error| Wrong::Refused(error.to_string()))?;
+            let item = item.map_err(|error| Wrong::Refused(format!("{error:?}")))?;
             let Some(known) = self.known.get(item.tag as usize) else { return Err(Wrong::Disorder(item.tag)) };
             if item.lsn.0 < last || item.lsn.0 != known.lsn || found[item.tag as usize] {
                 return Err(Wrong::Disorder(item.tag));
@@ -491,7 +491,7 @@ impl World {
 
     /// The follower reads what it can: nothing that could still be taken back.
     fn follow(&mut self) -> Result<(), Wrong> {
-        while let Some(item) = self.follower.read().map_err(|error| Wrong::Refused(error.to_string()))? {
+        while let Some(item) = self.follower.read().map_err(|error| Wrong::Refused(format!("{error:?}")))? {
             if self.known[item.tag as usize].fate != Fate::Acknowledged {
                 return Err(Wrong::Early(item.tag));
             }
@@ -504,7 +504,8 @@ impl World {
     /// were never confirmed.
     fn compare(&mut self) -> Result<(), Wrong> {
         self.follow()?;
-        let (scanned, recovered) = self.craft.recover(self.rule).map_err(|error| Wrong::Refused(error.to_string()))?;
+        let (scanned, recovered) =
+            self.craft.recover(self.rule).map_err(|error| Wrong::Refused(format!("{error:?}")))?;
         let found = recovered.records(recovered.first_group()).map(|item| item.expect("judged").tag as usize);
         let found: Vec<u64> = found.map(|tag| self.known[tag].lsn).collect();
         let followed: Vec<u64> = self.followed.iter().map(|&tag| self.known[tag as usize].lsn).collect();

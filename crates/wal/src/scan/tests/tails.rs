@@ -420,7 +420,7 @@ fn outcome(error: &Error) -> Outcome {
         Error::Newer { .. } => Newer,
         Error::Truncated { .. } => Truncated,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => NotFound,
-        other => panic!("an unexpected error: {other}"),
+        other => panic!("an unexpected error: {other:?}"),
     }
 }
 
@@ -529,7 +529,7 @@ fn each_byte_of_the_last_three_groups_may_be_cut_or_flipped() {
         Err(Error::LostLog { missing, .. }) => {
             assert!(group < GROUPS && missing == GroupNo(group), "byte {at} {what}: group {missing} is lost");
         }
-        Err(error) => panic!("byte {at} {what}: {error}"),
+        Err(error) => panic!("byte {at} {what}: {error:?}"),
     };
     for at in (GROUPS as usize - 2) * BLOCK..(GROUPS as usize + 1) * BLOCK {
         let group = (at / BLOCK) as u64;

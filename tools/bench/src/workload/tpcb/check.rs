@@ -4,8 +4,7 @@ use super::{
     ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, Bytes, HISTORY, HISTORY_BYTES, HistoryKey, TELLERS, TELLERS_PER_BRANCH,
     balance, word,
 };
-use foreshore::{Db, TableDef, Transaction};
-use foreshore_base::Result;
+use foreshore::{Db, Result, TableDef, Transaction};
 
 /// What a scan of all tables found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,7 @@
 use super::{ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, Bytes, HISTORY, TELLERS, TELLERS_PER_BRANCH, row};
 use crate::Progress;
 use crate::workload::tables::{BATCH, LOADING};
-use foreshore::{Db, TableDef};
-use foreshore_base::Result;
+use foreshore::{Db, Result, TableDef};
 
 /// Fills an empty database at `scale`, in key order.
 ///

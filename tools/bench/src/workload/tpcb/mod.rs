@@ -20,8 +20,7 @@ mod load;
 use super::{Audit, Transactions, Work, Worker, mark};
 use crate::random::{Keys, Random};
 use crate::{Config, Progress};
-use foreshore::{Db, Table, TableDef, Transaction};
-use foreshore_base::{Error, Result};
+use foreshore::{Db, Error, Result, Table, TableDef, Transaction};
 use std::path::Path;
 
 /// Accounts of a branch.

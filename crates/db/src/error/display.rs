@@ -1,9 +1,9 @@
 //! The messages of errors: what was refused, on what, and what to do.
 
 use super::Error;
-use crate::damage::write_damage;
-use crate::limits::MAX_TABLE_NAME;
-use crate::{GroupNo, Lockable, TableRef, Waiter};
+use foreshore_base::key::write_key;
+use foreshore_base::limits::MAX_TABLE_NAME;
+use foreshore_base::{GroupNo, Lockable, Place, TableRef, Waiter};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -140,17 +140,17 @@ fn write_parked(f: &mut fmt::Formatter<'_>, label: &str, cause: &Error) -> fmt::
 
 fn write_undecodable(f: &mut fmt::Formatter<'_>, part: &str, table: &TableRef, key: &[u8]) -> fmt::Result {
     write!(f, "the {part} of a row does not decode to its type, check that the type is unchanged: table {table} key ")?;
-    table.write_key(f, key)
+    write_key(f, table.key_type.as_deref(), key)
 }
 
 fn write_conflict(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
     write!(f, "a row has changed since the snapshot was taken, run the transaction again: table {table} key ")?;
-    table.write_key(f, key)
+    write_key(f, table.key_type.as_deref(), key)
 }
 
 fn write_exists(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
     write!(f, "table {table} already has the key ")?;
-    table.write_key(f, key)
+    write_key(f, table.key_type.as_deref(), key)
 }
 
 fn write_deadline(
@@ -203,4 +203,18 @@ fn write_full(f: &mut fmt::Formatter<'_>, path: &Path, held_by: Option<&str>) ->
     write!(f, "no space for {} (disk, quota or file size limit)", path.display())?;
     held_by
         .map_or(Ok(()), |label| write!(f, "; transaction {label:?} keeps log or pages that could be given up: end it"))
+}
+
+fn write_damage(
+    f: &mut fmt::Formatter<'_>,
+    table: Option<&TableRef>,
+    file: &Path,
+    place: Place,
+    why: &str,
+) -> fmt::Result {
+    match (table, place) {
+        (Some(table), _) => write!(f, "table {table} is damaged at {place} of {}: {why}", file.display()),
+        (None, Place::File) => write!(f, "{} is corrupted: {why}", file.display()),
+        (None, _) => write!(f, "{} is corrupted at {place}: {why}", file.display()),
+    }
 }

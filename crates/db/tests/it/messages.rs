@@ -1,6 +1,7 @@
 //! Promise: an error says what was refused, on what, in words that a user reads once.
 
-use foreshore_base::{Error, GroupNo, Lockable, PageId, Place, TableId, TableRef, Waiter};
+use foreshore::{Error, Lockable, PageId, Place, TableId, TableRef, Waiter};
+use foreshore_base::{Error as Storage, GroupNo};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,8 @@ fn all() -> Vec<Error> {
     vec![
         (*cause).clone(),
         Error::io("write", "/db/data", io::Error::from_raw_os_error(28)),
-        Error::corrupted("/db/data", Place::Page(PageId(9)), "the checksum does not fit"),
-        Error::corrupted("/db/dw", Place::File, "the file is missing"),
+        Storage::corrupted("/db/data", Place::Page(PageId(9)), "the checksum does not fit").into(),
+        Storage::corrupted("/db/dw", Place::File, "the file is missing").into(),
         Error::Truncated { file: "/db/data".into(), len: 1, expected: 2 },
         Error::LostLog { file: "/db/log/1.seg".into(), offset: 8192, missing: GroupNo(7) },
         Error::LogTruncated { dir: "/db/log".into(), wanted: GroupNo(7), first: GroupNo(8) },
@@ -94,7 +95,7 @@ fn a_lost_group_is_named_with_its_place_and_a_missing_file_without_one() {
     let error = Error::LostLog { file: "/db/log/3.seg".into(), offset: 8192, missing: GroupNo(7) };
     let place = "log group 7 was durable and is missing in /db/log/3.seg at offset 8192";
     assert_eq!(error.to_string(), format!("{place}: restore the database from a backup"));
-    let missing = Error::corrupted("/db/dw", Place::File, "the file is missing");
+    let missing = Error::from(Storage::corrupted("/db/dw", Place::File, "the file is missing"));
     assert_eq!(missing.to_string(), "/db/dw is corrupted: the file is missing");
 }
 
@@ -103,7 +104,7 @@ fn keys_are_shown_decoded() {
     let table = || TableRef { id: TableId(7), name: Some("accounts".into()), key_type: Some("u16".into()) };
     let large = Error::KeyTooLarge { table: table(), len: 2000, max: 992 };
     assert_eq!(large.to_string(), "table \"accounts\" refuses a key of 2000 bytes, at most 992 are allowed");
-    let says = |error: Error| assert!(error.to_string().ends_with("key 258"), "{error}");
+    let says = |error: Error| assert!(error.to_string().ends_with("key 258"), "{error:?}");
     says(Error::KeyExists { table: table(), key: [1, 2].into() });
     says(Error::Conflict { table: table(), key: [1, 2].into() });
     says(Error::Undecodable { table: table(), key: [1, 2].into(), part: "value" });

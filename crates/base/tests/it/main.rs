@@ -1,3 +1,0 @@
-//! What messages say.
-
-mod messages;

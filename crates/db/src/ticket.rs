@@ -1,0 +1,93 @@
+//! Acknowledgements of commits.
+
+use crate::Result;
+use foreshore_base::{Csn, Lsn};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit and
+/// everything that the transaction has seen are durable. That of a [relaxed](crate::Durability::Relaxed) transaction
+/// resolves at once, until it is [hardened](Self::harden).
+///
+/// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that
+/// wait. Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is
+/// durable.
+#[derive(Debug)]
+#[must_use = "a commit is acknowledged only when its ticket says so"]
+pub struct CommitTicket(pub(crate) foreshore_wal::CommitTicket);
+
+impl CommitTicket {
+    /// LSN of the commit record.
+    #[must_use]
+    pub const fn record_lsn(&self) -> Lsn {
+        self.0.record_lsn()
+    }
+
+    /// Stamp of the commit.
+    #[must_use]
+    pub const fn csn(&self) -> Csn {
+        self.0.csn()
+    }
+
+    /// Lets the ticket resolve at once, for a caller that only needs the place in the order of commits. The disk
+    /// follows when it does; [`harden`](Self::harden) makes the ticket wait for it again.
+    #[must_use = "a commit is acknowledged only when its ticket says so"]
+    pub fn relax(self) -> Self {
+        Self(self.0.relax())
+    }
+
+    /// Makes a relaxed ticket wait for durability, blocking or awaited, and asks for the disk at once:
+    /// `ticket.harden().wait()` or `ticket.harden().await`. The ticket of a durable commit stays what it is.
+    #[must_use = "a commit is acknowledged only when its ticket says so"]
+    pub fn harden(self) -> Self {
+        Self(self.0.harden())
+    }
+
+    /// Whether the commit is durable. Never goes back.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.0.is_durable()
+    }
+
+    /// Waits for the acknowledgement.
+    ///
+    /// # Errors
+    /// `Poisoned`: the commit may or may not survive.
+    pub fn wait(&self) -> Result<()> {
+        // WAIT: park - as the ticket of the log waits.
+        Ok(self.0.wait()?)
+    }
+
+    /// Waits for at most `timeout` and returns whether the commit is acknowledged. A group that this thread writes
+    /// itself is written to its end.
+    ///
+    /// # Errors
+    /// As [`CommitTicket::wait`].
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        // WAIT: park - as the ticket of the log waits.
+        Ok(self.0.wait_timeout(timeout)?)
+    }
+
+    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot
+    /// be. Costs no thread: it is called by a flusher, by a thread that has waited for a ticket or committed, or by
+    /// this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a
+    /// checkpoint, close or reopen the database, or drop its last handle.
+    ///
+    /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the
+    /// flusher is to make durable. Nor for a lock, unless with a limit: the thread that calls it may have another
+    /// transaction open. A panic in it is counted and goes no further. If the database is dropped before, so is
+    /// `function`; a handle of the database inside of it keeps that open until then.
+    pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
+        self.0.on_durable(|durable| function(durable.map_err(Into::into)));
+    }
+}
+
+impl Future for CommitTicket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(ready!(Pin::new(&mut self.0).poll(context))?))
+    }
+}
