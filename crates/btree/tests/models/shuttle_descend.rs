@@ -32,7 +32,7 @@ fn read(bed: &Bed, key: u16) {
         Err(Error::LockTimeout { .. }) => {
             txn.rollback().expect("a rollback");
         }
-        Err(error) => panic!("row {key}: {error}"),
+        Err(error) => panic!("row {key}: {error:?}"),
     }
 }
 
@@ -75,7 +75,7 @@ fn rollbacks() {
                 let mut txn = bed.begin();
                 match bed.tree.put(&mut txn, &u16::to_be_bytes(key), &value(key, 2)) {
                     Ok(_) | Err(Error::LockTimeout { .. }) => txn.rollback().expect("a rollback"),
-                    Err(error) => panic!("row {key}: {error}"),
+                    Err(error) => panic!("row {key}: {error:?}"),
                 };
             }
         })

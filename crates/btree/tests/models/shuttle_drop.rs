@@ -100,7 +100,7 @@ fn drop_beside_a_reader() {
     let reader = thread::spawn(move || {
         match read(&world, &mut txn) {
             Ok(()) | Err(Error::SnapshotTooOld { .. }) => {}
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
         drop(txn);
     });

@@ -37,7 +37,7 @@ fn merge_and_grow(bed: &Bed) {
             Ok(()) => drop(txn.commit().expect("a commit")),
             // Under shuttle any wait for a lock may be over at once.
             Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => drop(txn.rollback().expect("a rollback")),
-            Err(error) => panic!("row {key}: {error}"),
+            Err(error) => panic!("row {key}: {error:?}"),
         }
     }
 }
@@ -64,7 +64,7 @@ fn reader_beside_merges() {
                     Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => {
                         drop(txn.rollback().expect("a rollback"))
                     }
-                    Err(error) => panic!("a reader: {error}"),
+                    Err(error) => panic!("a reader: {error:?}"),
                 }
             })
         })
@@ -129,7 +129,7 @@ fn split(bed: &Bed) -> u8 {
                 added += 1;
             }
             Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => drop(txn.rollback().expect("a rollback")),
-            Err(error) => panic!("row {row}: {error}"),
+            Err(error) => panic!("row {row}: {error:?}"),
         }
     }
     added
@@ -154,7 +154,7 @@ fn writer_beside_merges() {
     bed.run(|txn| (0..=ROWS).rev().try_for_each(|key| bed.tree.merge_leaf(txn, &[key]).map(drop)));
     let added = writer.join().expect("a writer");
     reader.join().expect("a reader");
-    let found = bed.tree.verify().unwrap_or_else(|error| panic!("{error}"));
+    let found = bed.tree.verify().unwrap_or_else(|error| panic!("{error:?}"));
     assert_eq!(found.rows, u64::from(ROWS / 4 + added));
 }
 

@@ -246,7 +246,7 @@ fn play(bed: &Bed, level: Isolation, ops: &[Op], commits: bool) -> Played {
             Ok(seen) => played.history.push((op, seen)),
             Err(Error::Deadlock { .. }) => return played,
             Err(Error::Conflict { .. }) if level == Isolation::Snapshot => return played,
-            Err(error) => panic!("{op:?}: {error}"),
+            Err(error) => panic!("{op:?}: {error:?}"),
         }
     }
     if commits {

@@ -52,7 +52,7 @@ fn asks_for_a_row(lock: RowLock) -> impl Fn(&Bed, &mut Txn, &[u8]) -> bool {
     move |bed, txn, key| match bed.tree.get_locked(txn, key, lock, &mut Vec::new()) {
         Ok(locked) => locked == Locked::Skipped,
         Err(Error::RowLocked { .. }) => true,
-        Err(error) => panic!("{error}"),
+        Err(error) => panic!("{error:?}"),
     }
 }
 
@@ -69,7 +69,7 @@ fn asks_for_a_range(lock: RowLock) -> impl Fn(&Bed, &mut Txn, &[u8]) -> bool {
         match scan() {
             Ok(rows) => !rows.iter().any(|row| row == key),
             Err(Error::RowLocked { .. }) => true,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
 }
@@ -161,7 +161,7 @@ fn removes_what_is_left(bed: &Bed, mut txn: Txn) {
         match bed.tree.remove(&mut txn, key) {
             Ok(_) => {}
             Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => return,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
     drop(txn.commit().expect("a commit"));

@@ -217,7 +217,7 @@ fn play(bed: &Bed, ops: &[Op], commits: bool) -> Option<History> {
         match seen {
             Ok(seen) => history.push((*op, seen)),
             Err(Error::Deadlock { .. }) => return None,
-            Err(error) => panic!("{op:?}: {error}"),
+            Err(error) => panic!("{op:?}: {error:?}"),
         }
     }
     if !commits {
@@ -257,7 +257,7 @@ fn counters_in(way: Way, range: (Bound<&'static [u8]>, Bound<&'static [u8]>)) {
                             return before;
                         }
                         Err(Error::Deadlock { .. }) => drop(txn),
-                        Err(error) => panic!("{error}"),
+                        Err(error) => panic!("{error:?}"),
                     }
                 }
             })
@@ -289,7 +289,7 @@ fn repeated_by(way: Way, goes: fn(&Bed)) {
                 match bed.tree.insert_new(&mut txn, b"31", &value(1)) {
                     Ok(()) => drop(txn.commit().expect("a commit")),
                     Err(Error::Deadlock { .. }) => drop(txn),
-                    Err(error) => panic!("{error}"),
+                    Err(error) => panic!("{error:?}"),
                 }
             }
         }),
@@ -299,7 +299,7 @@ fn repeated_by(way: Way, goes: fn(&Bed)) {
     match twice.collect::<Result<Vec<_>>>() {
         Ok(seen) => assert_eq!(seen[0], seen[1], "a phantom"),
         Err(Error::Deadlock { .. }) => {}
-        Err(error) => panic!("{error}"),
+        Err(error) => panic!("{error:?}"),
     }
     drop(txn);
     writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
@@ -407,7 +407,7 @@ fn both_or_neither() {
             match all.collect::<Result<Vec<_>>>() {
                 Ok(_) => drop(txn.commit().expect("a commit")),
                 Err(Error::Deadlock { .. }) => drop(txn),
-                Err(error) => panic!("{error}"),
+                Err(error) => panic!("{error:?}"),
             }
         }
     });
@@ -423,7 +423,7 @@ fn both_or_neither() {
         match both {
             Ok((first, second)) => assert_eq!(first.as_deref().map(tag), second.as_deref().map(tag), "torn apart"),
             Err(Error::Deadlock { .. }) => {}
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
     writer.join().expect("the writer");

@@ -101,7 +101,7 @@ fn sums() {
             | Error::SnapshotTooOld { .. }
             | Error::UndoMemory { .. },
         ) => {}
-        Err(error) => panic!("{error}"),
+        Err(error) => panic!("{error:?}"),
     };
     let mut threads = Vec::new();
     for seed in 0..2 {

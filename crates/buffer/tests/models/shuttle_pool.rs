@@ -135,7 +135,7 @@ fn insist<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
             Ok(value) => return value,
             Err(Error::OutOfFrames { .. }) => {}
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
-            Err(e) => panic!("{e}"),
+            Err(e) => panic!("{e:?}"),
         }
         thread::yield_now();
     }

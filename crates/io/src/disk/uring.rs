@@ -162,7 +162,7 @@ mod tests {
 
     /// A ring, or the reason why this test has nothing to do.
     fn ring() -> Option<Ring> {
-        Ring::new().inspect_err(|e| eprintln!("io_uring is not tested: {e}")).ok()
+        Ring::new().inspect_err(|e| eprintln!("io_uring is not tested: {e:?}")).ok()
     }
 
     /// A file of this test, removed at the end.
@@ -229,7 +229,7 @@ mod tests {
                 Error::InvalidOption(InvalidOption { name: "device", value, expected }) => {
                     assert!(value == "uring" && expected.contains(reason), "{expected}");
                 }
-                other => panic!("{other}"),
+                other => panic!("{other:?}"),
             }
         }
     }

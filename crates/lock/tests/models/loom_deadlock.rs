@@ -81,7 +81,7 @@ impl Model {
                     outcome.refused_by = Some(cycle.len());
                     break;
                 }
-                Err(error) => panic!("{error}"),
+                Err(error) => panic!("{error:?}"),
             }
         }
         self.ended[member].store(true, Ordering::Release);

@@ -166,7 +166,7 @@ impl Books {
     fn check(&self, fs: &Arc<dyn Fs>, upto: Lsn, context: &str) {
         // Another buffer each time.
         let options = LogOptions { buffer: KINDS[pick(KINDS.len())].maker(), ..small() };
-        let (log, recovered) = open(fs, &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let (log, recovered) = open(fs, &options).unwrap_or_else(|error| panic!("{context}: {error:?}"));
         let found = all(&recovered);
         let end = recovered.end();
         assert!(end >= upto, "{context}: {upto} acknowledged, the log ends at {end}");
