@@ -76,7 +76,7 @@ pub(crate) trait Access<'p>: Sized {
 pub(crate) struct ReadGuard<'p, const ONCE: bool = false> {
     page: OptimisticGuard<'p>,
     /// Held if reading without it has failed too often.
-    _latch: Option<SharedGuard<'p>>,
+    _latch: Option<Box<SharedGuard<'p>>>,
 }
 
 impl<'p, const ONCE: bool> From<OptimisticGuard<'p>> for ReadGuard<'p, ONCE> {
@@ -87,7 +87,7 @@ impl<'p, const ONCE: bool> From<OptimisticGuard<'p>> for ReadGuard<'p, ONCE> {
 
 impl<'p, const ONCE: bool> From<SharedGuard<'p>> for ReadGuard<'p, ONCE> {
     fn from(latch: SharedGuard<'p>) -> Self {
-        Self { page: latch.as_optimistic(), _latch: Some(latch) }
+        Self { page: latch.as_optimistic(), _latch: Some(Box::new(latch)) }
     }
 }
 
@@ -101,7 +101,7 @@ impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
     where
         Self: 'a;
 
-    #[inline]
+    #[inline(always)]
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self> {
         match reading {
             Reading::Optimistic => pool.optimistic(pid, Self::PATTERN).map(Self::from),
@@ -109,7 +109,7 @@ impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
         Ok(match reading {
             Reading::Optimistic => pool.try_optimistic(pid, Self::PATTERN)?.map(Self::from),
@@ -185,17 +185,20 @@ pub(crate) struct Unlinked {
 /// Why a descent has not reached its goal.
 pub(crate) enum Halt {
     /// It met an open split.
-    Open(Unlinked),
+    Open(Box<Unlinked>),
     /// That page, on that level, must be pinned: it is not in memory, or latched and may be evicted.
     Missing(PageId, u8),
     /// A node has changed while it was read.
     Changed,
-    Failed(Error),
+    Failed(Box<Error>),
 }
+
+// It is returned on each level of each way: a large one is copied more slowly than a node is read.
+const _: () = assert!(size_of::<Halt>() <= 24);
 
 impl From<Error> for Halt {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        Self::Failed(Box::new(error))
     }
 }
 
@@ -215,6 +218,7 @@ impl Tree {
     }
 
     /// Calls [`Tree::find`] again after a disturbance. Snapshot readers pass all open splits.
+    #[inline(always)]
     pub(crate) fn find_again<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -223,24 +227,42 @@ impl Tree {
         bytes: usize,
         restarts: &mut Restarts,
     ) -> Result<G> {
+        structure.reserve(bytes)?;
+        match self.walk(goal, level, structure.links, restarts.reading()) {
+            Ok(guard) => Ok(guard),
+            Err(halt) => self.find_after(halt, structure, (goal, level, bytes), restarts),
+        }
+    }
+
+    /// Finds the node after the first descent has halted.
+    #[cold]
+    fn find_after<'p, G: Access<'p>>(
+        &'p self,
+        halt: Halt,
+        structure: &mut Structure<'_>,
+        (goal, level, bytes): (Goal<'_>, u8, usize),
+        restarts: &mut Restarts,
+    ) -> Result<G> {
         let mut report = structure.links;
-        let mut linked: Option<Unlinked> = None;
+        let mut linked: Option<Box<Unlinked>> = None;
+        let mut ended = self.descend_after(Some(halt), goal, level, report, restarts);
         loop {
-            structure.reserve(bytes)?;
-            let open = match self.descend(goal, level, report, restarts)? {
+            let open = match ended? {
                 Ok(guard) => return Ok(guard),
                 Err(open) => open,
             };
             // A node that splits again does so at a smaller key, and one that was about to be merged may be so again.
             if linked.as_ref() == Some(&open) {
                 report = false;
-                continue;
+            } else {
+                match self.link(structure, &open) {
+                    Ok(()) => linked = Some(open),
+                    Err(Error::DiskFull { .. } | Error::LogSpace) => report = false,
+                    Err(error) => return Err(error),
+                }
             }
-            match self.link(structure, &open) {
-                Ok(()) => linked = Some(open),
-                Err(Error::DiskFull { .. } | Error::LogSpace) => report = false,
-                Err(error) => return Err(error),
-            }
+            structure.reserve(bytes)?;
+            ended = self.descend(goal, level, report, restarts);
         }
     }
 
@@ -251,12 +273,25 @@ impl Tree {
         level: u8,
         report: bool,
         restarts: &mut Restarts,
-    ) -> Result<Result<G, Unlinked>> {
+    ) -> Result<Result<G, Box<Unlinked>>> {
+        self.descend_after(None, goal, level, report, restarts)
+    }
+
+    /// Descends again after a descent that has halted, if one has.
+    fn descend_after<'p, G: Access<'p>>(
+        &'p self,
+        mut halt: Option<Halt>,
+        goal: Goal<'_>,
+        level: u8,
+        report: bool,
+        restarts: &mut Restarts,
+    ) -> Result<Result<G, Box<Unlinked>>> {
         // One a level, so that a descent makes progress however small the pool is.
         let mut pins: Vec<(u8, Pinned<'p>)> = Vec::new();
         let mut refused = None;
         loop {
-            match self.walk(goal, level, report, restarts.reading()) {
+            let ended = halt.take().map_or_else(|| self.walk(goal, level, report, restarts.reading()), Err);
+            match ended {
                 Ok(guard) => return Ok(Ok(guard)),
                 Err(Halt::Open(open)) => return Ok(Err(open)),
                 Err(Halt::Missing(pid, missing)) => {
@@ -274,7 +309,7 @@ impl Tree {
                     }
                 }
                 Err(Halt::Changed) => self.restart(restarts),
-                Err(Halt::Failed(error)) => return Err(error.in_table(self.table)),
+                Err(Halt::Failed(error)) => return Err((*error).in_table(self.table)),
             }
         }
     }
@@ -285,6 +320,8 @@ impl Tree {
         self.trees.counters().restarts.add(1);
     }
 
+    // Inlined, as all functions of a descent: guards then stay in registers, and are not copied from result to result.
+    #[inline(always)]
     fn walk<'p, G: Access<'p>>(&'p self, goal: Goal<'_>, level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
         let mut current = ReadGuard::fix(self.pool(), self.root, reading)?;
         let root_level = self.sound(&current, self.node(&current)?.root_level())?;
@@ -302,6 +339,7 @@ impl Tree {
     }
 
     /// Goes from a node to the one on `level` below it that covers the goal.
+    #[inline(always)]
     pub(crate) fn step_down<'p, G: Access<'p>>(
         &'p self,
         above: ReadGuard<'p>,
@@ -330,12 +368,34 @@ impl Tree {
         led_to(&above, G::try_fix(self.pool(), child, reading))?.ok_or(Halt::Missing(child, level))
     }
 
-    /// Moves right to the sibling that covers the goal; a latched left node stays latched until the right one is.
+    /// Returns the node that covers the goal: this one or, past open splits, a sibling on its right.
     ///
     /// If a parent leads here and the node does not cover the goal, the node has an open split. A parent gets a
     /// separator, and the node loses its mark, in one step under both latches. A sibling is linked only after the node
-    /// on its left.
+    /// on its left. So the high fence of an inner node without the mark is not read. That of a leaf always is: it shows
+    /// damage above.
+    #[inline(always)]
     pub(crate) fn move_right<'p, G: Access<'p>>(
+        &'p self,
+        guard: G,
+        goal: Goal<'_>,
+        level: u8,
+        report: bool,
+        reading: Reading,
+    ) -> Result<G, Halt> {
+        let node = self.node(&guard)?;
+        let on_level = if node.level() == level { Ok(()) } else { Err("a node on the wrong level") };
+        self.sound(&guard, on_level)?;
+        let may_fall_short = node.is_incomplete() || node.is_leaf();
+        if may_fall_short && self.sound(&guard, node.falls_short_of(goal))? {
+            return self.pass_open_splits(guard, goal, level, report, reading);
+        }
+        if guard.holds() { Ok(guard) } else { Err(Halt::Changed) }
+    }
+
+    /// Moves right to the sibling that covers the goal. A latched left node stays latched until the right one is.
+    #[cold]
+    fn pass_open_splits<'p, G: Access<'p>>(
         &'p self,
         mut guard: G,
         goal: Goal<'_>,
@@ -345,29 +405,30 @@ impl Tree {
     ) -> Result<G, Halt> {
         loop {
             let pid = guard.pid();
-            let node = self.node(&guard)?;
-            let on_level = if node.level() == level { Ok(()) } else { Err("a node on the wrong level") };
-            self.sound(&guard, on_level)?;
-            if !self.sound(&guard, node.falls_short_of(goal))? {
-                return if guard.holds() { Ok(guard) } else { Err(Halt::Changed) };
-            }
-            let (high, right) = self.sound(&guard, node.open_split(pid))?;
+            let (high, right) = self.sound(&guard, self.node(&guard)?.open_split(pid))?;
             if report {
-                let open = Unlinked { left: pid, level, separator: high };
+                let open = Box::new(Unlinked { left: pid, level, separator: high });
                 return Err(if guard.holds() { Halt::Open(open) } else { Halt::Changed });
             }
             let next = led_to(&guard, guard.try_next(self.pool(), right, reading))?;
             let next = next.ok_or(Halt::Missing(right, level))?;
-            let meet = match self.sound(&next, self.node(&next)?.compare_low(&high))? {
-                Ordering::Equal => Ok(()),
+            let node = self.node(&next)?;
+            let meet = match self.sound(&next, node.compare_low(&high))? {
+                Ordering::Equal if node.level() == level => Ok(()),
+                Ordering::Equal => Err("a node on the wrong level"),
                 _ => Err("siblings do not meet"),
             };
             self.sound(&next, meet)?;
+            let falls_short = self.sound(&next, node.falls_short_of(goal))?;
             guard = next;
+            if !falls_short {
+                return if guard.holds() { Ok(guard) } else { Err(Halt::Changed) };
+            }
         }
     }
 
     /// A view of a page of this tree.
+    #[inline(always)]
     pub(crate) fn node<'g, 'p: 'g, G: Access<'p>>(&self, guard: &'g G) -> Result<NodeView<G::Page<'g>>, Halt> {
         let node = self.sound(guard, NodeView::view(guard.page()))?;
         let ours = if node.table() == self.table { Ok(()) } else { Err("a node of another table") };
@@ -376,7 +437,7 @@ impl Tree {
     }
 
     /// Returns `result`; damage counts only if all reads saw one state of the page.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
         result.map_err(|why| if guard.holds() { self.corrupted(guard.pid(), why).into() } else { Halt::Changed })
     }
@@ -384,6 +445,7 @@ impl Tree {
 
 /// Returns a page found by an id that was read in `node`. The id is valid, and an error counts, only if `node`
 /// validates.
+#[inline(always)]
 fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
     let too_early = found.is_err() && mutant("btree: an id is refused before it is validated");
     if !node.holds() && !too_early && !mutant("btree: child read without validating the parent") {

@@ -75,14 +75,14 @@ impl Tree {
     }
 }
 
-/// Copies the value of `key` in a leaf to `out`, and returns the header and whether the row is deleted.
+/// Copies the value of `key` in the leaf that covers it to `out`, and returns the header and whether the row is deleted.
 pub(crate) fn copy_row(
     leaf: &ReadGuard<'_>,
     key: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Option<(RowHeader, bool)>, Damage> {
     let node = NodeView::view(leaf.page())?;
-    let Ok(at) = node.search(key)? else { return Ok(None) };
+    let Ok(at) = node.search_covered(key)? else { return Ok(None) };
     let row = node.place(at)?;
     out.clear();
     node.append_to(row.value, out);

@@ -100,7 +100,7 @@ fn key<'k>(keys: &'k [u8], ends: &[usize], index: usize) -> &'k [u8] {
 /// A key being looked up: its leaf, and the entry that the search among heads leads to.
 struct Lookup<'p> {
     leaf: ReadGuard<'p>,
-    hint: Result<usize, usize>,
+    hint: usize,
 }
 
 impl Tree {
@@ -133,7 +133,7 @@ impl Tree {
         let mut lookups: [Option<Lookup<'_>>; AT_ONCE] = [const { None }; AT_ONCE];
         for (at, lookup) in lookups[..count].iter_mut().enumerate() {
             // An error is reported by the lookup of that key alone.
-            *lookup = self.leaf_ahead(batch.key(first + at)).ok().map(|leaf| Lookup { leaf, hint: Ok(0) });
+            *lookup = self.leaf_ahead(batch.key(first + at)).ok().map(|leaf| Lookup { leaf, hint: 0 });
         }
         for (at, lookup) in lookups[..count].iter_mut().enumerate() {
             let searched = lookup.take().map(|Lookup { leaf, .. }| self.search_ahead(leaf, batch.key(first + at)));
@@ -171,11 +171,9 @@ impl Tree {
     fn search_ahead<'p>(&'p self, leaf: ReadGuard<'p>, key: &[u8]) -> Result<Lookup<'p>, Halt> {
         let leaf = self.move_right(leaf, Goal::At(key), 0, false, Reading::Optimistic)?;
         let node = self.node(&leaf)?;
-        let hint = self.sound(&leaf, node.search_heads(key))?;
-        if let Ok(at) = hint {
-            let tuple = self.sound(&leaf, node.tuple_ahead(at))?;
-            leaf.page().prefetch(tuple);
-        }
+        let hint = node.search_heads(key);
+        let tuple = self.sound(&leaf, node.tuple_ahead(hint))?;
+        leaf.page().prefetch(tuple);
         Ok(Lookup { leaf, hint })
     }
 

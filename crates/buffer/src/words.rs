@@ -30,12 +30,12 @@ fn step() {
 }
 
 /// Copies the bytes from `offset` on to `out`. The copy may be torn unless a latch is held or the version validates.
-pub(crate) fn load(words: &[Word], offset: usize, out: &mut [u8]) {
+pub(crate) fn load(words: &PageWords, offset: usize, out: &mut [u8]) {
     copy(words, offset, out, |byte| byte);
 }
 
 /// Appends the bytes of `range` to `out`. May be torn, as [`load`].
-pub(crate) fn append(words: &[Word], range: Range<usize>, out: &mut Vec<u8>) {
+pub(crate) fn append(words: &PageWords, range: Range<usize>, out: &mut Vec<u8>) {
     let len = range.len();
     out.reserve(len);
     copy(words, range.start, &mut out.spare_capacity_mut()[..len], MaybeUninit::new);
@@ -45,51 +45,111 @@ pub(crate) fn append(words: &[Word], range: Range<usize>, out: &mut Vec<u8>) {
 
 /// Copies the bytes from `offset` on to `out`, each as `byte` makes it.
 #[inline(always)]
-fn copy<T: Copy>(words: &[Word], offset: usize, out: &mut [T], byte: impl Fn(u8) -> T) {
+fn copy<T: Copy>(words: &PageWords, offset: usize, out: &mut [T], byte: impl Fn(u8) -> T) {
     assert!(offset + out.len() <= PAGE_SIZE, "read of {} bytes at {offset}", out.len());
     step();
-    let (first, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
-    let words = &words[first..(offset + out.len()).div_ceil(WORD_BYTES)];
-    // ORDERING: the latch version orders this access, see the head of the file.
-    let load = |word: &Word| u64::from_le(word.load(Ordering::Relaxed));
-    let both = |low: u64, high: u64| low >> skip | high << (u64::BITS as usize - skip);
-    let (chunks, tail) = out.as_chunks_mut::<WORD_BYTES>();
-    let full = chunks.len();
-    if skip == 0 {
-        for (chunk, word) in chunks.iter_mut().zip(words) {
-            *chunk = load(word).to_le_bytes().map(&byte);
-        }
-    } else {
-        // Each chunk lies in two words.
-        for (chunk, pair) in chunks.iter_mut().zip(words.windows(2)) {
-            *chunk = both(load(&pair[0]), load(&pair[1])).to_le_bytes().map(&byte);
-        }
+    let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
+    let mut at = offset;
+    for block in blocks {
+        // SAFETY: the block lies in the page, as asserted.
+        *block = unsafe { unaligned::block(words, at) }.map(&byte);
+        at += BLOCK;
+    }
+    let (chunks, tail) = rest.as_chunks_mut::<WORD_BYTES>();
+    for chunk in chunks {
+        // SAFETY: as above.
+        *chunk = unsafe { unaligned::word(words, at) }.to_le_bytes().map(&byte);
+        at += WORD_BYTES;
     }
     if !tail.is_empty() {
-        let low = load(&words[full]);
-        let word = if skip == 0 { low } else { both(low, words.get(full + 1).map_or(0, load)) };
+        // The last word of the page, if the eight bytes would leave it.
+        let from = at.min(PAGE_SIZE - WORD_BYTES);
+        // SAFETY: eight bytes from there lie in the page.
+        let word = unsafe { unaligned::word(words, from) } >> (8 * (at - from));
         tail.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = byte(from));
     }
 }
 
 /// The eight bytes from `offset` on, little-endian; zero if they are not all in the page. May be torn, as [`load`].
 #[inline]
-pub(crate) fn load_u64(words: &[Word], offset: usize) -> u64 {
+pub(crate) fn load_u64(words: &PageWords, offset: usize) -> u64 {
     step();
-    // ORDERING: as in `load`.
-    let word = |index: usize| words.get(index).map(|word| u64::from_le(word.load(Ordering::Relaxed)));
-    let (index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
-    if skip == 0 {
-        return word(index).unwrap_or(0);
+    // SAFETY: they lie in the page.
+    if offset <= PAGE_SIZE - WORD_BYTES { unsafe { unaligned::word(words, offset) } } else { 0 }
+}
+
+/// Bytes that are read at a time in a copy.
+const BLOCK: usize = 16;
+
+/// Reads at any offset of a page.
+///
+/// The language has atomic loads of aligned words alone, and a value at any other offset lies in two. The processor reads
+/// it by one instruction. That may be torn between bytes, as two loads may; no caller takes what it reads for one state of
+/// the page before the latch version has told.
+#[cfg(all(target_arch = "x86_64", not(any(miri, foreshore_loom, foreshore_shuttle))))]
+mod unaligned {
+    use super::{BLOCK, Word};
+    use std::arch::asm;
+    use std::arch::x86_64::__m128i;
+
+    /// The eight bytes from `offset` on, little-endian.
+    ///
+    /// # Safety
+    /// They lie in `words`.
+    #[inline(always)]
+    pub(super) unsafe fn word(words: &[Word], offset: usize) -> u64 {
+        let value;
+        // ORDERING: relaxed, as the loads of all architectures; see the head of the file.
+        // SAFETY: the bytes are there, by the caller. The instruction stands for relaxed loads of each.
+        unsafe {
+            asm!("mov {}, [{}]", out(reg) value, in(reg) words.as_ptr().cast::<u8>().add(offset),
+                options(readonly, nostack, preserves_flags));
+        }
+        value
     }
-    match (word(index), word(index + 1)) {
-        (Some(low), Some(high)) => low >> skip | high << (u64::BITS as usize - skip),
-        _ => 0,
+
+    /// The sixteen bytes from `offset` on.
+    ///
+    /// # Safety
+    /// They lie in `words`.
+    #[inline(always)]
+    pub(super) unsafe fn block(words: &[Word], offset: usize) -> [u8; BLOCK] {
+        let value: __m128i;
+        // ORDERING: as in `word`.
+        // SAFETY: as in `word`; a register of sixteen bytes is that many bytes.
+        unsafe {
+            asm!("movdqu {}, [{}]", out(xmm_reg) value, in(reg) words.as_ptr().cast::<u8>().add(offset),
+                options(readonly, nostack, preserves_flags));
+            std::mem::transmute(value)
+        }
+    }
+}
+
+/// The same by aligned words.
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, foreshore_loom, foreshore_shuttle)))))]
+mod unaligned {
+    use super::{BLOCK, WORD_BYTES, Word};
+    use foreshore_sync::primitive::atomic::Ordering;
+
+    pub(super) unsafe fn word(words: &[Word], offset: usize) -> u64 {
+        // ORDERING: relaxed; the latch version orders this access, see the head of the file.
+        let load = |index: usize| u64::from_le(words[index].load(Ordering::Relaxed));
+        let (index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
+        if skip == 0 { load(index) } else { load(index) >> skip | load(index + 1) << (u64::BITS as usize - skip) }
+    }
+
+    pub(super) unsafe fn block(words: &[Word], offset: usize) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        for (chunk, at) in block.as_chunks_mut::<WORD_BYTES>().0.iter_mut().zip([offset, offset + WORD_BYTES]) {
+            // SAFETY: of the caller.
+            *chunk = unsafe { word(words, at) }.to_le_bytes();
+        }
+        block
     }
 }
 
 /// Compares the bytes of `range` with `bytes`, as slices compare. May be torn, as [`load`].
-pub(crate) fn compare(words: &[Word], range: Range<usize>, bytes: &[u8]) -> std::cmp::Ordering {
+pub(crate) fn compare(words: &PageWords, range: Range<usize>, bytes: &[u8]) -> std::cmp::Ordering {
     let (chunks, tail) = bytes[..bytes.len().min(range.len())].as_chunks::<WORD_BYTES>();
     let mut at = range.start;
     for chunk in chunks {
@@ -108,7 +168,7 @@ pub(crate) fn compare(words: &[Word], range: Range<usize>, bytes: &[u8]) -> std:
 }
 
 /// Changes bytes `range` of the word at `index`. The caller is the only writer, so load and store need not be one.
-fn patch(words: &[Word], index: usize, skip: usize, bytes: &[u8]) {
+fn patch(words: &PageWords, index: usize, skip: usize, bytes: &[u8]) {
     // ORDERING: only the holder of the exclusive latch stores; readers validate the latch version.
     let mut word = words[index].load(Ordering::Relaxed).to_ne_bytes();
     word[skip..skip + bytes.len()].copy_from_slice(bytes);
@@ -117,7 +177,7 @@ fn patch(words: &[Word], index: usize, skip: usize, bytes: &[u8]) {
 }
 
 /// Puts `bytes` at `offset`. The caller holds the exclusive latch of the page.
-pub(crate) fn store(words: &[Word], offset: usize, bytes: &[u8]) {
+pub(crate) fn store(words: &PageWords, offset: usize, bytes: &[u8]) {
     assert!(offset + bytes.len() <= PAGE_SIZE, "write of {} bytes at {offset}", bytes.len());
     step();
     let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
@@ -139,7 +199,7 @@ pub(crate) fn store(words: &[Word], offset: usize, bytes: &[u8]) {
 }
 
 /// Moves the bytes of `src` to `dst`, overlapping or not. The caller holds the exclusive latch of the page.
-pub(crate) fn shift(words: &[Word], src: Range<usize>, dst: usize) {
+pub(crate) fn shift(words: &PageWords, src: Range<usize>, dst: usize) {
     assert!(src.start <= src.end && src.end <= PAGE_SIZE, "move of {src:?}");
     assert!(dst + src.len() <= PAGE_SIZE, "move of {src:?} to {dst}");
     let mut chunk = [0; CHUNK];
@@ -155,7 +215,7 @@ pub(crate) fn shift(words: &[Word], src: Range<usize>, dst: usize) {
 }
 
 /// Sets every byte of `range`. The caller holds the exclusive latch of the page.
-pub(crate) fn fill(words: &[Word], range: Range<usize>, byte: u8) {
+pub(crate) fn fill(words: &PageWords, range: Range<usize>, byte: u8) {
     assert!(range.start <= range.end && range.end <= PAGE_SIZE, "fill of {range:?}");
     let chunk = [byte; CHUNK];
     let mut at = range.start;
@@ -170,14 +230,14 @@ pub(crate) fn fill(words: &[Word], range: Range<usize>, byte: u8) {
 mod tests {
     use super::*;
 
-    fn page() -> (Vec<Word>, Vec<u8>) {
+    fn page() -> (Box<PageWords>, Vec<u8>) {
         let bytes: Vec<u8> = (0..PAGE_SIZE).map(|i| (i * 7 + i / 256) as u8).collect();
-        let words: Vec<Word> = (0..PAGE_WORDS).map(|_| Word::new(0)).collect();
+        let words = Box::new([const { Word::new(0) }; PAGE_WORDS]);
         store(&words, 0, &bytes);
         (words, bytes)
     }
 
-    fn all(words: &[Word]) -> Vec<u8> {
+    fn all(words: &PageWords) -> Vec<u8> {
         let mut out = vec![0; PAGE_SIZE];
         load(words, 0, &mut out);
         out
@@ -212,7 +272,7 @@ mod tests {
             let expected = u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
             assert_eq!(load_u64(&words, offset), expected, "at {offset}");
         }
-        for offset in [PAGE_SIZE - 7, PAGE_SIZE, PAGE_SIZE + 1, 2 * PAGE_SIZE] {
+        for offset in [PAGE_SIZE - 7, PAGE_SIZE, usize::MAX, PAGE_SIZE + 1, 2 * PAGE_SIZE] {
             assert_eq!(load_u64(&words, offset), 0, "at {offset}");
         }
     }

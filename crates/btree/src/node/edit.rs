@@ -68,7 +68,7 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
         compact(page)?;
     }
     let node = Node::parse(page.bytes())?;
-    let (len, heap, shared) = (node.len(), node.heap, node.shared);
+    let (len, heap, shared) = (node.len(), node.heap(), node.shared());
     if size + SLOT > node.contiguous() {
         return Err("the free space of the node does not add up");
     }
@@ -77,7 +77,7 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
     write_slot(page, index, at, key, shared);
     put_u16(page, AT_SLOTS, len + 1);
     put_run(page, index + 1, shared);
-    debug_assert_eq!(Node::parse(page.bytes()).map(|node| (node.len(), node.heap)), Ok((len + 1, at)), "inserted");
+    debug_assert_eq!(Node::parse(page.bytes()).map(|node| (node.len(), node.heap())), Ok((len + 1, at)), "inserted");
     Ok(())
 }
 
@@ -122,7 +122,7 @@ pub(super) fn replace_value(
         return Err("a value does not fit the node");
     }
     if new_len <= old_len {
-        let garbage = node.garbage + (old_len - new_len);
+        let garbage = node.garbage() + (old_len - new_len);
         page.write(at, &header.encode(value.len()));
         page.write(at + LEAF_HEADER + key_len, value);
         put_u16(page, AT_GARBAGE, garbage);
@@ -136,7 +136,7 @@ pub(super) fn replace_value(
         rebuild(page, |position| position != index)?;
         return insert_leaf(page, index, header, key, value);
     }
-    let (heap, garbage, shared) = (node.heap, node.garbage + old_len, node.shared);
+    let (heap, garbage, shared) = (node.heap(), node.garbage() + old_len, node.shared());
     let at = push_heap(page, heap, &[&header.encode(value.len()), key, value]);
     write_slot(page, index, at, key, shared);
     put_u16(page, AT_GARBAGE, garbage);
@@ -195,8 +195,8 @@ pub(crate) fn set_header(page: &mut impl PageMut, index: usize, header: RowHeade
 pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let (_, tuple) = node.tuple(index)?;
-    let (len, garbage, shared) = (node.len(), node.garbage + tuple.len(), node.shared);
-    if garbage > PAGE_SIZE - node.heap {
+    let (len, garbage, shared) = (node.len(), node.garbage() + tuple.len(), node.shared());
+    if garbage > PAGE_SIZE - node.heap() {
         return Err("the heap of the node does not add up");
     }
     page.copy_within(SLOTS + (index + 1) * SLOT..SLOTS + len * SLOT, SLOTS + index * SLOT);
@@ -204,7 +204,7 @@ pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage
     put_run(page, 0, shared);
     put_u16(page, AT_GARBAGE, garbage);
     debug_assert_eq!(
-        Node::parse(page.bytes()).map(|node| (node.len(), node.garbage)),
+        Node::parse(page.bytes()).map(|node| (node.len(), node.garbage())),
         Ok((len - 1, garbage)),
         "removed"
     );
@@ -236,7 +236,7 @@ pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]
         if fence.len() > node.contiguous() {
             return Err("a fence does not fit the node");
         }
-        let at = push_heap(page, node.heap, &[fence]);
+        let at = push_heap(page, node.heap(), &[fence]);
         put_u16(page, field, at);
         put_u16(page, field + 2, fence.len());
     }
@@ -260,7 +260,7 @@ pub(super) fn copy_entries(
         if tuple.len() + SLOT > node.contiguous() {
             return Err("the entries of a node do not fit it");
         }
-        let (len, heap, shared) = (node.len(), node.heap, node.shared);
+        let (len, heap, shared) = (node.len(), node.heap(), node.shared());
         let at = push_heap(page, heap, &[tuple]);
         write_slot(page, len, at, from.key(index)?, shared);
         put_u16(page, AT_SLOTS, len + 1);

@@ -26,8 +26,8 @@ impl<P: PageRead> NodeView<P> {
     #[inline]
     pub(crate) fn entries_to(&self, goal: Goal<'_>) -> Result<usize, Damage> {
         Ok(match goal {
-            Goal::At(key) => self.search(key)?.map_or_else(|at| at, |at| at + 1),
-            Goal::Before(key) => self.search(key)?.unwrap_or_else(|at| at),
+            Goal::At(key) => self.search_covered(key)?.map_or_else(|at| at, |at| at + 1),
+            Goal::Before(key) => self.search_covered(key)?.unwrap_or_else(|at| at),
             Goal::End => self.len(),
         })
     }

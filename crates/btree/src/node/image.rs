@@ -33,7 +33,7 @@ pub(crate) fn build_part(
     }
     set_fences(&mut page, low, high)?;
     copy_entries(&mut page, from, range, |_| true)?;
-    debug_assert_eq!(Node::parse(&page).map(|node| node.garbage), Ok(0), "bytes of garbage in a node that was built");
+    debug_assert_eq!(Node::parse(&page).map(|node| node.garbage()), Ok(0), "bytes of garbage in a node that was built");
     Ok(page)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn encode_image(out: &mut Vec<u8>, page: &[u8]) -> Result<(), Damage>
     out.put_u8(node.level());
     out.put_u16(page_flags(page));
     out.put_short_bytes(&page[PAGE_HEADER..front]);
-    out.put(&page[node.heap..]);
+    out.put(&page[node.heap()..]);
     Ok(())
 }
 

@@ -53,12 +53,11 @@ pub(crate) struct NodeView<P> {
     page: P,
     level: u8,
     flags: u16,
-    len: usize,
-    heap: usize,
-    garbage: usize,
-    run_end: usize,
-    /// Length of the common prefix of all keys that may be here, which the heads leave out.
-    shared: usize,
+    len: u16,
+    heap: u16,
+    garbage: u16,
+    /// The end of the run, and the length of the common prefix of all keys that may be here, which the heads leave out.
+    run: u16,
 }
 
 /// A view of plain bytes.
@@ -92,15 +91,36 @@ impl<P: PageRead> NodeView<P> {
         if page_type != Some(PageType::Tree) {
             return Err(why_not_node(page_type, flags));
         }
-        let [len, heap, garbage, run] = quarters(page.word(AT_SLOTS));
-        let (run_end, shared) = (run % (1 << RUN_END_BITS), run >> RUN_END_BITS);
-        if heap > PAGE_SIZE || SLOTS + len * SLOT > heap || garbage > PAGE_SIZE - heap {
+        let bounds = page.word(AT_SLOTS);
+        let [len, heap, garbage, run] = [bounds, bounds >> 16, bounds >> 32, bounds >> 48].map(|word| word as u16);
+        let node = Self { page, level, flags, len, heap, garbage, run };
+        if node.heap() > PAGE_SIZE || node.slots_end() > node.heap() || node.garbage() > PAGE_SIZE - node.heap() {
             return Err("the bounds of the node do not fit");
         }
         if level > MAX_LEVEL {
             return Err("the level of the node is out of range");
         }
-        Ok(Self { page, level, flags, len, heap, garbage, run_end, shared })
+        Ok(node)
+    }
+
+    /// First byte of the heap.
+    pub(crate) const fn heap(&self) -> usize {
+        self.heap as usize
+    }
+
+    /// Dead bytes of the heap.
+    pub(crate) const fn garbage(&self) -> usize {
+        self.garbage as usize
+    }
+
+    /// Length of the common prefix of all keys that may be here, which the heads leave out.
+    pub(crate) const fn shared(&self) -> usize {
+        (self.run >> RUN_END_BITS) as usize
+    }
+
+    /// First byte behind the slots.
+    const fn slots_end(&self) -> usize {
+        SLOTS + self.len() * SLOT
     }
 
     /// Returns its distance from the leaves.
@@ -118,22 +138,22 @@ impl<P: PageRead> NodeView<P> {
 
     /// Returns the number of entries, ghosts included.
     pub(crate) const fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Returns the bytes that new entries can use after compaction.
     pub(crate) const fn free(&self) -> usize {
-        self.heap - (SLOTS + self.len * SLOT) + self.garbage
+        self.contiguous() + self.garbage()
     }
 
     /// Returns the bytes that new entries can use without compaction.
     pub(crate) const fn contiguous(&self) -> usize {
-        self.heap - (SLOTS + self.len * SLOT)
+        self.heap() - self.slots_end()
     }
 
     /// Returns whether an entry at `at` would follow the one that was inserted last. A hint.
     pub(crate) const fn is_run_end(&self, at: usize) -> bool {
-        at > 0 && self.run_end == at
+        at > 0 && (self.run % (1 << RUN_END_BITS)) as usize == at
     }
 
     pub(crate) const fn is_incomplete(&self) -> bool {
@@ -156,7 +176,7 @@ impl<P: PageRead> NodeView<P> {
     }
 
     fn range(&self, at: usize, len: usize) -> Result<Range<usize>, Damage> {
-        if at < self.heap {
+        if at < self.heap() {
             return Err("an entry lies outside the heap");
         }
         if at + len > PAGE_SIZE { Err("an entry reaches beyond the node") } else { Ok(at..at + len) }
@@ -231,7 +251,7 @@ impl<P: PageRead> NodeView<P> {
 
     #[inline]
     fn slot(&self, index: usize) -> Result<Slot, Damage> {
-        if index >= self.len {
+        if index >= self.len() {
             return Err("an entry that does not exist");
         }
         let word = self.page.word(SLOTS + index * SLOT);

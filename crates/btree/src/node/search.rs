@@ -16,33 +16,39 @@ impl<P: PageRead> NodeView<P> {
     /// Compares the first bytes of `key` with those that all keys here share.
     #[inline]
     fn compare_shared(&self, key: &[u8]) -> Result<Ordering, Damage> {
-        if self.shared == 0 {
+        if self.shared() == 0 {
             return Ok(Ordering::Equal);
         }
         let high = self.high_range()?.unwrap_or_default();
-        if high.len() < self.shared {
+        if high.len() < self.shared() {
             return Err("the keys of the node share more than its high fence has");
         }
-        let shared = high.start..high.start + self.shared;
-        Ok(self.page.compare(shared, &key[..key.len().min(self.shared)]).reverse())
+        let shared = high.start..high.start + self.shared();
+        Ok(self.page.compare(shared, &key[..key.len().min(self.shared())]).reverse())
     }
 
     /// Returns the entry with that key, or the index where it belongs.
     pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
-        self.search_from(key, self.search_heads(key)?)
+        match self.compare_shared(key)? {
+            Ordering::Less => Ok(Err(0)),
+            Ordering::Greater => Ok(Err(self.len())),
+            Ordering::Equal => self.search_covered(key),
+        }
     }
 
-    /// Returns the first entry whose head is not below that of `key`, or `Err` with the index of a key that cannot be
-    /// in this node. The first part of a search: it reads slots, and no key.
+    /// [`search`](Self::search) for a key that the node covers. It does not read the fences. For any other key the
+    /// index means nothing, but an entry that is found has the key.
     #[inline]
-    pub(crate) fn search_heads(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
-        match self.compare_shared(key)? {
-            Ordering::Less => return Ok(Err(0)),
-            Ordering::Greater => return Ok(Err(self.len)),
-            Ordering::Equal => {}
-        }
-        let head = key_head(key, self.shared);
-        let (mut at, mut count) = (0, self.len);
+    pub(crate) fn search_covered(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
+        self.search_from(key, self.search_heads(key))
+    }
+
+    /// Returns the first entry whose head is not below that of `key`, which the node covers. The first part of a
+    /// search: it reads slots, and no key.
+    #[inline]
+    pub(crate) fn search_heads(&self, key: &[u8]) -> usize {
+        let head = key_head(key, self.shared());
+        let (mut at, mut count) = (0, self.len());
         // Without branches, because the outcome cannot be predicted.
         while count > 0 {
             let half = count / 2;
@@ -50,15 +56,15 @@ impl<P: PageRead> NodeView<P> {
             at = if is_below { at + half + 1 } else { at };
             count = if is_below { count - half - 1 } else { half };
         }
-        Ok(Ok(at))
+        at
     }
 
     /// Returns the result of a search that continues from the entry of [`search_heads`](Self::search_heads).
-    pub(crate) fn search_from(&self, key: &[u8], heads: Result<usize, usize>) -> Result<Result<usize, usize>, Damage> {
-        let Ok(first) = heads else { return Ok(heads) };
-        let head = key_head(key, self.shared);
+    #[inline]
+    pub(crate) fn search_from(&self, key: &[u8], first: usize) -> Result<Result<usize, usize>, Damage> {
+        let head = key_head(key, self.shared());
         // Mostly the first one has the key, or none.
-        let (mut from, mut to, mut at) = (first, self.len, first);
+        let (mut from, mut to, mut at) = (first, self.len(), first);
         while from < to {
             let slot = self.slot(at)?;
             let order = match slot.head.cmp(&head) {
@@ -78,7 +84,7 @@ impl<P: PageRead> NodeView<P> {
     /// Returns about the bytes of the row of entry `at`, if there is one: its header, its key and the first of its
     /// value.
     pub(crate) fn tuple_ahead(&self, at: usize) -> Result<Range<usize>, Damage> {
-        if at == self.len {
+        if at == self.len() {
             return Ok(0..0);
         }
         let start = self.slot(at)?.at;

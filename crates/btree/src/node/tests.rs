@@ -70,11 +70,11 @@ fn heads_leave_out_what_all_keys_share() {
         put(&mut page, &number.to_be_bytes(), b"").unwrap();
     }
     let node = Node::parse(&page).unwrap();
-    assert_eq!((node.shared, node.slot(1).unwrap().head), (7, 2 << 24));
+    assert_eq!((node.shared(), node.slot(1).unwrap().head), (7, 2 << 24));
     let long = fenced_leaf(&[1; 100]);
-    assert_eq!(Node::parse(&long).unwrap().shared, MAX_SHARED);
+    assert_eq!(Node::parse(&long).unwrap().shared(), MAX_SHARED);
     let rightmost = build_part(&Node::parse(&page).unwrap(), 0..0, (&[1; 9], None), PageId::ZERO, None).unwrap();
-    assert_eq!(Node::parse(&rightmost).unwrap().shared, 0);
+    assert_eq!(Node::parse(&rightmost).unwrap().shared(), 0);
     // Of an old file, or of a damaged one.
     let mut node = fenced_leaf(&[1; 9]);
     let run = |shared: usize| ((shared << RUN_END_BITS) as u16).to_le_bytes();

@@ -18,12 +18,12 @@ impl Node<'_> {
         if high.is_some() {
             self.sibling()?;
         }
-        if self.shared > high.map_or(0, |high| common(low, high)) {
+        if self.shared() > high.map_or(0, |high| common(low, high)) {
             return Err("the fences do not begin as all keys of the node are said to");
         }
         let mut used = low.len() + high.map_or(0, <[u8]>::len);
         let mut previous: Option<&[u8]> = None;
-        for index in 0..self.len {
+        for index in 0..self.len() {
             let key = self.key(index)?;
             if previous.is_some_and(|previous| previous >= key) {
                 return Err("keys are out of order");
@@ -31,7 +31,7 @@ impl Node<'_> {
             if key < low || high.is_some_and(|high| key >= high) {
                 return Err("a key lies outside the fences");
             }
-            if self.slot(index)?.head != key_head(key, self.shared) {
+            if self.slot(index)?.head != key_head(key, self.shared()) {
                 return Err("the head of a slot does not fit its key");
             }
             used += self.tuple(index)?.1.len();
@@ -45,7 +45,7 @@ impl Node<'_> {
         if !self.is_leaf() {
             self.leftmost()?;
         }
-        if used + self.garbage != PAGE_SIZE - self.heap {
+        if used + self.garbage() != PAGE_SIZE - self.heap() {
             return Err("the heap of the node does not add up");
         }
         Ok(())
