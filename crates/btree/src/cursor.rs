@@ -13,7 +13,8 @@ use self::ahead::ReadAhead;
 use self::locked::{Entered, Locking};
 use self::span::{End, Rest, Rows, Span};
 use self::spilled::FetchedAhead;
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::format::{GHOST, RowHeader, SLOT};
 use crate::node::{Damage, NO_VERSION, NodeView, Place};
 use crate::tree::{Structure, Tree};
@@ -26,6 +27,8 @@ use std::ops::Bound;
 
 /// Entries that the first step of a snapshot scan takes: most scans end soon.
 const FIRST_STEP: usize = 16;
+/// Tuples of a step that are prefetched before the first is read.
+const AHEAD: usize = FIRST_STEP;
 /// Upper bound of the entries of a leaf.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
@@ -67,9 +70,8 @@ impl Tree {
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
         let snapshot = txn.reads_at()?;
-        match &snapshot {
-            Some(snapshot) => drop(self.begin_read(txn, snapshot)?),
-            None => self.lock(txn, TableMode::IntentShared)?,
+        if snapshot.is_none() {
+            self.lock(txn, TableMode::IntentShared)?;
         }
         Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
     }
@@ -142,6 +144,12 @@ impl Cursor {
         self.take(txn, End::Back)
     }
 
+    /// Returns the next row if the cursor has read it already. `None` does not mean that there is none.
+    #[inline]
+    pub fn next_at_hand(&mut self, txn: &Txn) -> Option<(&[u8], &[u8])> {
+        if txn.last_lsn() == self.copied_at { self.front.take(End::Front) } else { None }
+    }
+
     fn take(&mut self, txn: &mut Txn, end: End) -> Result<Option<(&[u8], &[u8])>> {
         if txn.last_lsn() != self.copied_at {
             self.forget();
@@ -205,23 +213,30 @@ impl Cursor {
     /// Copies the rows of one leaf at one end of the unread keys; some of them if they are locked.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
-        if let Some(snapshot) = self.snapshot.clone() {
-            let _operation = self.tree.begin_read(txn, &snapshot)?;
-            txn.swap_fetched(&mut self.spilled.fetched);
-            let copied = match self.ahead.pattern() {
-                AccessPattern::Random => self.copy_leaf::<false>(txn, &snapshot, span, end),
-                AccessPattern::Scan => self.copy_leaf::<true>(txn, &snapshot, span, end),
-            };
-            txn.swap_fetched(&mut self.spilled.fetched);
-            let rest = copied.map_err(|error| self.tree.judge(txn, &snapshot, error))?;
-            self.take_more();
-            return Ok(rest);
+        if let Some(snapshot) = self.snapshot.take() {
+            let copied = self.fill_at(txn, &snapshot, span, end);
+            self.snapshot = Some(snapshot);
+            return copied;
         }
         if self.tree.is_retired() {
             // Its creation by this transaction was rolled back.
             return Err(Error::TableDropped { table: self.tree.table().into() });
         }
         self.lock_leaf(txn, span, end)
+    }
+
+    /// [`fill`](Self::fill) of a scan that reads by `snapshot`.
+    fn fill_at(&mut self, txn: &mut Txn, snapshot: &Snapshot, span: &Span, end: End) -> Result<Rest> {
+        let _operation = self.tree.begin_read(txn, snapshot)?;
+        txn.swap_fetched(&mut self.spilled.fetched);
+        let copied = match self.ahead.pattern() {
+            AccessPattern::Random => self.copy_leaf::<false>(txn, snapshot, span, end),
+            AccessPattern::Scan => self.copy_leaf::<true>(txn, snapshot, span, end),
+        };
+        txn.swap_fetched(&mut self.spilled.fetched);
+        let rest = copied.map_err(|error| self.tree.judge(txn, snapshot, error))?;
+        self.take_more();
+        Ok(rest)
     }
 
     /// Doubles the size of the next step.
@@ -335,6 +350,10 @@ impl Tree {
             End::Front => all.start..all.end.min(all.start + step),
             End::Back => all.start.max(all.end.saturating_sub(step))..all.end,
         };
+        // Their cache misses then overlap.
+        for at in inside.clone().take(AHEAD) {
+            leaf.page().prefetch(node.tuple_ahead(at)?);
+        }
         rows.clear();
         let (mut image, mut taken) = (Vec::new(), 0);
         for at in inside.clone() {

@@ -9,7 +9,8 @@
 //!
 //! **A scan over a damaged page** fails there. It can continue behind the keys of that page, which the parent knows.
 
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::format::MAX_LEVEL;
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::Tree;

@@ -21,24 +21,18 @@
 //! latch is held; then the descent restarts. This restart is not counted, because pins stay. The same holds for a page
 //! that another thread has latched, if this thread holds a latch: it may wait only for a pinned page.
 
+use crate::access::{Access, ReadGuard, Reading};
 use crate::format::MAX_LEVEL;
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::{AccessPattern, ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
+use foreshore_buffer::{Pinned, Pool};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use std::cmp::Ordering;
 
 /// Restarts of one operation after which it latches the nodes that it reads.
 const MAX_RESTARTS: u32 = if MODEL { 1 } else { 8 };
-
-/// How nodes are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    Optimistic,
-    Latched,
-}
 
 /// The restarts of one operation: validations that have failed.
 #[derive(Debug, Default)]
@@ -47,130 +41,6 @@ pub(crate) struct Restarts(u32);
 impl Restarts {
     pub(crate) const fn reading(&self) -> Reading {
         if self.0 < MAX_RESTARTS { Reading::Optimistic } else { Reading::Latched }
-    }
-}
-
-/// Access to a page during a descent.
-pub(crate) trait Access<'p>: Sized {
-    type Page<'a>: PageRead
-    where
-        Self: 'a;
-
-    fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
-    /// Returns `None` if the page must be pinned first, with no latch held. The node above it is held as `reading`
-    /// says.
-    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
-    /// Pins a page for which `try_fix` returned `None`.
-    fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
-        pool.pin(pid)
-    }
-    /// Fixes the next page as [`Access::try_fix`] does, while this access stays.
-    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
-    fn pid(&self) -> PageId;
-    fn page(&self) -> Self::Page<'_>;
-    /// Returns whether all reads so far saw one state of the page.
-    fn holds(&self) -> bool;
-}
-
-/// Access of a reader. `ONCE`: a scan that does not need the page again.
-pub(crate) struct ReadGuard<'p, const ONCE: bool = false> {
-    page: OptimisticGuard<'p>,
-    /// Held if reading without it has failed too often.
-    _latch: Option<Box<SharedGuard<'p>>>,
-}
-
-impl<'p, const ONCE: bool> From<OptimisticGuard<'p>> for ReadGuard<'p, ONCE> {
-    fn from(page: OptimisticGuard<'p>) -> Self {
-        Self { page, _latch: None }
-    }
-}
-
-impl<'p, const ONCE: bool> From<SharedGuard<'p>> for ReadGuard<'p, ONCE> {
-    fn from(latch: SharedGuard<'p>) -> Self {
-        Self { page: latch.as_optimistic(), _latch: Some(Box::new(latch)) }
-    }
-}
-
-impl<const ONCE: bool> ReadGuard<'_, ONCE> {
-    const PATTERN: AccessPattern = if ONCE { AccessPattern::Scan } else { AccessPattern::Random };
-}
-
-impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
-    type Page<'a>
-        = &'a OptimisticGuard<'p>
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self> {
-        match reading {
-            Reading::Optimistic => pool.optimistic(pid, Self::PATTERN).map(Self::from),
-            Reading::Latched => pool.shared_as(pid, Self::PATTERN).map(Self::from),
-        }
-    }
-
-    #[inline(always)]
-    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
-        Ok(match reading {
-            Reading::Optimistic => pool.try_optimistic(pid, Self::PATTERN)?.map(Self::from),
-            Reading::Latched => pool.try_shared(pid, Self::PATTERN)?.map(Self::from),
-        })
-    }
-
-    fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
-        pool.pin_as(pid, Self::PATTERN)
-    }
-
-    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
-        Self::try_fix(pool, pid, reading)
-    }
-
-    fn pid(&self) -> PageId {
-        self.page.pid()
-    }
-
-    #[inline]
-    fn page(&self) -> &OptimisticGuard<'p> {
-        &self.page
-    }
-
-    #[inline]
-    fn holds(&self) -> bool {
-        self.page.validate()
-    }
-}
-
-impl<'p> Access<'p> for ExclusiveGuard<'p> {
-    type Page<'a>
-        = &'a [u8]
-    where
-        Self: 'a;
-
-    fn fix(pool: &'p Pool, pid: PageId, _: Reading) -> Result<Self> {
-        pool.exclusive(pid)
-    }
-
-    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
-        match reading {
-            Reading::Optimistic => pool.exclusive_resident(pid),
-            Reading::Latched => pool.try_exclusive(pid),
-        }
-    }
-
-    fn try_next(&self, pool: &'p Pool, pid: PageId, _: Reading) -> Result<Option<Self>> {
-        pool.try_exclusive(pid)
-    }
-
-    fn pid(&self) -> PageId {
-        Self::pid(self)
-    }
-
-    fn page(&self) -> &[u8] {
-        self
-    }
-
-    fn holds(&self) -> bool {
-        true
     }
 }
 

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod apply;
 mod before;
 mod create;

@@ -1,6 +1,7 @@
 //! Reading one row under a lock, at any isolation level.
 
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::lookup::copy_row;
 use crate::node::{Goal, NO_WRITER};
 use crate::tree::{Structure, Tree};

@@ -1,6 +1,7 @@
 //! Reading one row.
 
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::format::{GHOST, RowHeader};
 use crate::node::{Damage, Goal, NO_VERSION, NodeView};
 use crate::tree::{Structure, Tree};
@@ -75,7 +76,7 @@ impl Tree {
     }
 }
 
-/// Copies the value of `key` in the leaf that covers it to `out`, and returns the header and whether the row is deleted.
+/// Copies the value of `key` from the leaf that covers it to `out`. Returns the header and whether the row is deleted.
 pub(crate) fn copy_row(
     leaf: &ReadGuard<'_>,
     key: &[u8],

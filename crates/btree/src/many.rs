@@ -16,7 +16,8 @@
 //! Prefetching" (ICDE 2004). Psaropoulos, Legler, May and Ailamaki apply it to indexes, "Interleaving with Coroutines"
 //! (VLDB 2017).
 
-use crate::descend::{Access, Halt, ReadGuard, Reading};
+use crate::access::{Access, ReadGuard, Reading};
+use crate::descend::Halt;
 use crate::format::GHOST;
 use crate::node::Goal;
 use crate::tree::Tree;

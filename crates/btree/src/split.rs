@@ -8,7 +8,8 @@
 //! transaction, so a rollback does not undo it. After the B-link tree (Lehman and Yao 1981) and the Foster B-tree
 //! (Graefe, Kimura and Kuno 2012).
 
-use crate::descend::{ReadGuard, Restarts, Unlinked};
+use crate::access::ReadGuard;
+use crate::descend::{Restarts, Unlinked};
 use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
 use crate::merge::CAPACITY;
 use crate::node::{Damage, Goal, Node, build_part, encode_image, separator};

@@ -17,7 +17,8 @@
 //! A walk may continue after damage. It skips the nodes below a damaged node, and continues with the next entry of the
 //! parent, whatever siblings would have said.
 
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::node::{Goal, Node, NodeView};
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;

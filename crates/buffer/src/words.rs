@@ -83,9 +83,9 @@ const BLOCK: usize = 16;
 
 /// Reads at any offset of a page.
 ///
-/// The language has atomic loads of aligned words alone, and a value at any other offset lies in two. The processor reads
-/// it by one instruction. That may be torn between bytes, as two loads may; no caller takes what it reads for one state of
-/// the page before the latch version has told.
+/// Rust has atomic loads of aligned words only, and a value at another offset lies in two of them. The processor reads
+/// it by one instruction, which stands for a relaxed load of each byte. The value may be torn, as by two loads: no
+/// caller trusts it before it has validated the latch version.
 #[cfg(all(target_arch = "x86_64", not(any(miri, foreshore_loom, foreshore_shuttle))))]
 mod unaligned {
     use super::{BLOCK, Word};
@@ -100,7 +100,7 @@ mod unaligned {
     pub(super) unsafe fn word(words: &[Word], offset: usize) -> u64 {
         let value;
         // ORDERING: relaxed, as the loads of all architectures; see the head of the file.
-        // SAFETY: the bytes are there, by the caller. The instruction stands for relaxed loads of each.
+        // SAFETY: the caller says that the bytes are there. The instruction only reads.
         unsafe {
             asm!("mov {}, [{}]", out(reg) value, in(reg) words.as_ptr().cast::<u8>().add(offset),
                 options(readonly, nostack, preserves_flags));
@@ -116,7 +116,7 @@ mod unaligned {
     pub(super) unsafe fn block(words: &[Word], offset: usize) -> [u8; BLOCK] {
         let value: __m128i;
         // ORDERING: as in `word`.
-        // SAFETY: as in `word`; a register of sixteen bytes is that many bytes.
+        // SAFETY: as in `word`. A register of sixteen bytes is an array of them.
         unsafe {
             asm!("movdqu {}, [{}]", out(xmm_reg) value, in(reg) words.as_ptr().cast::<u8>().add(offset),
                 options(readonly, nostack, preserves_flags));

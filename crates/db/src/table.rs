@@ -1,19 +1,20 @@
 //! Tables of a transaction.
 
+mod codec;
 mod many;
+mod range;
 
+pub use range::Range;
+
+use self::codec::{encode_key, encode_value, undecodable};
 use crate::catalogue::TreeRef;
-use crate::transaction::{Live, Scratch};
+use crate::transaction::Scratch;
 use crate::{Error, Result, Transaction};
-use foreshore_base::TableId;
 use foreshore_base::key::{Key, Value};
-use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::{Locked, RowLock};
-use foreshore_txn::Txn;
 use std::{
     borrow::Borrow,
     fmt,
-    iter::FusedIterator,
     marker::PhantomData,
     mem,
     ops::{Bound, RangeBounds},
@@ -68,7 +69,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         // Nothing is borrowed while the caller's closure runs, so that it may use the transaction.
         let Some(bytes) = found else { return Ok(None) };
         let value = read(&bytes);
-        self.tx.give_back(|live| live.scratch.found = bytes);
+        self.tx.if_live(|live| live.scratch.found = bytes);
         Ok(Some(value))
     }
 
@@ -242,7 +243,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
                 bytes
             })
         };
-        Range::new(self, encode(range.start_bound()), encode(range.end_bound()), lock)
+        Range::new(self.tx, (*self.tree).clone(), encode(range.start_bound()), encode(range.end_bound()), lock)
     }
 
     /// Returns the row with the smallest key. Locks it and the keys before it, as [`range`](Self::range) does.
@@ -276,7 +277,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 
     /// Iterates over all rows, by key. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
-        Range::new(self, Bound::Unbounded, Bound::Unbounded, None)
+        Range::new(self.tx, (*self.tree).clone(), Bound::Unbounded, Bound::Unbounded, None)
     }
 
     fn value(&self, key: &[u8], bytes: &[u8]) -> Result<V::Owned> {
@@ -296,103 +297,8 @@ fn existing<T>(found: Locked<T>) -> Option<T> {
     }
 }
 
-fn undecodable(table: TableId, key: &[u8], part: &'static str) -> Error {
-    Error::Undecodable { table: table.into(), key: key.into(), part }
-}
-
-/// Encodes a key. The tree checks its length.
-fn encode_key<K: Key>(key: &K::Ref<'_>, out: &mut Vec<u8>) {
-    out.clear();
-    K::encode_key(key, out);
-}
-
-/// Encodes a value. The tree checks its length.
-fn encode_value<V: Value>(value: &V::Ref<'_>, out: &mut Vec<u8>) {
-    out.clear();
-    V::encode(value, out);
-}
-
 impl<K, V> fmt::Debug for Table<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table").field("table", &self.tree.table()).finish_non_exhaustive()
-    }
-}
-
-/// Iterator over rows of a table, from either end or both. It ends after an error.
-pub struct Range<'tx, K, V> {
-    tx: &'tx Transaction,
-    scan: Scan,
-    types: PhantomData<fn(K) -> V>,
-}
-
-/// A step of a cursor from one of its ends.
-type Step = for<'c> fn(&'c mut Cursor, &mut Txn) -> foreshore_base::Result<Option<(&'c [u8], &'c [u8])>>;
-
-/// State of an iteration.
-enum Scan {
-    /// Before the first step; nothing is locked.
-    Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock> },
-    /// Between two steps.
-    Running(Box<Cursor>),
-    /// After the last row.
-    Over,
-}
-
-impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
-    fn new(table: &Table<'tx, K, V>, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock>) -> Self {
-        let scan = Scan::Ahead { tree: (*table.tree).clone(), lower, upper, lock };
-        Self { tx: table.tx, scan, types: PhantomData }
-    }
-
-    /// Returns the next row from one of the ends; `Ok(None)` if none is left.
-    fn row(scan: &mut Scan, live: &mut Live, step: Step) -> Result<Option<(K::Owned, V::Owned)>> {
-        if let Scan::Ahead { tree, lower, upper, lock } = scan {
-            let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-            *scan = Scan::Running(Box::new(match *lock {
-                None => tree.range(&mut live.txn, lower, upper)?,
-                Some(lock) => tree.range_locked(&mut live.txn, lower, upper, lock)?,
-            }));
-        }
-        let Scan::Running(cursor) = scan else { return Ok(None) };
-        let table = cursor.table();
-        let Some((key, value)) = step(cursor, &mut live.txn)? else { return Ok(None) };
-        let refused = |part| undecodable(table, key, part);
-        let owned = K::decode_key(key).ok_or_else(|| refused("key"))?;
-        let value = V::decode(value).ok_or_else(|| refused("value"))?;
-        Ok(Some((owned, value)))
-    }
-
-    fn step(&mut self, step: Step) -> Option<Result<(K::Owned, V::Owned)>> {
-        if matches!(self.scan, Scan::Over) {
-            return None;
-        }
-        let scan = &mut self.scan;
-        let row = self.tx.with(|_, live| Self::row(scan, live, step));
-        if !matches!(row, Ok(Some(_))) {
-            self.scan = Scan::Over;
-        }
-        row.transpose()
-    }
-}
-
-impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
-    type Item = Result<(K::Owned, V::Owned)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step(Cursor::next)
-    }
-}
-
-impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(Cursor::next_back)
-    }
-}
-
-impl<K: Key, V: Value> FusedIterator for Range<'_, K, V> {}
-
-impl<K, V> fmt::Debug for Range<'_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Range").field("is_over", &matches!(self.scan, Scan::Over)).finish_non_exhaustive()
     }
 }

@@ -324,9 +324,10 @@ impl Transaction {
         error
     }
 
-    /// Gives a buffer back for the next lookup.
-    pub(crate) fn give_back(&self, put: impl FnOnce(&mut Live)) {
-        self.seat.give_back(put);
+    /// Calls `work` if the transaction runs. For what cannot fail and is no operation.
+    #[inline]
+    pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
+        self.seat.if_live(work)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::Cursor;
 use super::span::{End, Span};
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::node::{Damage, Goal, Node};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;

@@ -21,7 +21,8 @@
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
 use crate::write::Intent;

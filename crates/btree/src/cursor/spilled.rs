@@ -7,7 +7,8 @@
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
-use crate::descend::{Access, ReadGuard, Restarts};
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
 use crate::tree::Structure;
 use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;

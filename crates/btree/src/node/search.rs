@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Bytes of a row that a lookup prefetches.
-const TUPLE_AHEAD: usize = 192;
+const TUPLE_AHEAD: usize = 128;
 
 impl<P: PageRead> NodeView<P> {
     /// Compares the first bytes of `key` with those that all keys here share.

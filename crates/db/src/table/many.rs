@@ -51,7 +51,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         })?;
         // The caller's closure runs with nothing borrowed, so that it may use the transaction.
         (0..batch.len()).for_each(|index| read(index, batch.value(index)));
-        self.tx.give_back(|live| live.scratch.batch = batch);
+        self.tx.if_live(|live| live.scratch.batch = batch);
         Ok(())
     }
 }

@@ -60,13 +60,13 @@ impl Seat {
         })
     }
 
-    /// Returns a buffer for use by the next lookup.
-    pub(super) fn give_back(&self, put: impl FnOnce(&mut Live)) {
-        self.look(|state| {
-            if let State::Live(live) = state {
-                put(live);
-            }
-        });
+    /// Calls `work` if the transaction runs. Must not be called during an operation.
+    #[inline]
+    pub(super) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
+        self.look(|state| match state {
+            State::Live(live) => Some(work(live)),
+            State::Busy | State::Failed(_) | State::Over => None,
+        })
     }
 
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
