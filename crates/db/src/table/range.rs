@@ -1,10 +1,10 @@
 //! Iteration over rows of a table.
 
 use super::codec::undecodable;
-use crate::{Result, Transaction};
 use crate::transaction::Live;
-use foreshore_base::key::{Key, Value};
+use crate::{Result, Transaction};
 use foreshore_base::TableId;
+use foreshore_base::key::{Key, Value};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::RowLock;
 use foreshore_txn::Txn;
