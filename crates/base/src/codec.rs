@@ -109,6 +109,53 @@ impl Put for Vec<u8> {
     }
 }
 
+/// Fills an array from its start.
+#[derive(Debug)]
+pub struct Filler<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Filler<N> {
+    /// An array of zeros, of which nothing is filled.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+
+    /// Returns what is filled.
+    #[must_use]
+    pub fn filled(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Fills up to `len` with zeros.
+    pub fn skip_to(&mut self, len: usize) {
+        assert!((self.len..=N).contains(&len), "{len} of {N} bytes, and {} are filled", self.len);
+        self.len = len;
+    }
+
+    /// Returns the array.
+    #[must_use]
+    pub fn full(self) -> [u8; N] {
+        assert_eq!(self.len, N, "bytes of an array that are filled, and its length");
+        self.bytes
+    }
+}
+
+impl<const N: usize> Default for Filler<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Put for Filler<N> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
 /// Reads two bytes at `at`. The caller has checked the bounds.
 #[inline]
 #[must_use]

@@ -1,8 +1,10 @@
 //! The handle of an open database.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineRef};
 use crate::{Options, Report, Result, Stats, Transaction, TxnOptions};
 use foreshore_base::Csn;
+use foreshore_sync::{BiasedOwner, CachePadded, LockRank, Mutex, available_parallelism, thread_index};
+use foreshore_txn::{ManagerRef, TxnManager};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 /// An open database. Clones are handles of the same database and may be used from any thread.
@@ -16,6 +18,38 @@ pub struct Db {
 /// State that all clones share. Transactions hold the engine and not this, so its drop means that no handle is left.
 struct Handle {
     engine: Arc<Engine>,
+    starts: Starts,
+}
+
+/// The owners of an engine, one for each group of threads.
+///
+/// A transaction keeps the engine and its transaction manager alive. A count that all threads write would be a line
+/// that moves between their caches twice a transaction. So a transaction is counted with the owner of the thread that
+/// begins it.
+struct Starts {
+    owners: Box<[CachePadded<Mutex<Owners>>]>,
+}
+
+struct Owners {
+    engine: BiasedOwner<Arc<Engine>>,
+    txns: BiasedOwner<Arc<TxnManager>>,
+}
+
+impl Starts {
+    fn new(engine: &Arc<Engine>) -> Self {
+        let owners = |_| {
+            let (engine, txns) = (BiasedOwner::new(Arc::clone(engine)), BiasedOwner::new(Arc::clone(&engine.txns)));
+            CachePadded::new(Mutex::new(LockRank::Leaf, Owners { engine, txns }))
+        };
+        let count = available_parallelism().next_power_of_two().min(64);
+        Self { owners: (0..count).map(owners).collect() }
+    }
+
+    /// Returns the references of a transaction that begins.
+    fn hand_out(&self) -> (EngineRef, ManagerRef) {
+        let mut owners = self.owners[thread_index() % self.owners.len()].lock();
+        (owners.engine.hand_out(), owners.txns.hand_out())
+    }
 }
 
 impl Drop for Handle {
@@ -27,7 +61,8 @@ impl Drop for Handle {
 
 impl Db {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { handle: Arc::new(Handle { engine }) }
+        let starts = Starts::new(&engine);
+        Self { handle: Arc::new(Handle { engine, starts }) }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -54,7 +89,7 @@ impl Db {
     /// at the first operation.
     #[must_use]
     pub fn begin_with(&self, options: TxnOptions) -> Transaction {
-        Transaction::begin(self.engine(), options)
+        Transaction::begin(self.handle.starts.hand_out(), options)
     }
 
     /// Returns the newest commit that survives power loss; all commits before it do too.

@@ -20,8 +20,8 @@ use foreshore_io::{DirLock, File, Fs};
 use foreshore_recovery::{Checkpointer, RecoveryStats};
 use foreshore_space::Space;
 use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering, fence};
-use foreshore_sync::{Daemon, LockRank, Mutex, Nanos, ShardedCounter, Step};
-use foreshore_txn::{SnapshotLimits, Txn, TxnManager};
+use foreshore_sync::{BiasedRef, Daemon, LockRank, Mutex, Nanos, ShardedCounter, Step};
+use foreshore_txn::{ManagerRef, SnapshotLimits, Txn, TxnManager};
 use foreshore_wal::Log;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,9 @@ pub(crate) struct Closing {
     /// The directory's lock.
     pub(crate) lock: Option<Box<dyn DirLock>>,
 }
+
+/// A transaction's reference to the engine.
+pub(crate) type EngineRef = BiasedRef<Arc<Engine>>;
 
 /// An open database.
 pub(crate) struct Engine {
@@ -108,12 +111,17 @@ impl Engine {
 
     /// Begins a transaction of the layer `txn`.
     pub(crate) fn begin(&self, options: TxnOptions) -> Result<Txn> {
+        self.begin_by(self.txns.reference(), options)
+    }
+
+    /// Begins a transaction that holds the manager by `txns`.
+    pub(crate) fn begin_by(&self, txns: ManagerRef, options: TxnOptions) -> Result<Txn> {
         self.begun.add(1);
         // ORDERING: store, fence, look: counted above, pairs with `close`, which stores CLOSING and then looks at the
         // counters. One of the two sees the other.
         fence(Ordering::SeqCst);
         let begun = match self.state.load(Ordering::Relaxed) {
-            OPEN => self.below(options).and_then(|below| match self.txns.begin(below) {
+            OPEN => self.below(options).and_then(|below| match TxnManager::begin_by(txns, below) {
                 Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_system(below),
                 begun => begun,
             }),

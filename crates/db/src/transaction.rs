@@ -5,7 +5,7 @@ mod seat;
 
 pub(crate) use seat::{Aging, Failure, Seat, State};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineRef};
 use crate::profile::Meter;
 use crate::run::Begun;
 use crate::tables::TableInfo;
@@ -14,8 +14,8 @@ use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, TableId};
 use foreshore_btree::{Batch, Tree};
 use foreshore_sync::Nanos;
-use foreshore_txn::Txn;
-use std::{fmt, mem, sync::Arc, time::Duration};
+use foreshore_txn::{ManagerRef, Txn};
+use std::{fmt, mem, time::Duration};
 
 /// A transaction. It may move to another thread between two calls. A drop rolls it back.
 ///
@@ -39,7 +39,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 /// waits for those commits. So does [`rollback`](Self::rollback), also after an error that has ended the transaction.
 /// [`Db::run`](crate::Db::run) does both. A drop never waits. With [`Durability::Relaxed`] no call waits.
 pub struct Transaction {
-    engine: Arc<Engine>,
+    engine: EngineRef,
     seat: Seat,
     durability: Durability,
     deadline: Option<Duration>,
@@ -134,10 +134,10 @@ pub struct Savepoint {
 }
 
 impl Transaction {
-    pub(crate) fn begin(engine: &Arc<Engine>, options: TxnOptions) -> Self {
+    pub(crate) fn begin((engine, txns): (EngineRef, ManagerRef), options: TxnOptions) -> Self {
         let options = options.asked_at(|| engine.txns.now());
         let meter = engine.profiler.meter(options.label);
-        let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.begin(options)) {
+        let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.begin_by(txns, options)) {
             Ok(txn) => (options.attempt.first.unwrap_or(txn.began()), State::Live(Live::new(txn))),
             Err(error) => {
                 let error = Error::from(error);
@@ -153,7 +153,7 @@ impl Transaction {
             engine.aging.seat(options.label, state)
         };
         let (durability, deadline) = (options.durability, options.deadline);
-        Self { engine: Arc::clone(engine), seat, durability, deadline, began, meter, _begun: Begun::here() }
+        Self { engine, seat, durability, deadline, began, meter, _begun: Begun::here() }
     }
 
     /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that

@@ -157,9 +157,15 @@ impl Held {
         costs
     }
 
+    /// The memory of its point locks and intervals together.
+    fn cost(&self) -> usize {
+        let points = self.points.iter().map(|(_, key)| point_list::cost(key.len()));
+        points.chain(self.ranges.iter().map(|&(_, cost)| cost)).sum()
+    }
+
     /// Takes all point locks and the tables of all intervals out.
     pub(crate) fn take_keys(&mut self) -> (impl Iterator<Item = RowHash>, impl Iterator<Item = TableId>) {
-        debug_assert_eq!(self.charged, self.costs().values().map(|(cost, _)| cost).sum(), "of owner {}", self.owner);
+        debug_assert_eq!(self.charged, self.cost(), "of owner {}", self.owner);
         self.charged = 0;
         (self.points.drain(), self.ranges.drain(..).map(|(table, _)| table))
     }

@@ -38,8 +38,8 @@ mod xids;
 pub use isolation::{Isolation, Seen};
 pub use logged::{LoggedChange, PrepareBody};
 pub use manager::{
-    CheckpointView, Forward, InDoubt, MAX_PREPARED_NAME, PrecommitRelease, Prepared, RowHolder, Start, TakenOver, Txn,
-    TxnManager, TxnManagerOptions, TxnOptions, TxnStats, Unfinished,
+    CheckpointView, Forward, InDoubt, MAX_PREPARED_NAME, ManagerRef, PrecommitRelease, Prepared, RowHolder, Start,
+    TakenOver, Txn, TxnManager, TxnManagerOptions, TxnOptions, TxnStats, Unfinished,
 };
 pub use parked::{ParkedRollback, may_wait};
 pub use resource::{ResourceManager, TakeOver, UndoContext};

@@ -24,7 +24,7 @@
 //! there has lost media, not a torn tail.
 
 use crate::checksum::{Crc, Detected};
-use foreshore_base::codec::{Put, u32_at, u64_at};
+use foreshore_base::codec::{Filler, Put, u32_at, u64_at};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc32c};
 use std::path::Path;
@@ -135,7 +135,7 @@ pub(crate) enum Decoded {
 impl GroupHeader {
     /// Encodes; the checksum returned is the `prev_crc` of the next group.
     pub(crate) fn encode(&self) -> ([u8; GROUP_HEADER], u32) {
-        let mut out = Vec::with_capacity(GROUP_HEADER);
+        let mut out = Filler::<GROUP_HEADER>::new();
         out.put(&GROUP_MAGIC);
         out.put_u16(VERSION as u16);
         out.put_u16(self.n_ext);
@@ -148,10 +148,10 @@ impl GroupHeader {
         out.put_u32(self.total_len);
         out.put_u32(self.prev_crc);
         out.put_u32(self.data_crc);
-        out.resize(HDR_CRC, 0);
-        let crc = crc32c(&out);
+        out.skip_to(HDR_CRC);
+        let crc = crc32c(out.filled());
         out.put_u32(crc);
-        (out.try_into().expect("the fields fill the header"), crc)
+        (out.full(), crc)
     }
 
     /// Decodes and checks the lengths against each other; `bytes` holds at least [`GROUP_HEADER`] bytes.

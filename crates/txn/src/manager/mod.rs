@@ -18,7 +18,7 @@ use crate::xids::Xids;
 use foreshore_base::{Csn, Error, GroupNo, Lockable, Result, Xid};
 use foreshore_lock::{LockManager, LockStats, Owner};
 use foreshore_sync::model::mutant;
-use foreshore_sync::{EventCount, Hot, Nanos, ShardedCounter};
+use foreshore_sync::{BiasedRef, EventCount, Hot, Nanos, ShardedCounter};
 use foreshore_wal::Log;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -131,6 +131,10 @@ pub struct TxnStats {
     /// Snapshots that were cancelled, because they were too old or what they kept took too much space.
     pub snapshots_cancelled: u64,
 }
+
+/// A transaction's reference to its manager. The count that it is in is written by the threads that begin and end
+/// transactions by the same owner.
+pub type ManagerRef = BiasedRef<Arc<TxnManager>>;
 
 /// Makes transactions, and owns what they share.
 ///

@@ -2,18 +2,33 @@
 
 use super::{Txn, TxnOptions};
 use crate::isolation::Isolation;
-use crate::manager::TxnManager;
+use crate::manager::{ManagerRef, TxnManager};
 use foreshore_base::Result;
+use foreshore_sync::BiasedOwner;
 use std::sync::Arc;
 
 impl TxnManager {
+    /// Returns a reference for one transaction. It allocates: a caller that begins many transactions hands out its own.
+    #[must_use]
+    pub fn reference(self: &Arc<Self>) -> ManagerRef {
+        BiasedOwner::new(Arc::clone(self)).hand_out()
+    }
+
     /// Begins a transaction. Where all sessions are in use it waits in the queue for one, as long as
     /// [`session_timeout`](TxnOptions::session_timeout) says.
     ///
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
     pub fn begin(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
-        self.begin_as(options, false)
+        Self::begin_by(self.reference(), options)
+    }
+
+    /// Begins a transaction as [`begin`](Self::begin) does, which holds its manager by `manager`.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_by(manager: ManagerRef, options: TxnOptions) -> Result<Txn> {
+        Txn::begin(manager, options, false)
     }
 
     /// Begins a system transaction, one of the engine itself. It takes no session away from the others, and does not
@@ -22,16 +37,18 @@ impl TxnManager {
     /// # Errors
     /// As [`begin`](Self::begin).
     pub fn begin_system(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
-        self.begin_as(options, true)
+        Txn::begin(self.reference(), options, true)
     }
+}
 
-    fn begin_as(self: &Arc<Self>, options: TxnOptions, is_system: bool) -> Result<Txn> {
-        let mut lease = self.sessions.take(is_system, || options.time_for_a_session(self.now()))?;
+impl Txn {
+    fn begin(manager: ManagerRef, options: TxnOptions, is_system: bool) -> Result<Self> {
+        let mut lease = manager.sessions.take(is_system, || options.time_for_a_session(manager.now()))?;
         lease.owner.begin_attempt(options.label, options.attempt);
         let waits = options.waits(options.attempt.first.unwrap_or(lease.owner.began()));
-        lease.session.limit_waits(waits.left(|| self.now()));
+        lease.session.limit_waits(waits.left(|| manager.now()));
         lease.run.begin(options.label, waits, (options.isolation, options.reads, options.snapshot_limits));
-        let mut txn = Txn { manager: self.clone(), lease: Some(lease) };
+        let mut txn = Self { manager, lease: Some(lease) };
         if options.isolation == Isolation::Snapshot {
             txn.take_snapshot();
         }

@@ -68,7 +68,7 @@ impl Txn {
         let (last_lsn, observed) = (self.last_lsn(), self.observed());
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         pause::point("txn: about to give up its undo");
-        let TxnManager { log, locks, visibility, xids, ended, .. } = &*self.manager;
+        let TxnManager { log, locks, visibility, xids, ended, .. } = &**self.manager;
         if mutant("sabotage: shared locks are free before the commit has its place") {
             locks.release_shared(&mut lease.owner);
         }
@@ -145,7 +145,7 @@ impl Txn {
         if hand_over && seen > log.durable() {
             log.flush_soon(&mut lease.session, seen);
         }
-        log.ticket(place.lsn(), place, place.lsn())
+        lease.session.ticket(place.lsn(), place, place.lsn())
     }
 
     /// Puts the headers of all rows back that the transaction has locked and not changed, and ends its xid, as a

@@ -13,7 +13,7 @@ mod take_over;
 pub use prepared::{InDoubt, MAX_PREPARED_NAME, Prepared};
 pub use take_over::{TakenOver, Unfinished};
 
-use super::TxnManager;
+use super::{ManagerRef, TxnManager};
 use crate::isolation::Isolation;
 use crate::sessions::{Lease, RowPosition, Running};
 use crate::visibility::status::Status;
@@ -25,7 +25,6 @@ use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::Session;
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How a transaction runs.
@@ -95,7 +94,7 @@ pub enum RowHolder {
 /// Any error of a wait or a reservation leaves it as it was. The caller chooses whether to go on or to roll back. After
 /// a deadlock it rolls back, for others wait until it does.
 pub struct Txn {
-    manager: Arc<TxnManager>,
+    manager: ManagerRef,
     /// With all that it knows of itself. Taken at the end.
     lease: Option<Box<Lease>>,
 }

@@ -1,0 +1,109 @@
+//! Guards the promise that a warm transaction allocates nothing. It begins, reads and updates rows whose types need no
+//! memory of their own, and its commit is acknowledged.
+//!
+//! A program of its own, because it counts what its allocator is asked for.
+
+use foreshore::{Db, Device, Error, Options, TableDef};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::{fs, path::Path};
+
+/// The allocator of the system, which counts the requests of each thread.
+struct Counting;
+
+std::thread_local! {
+    static REQUESTS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends may have no counter any more.
+    let _ = REQUESTS.try_with(|requests| requests.set(requests.get() + 1));
+}
+
+// SAFETY: all calls go to the allocator of the system.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROWS: TableDef<u64, u64> = TableDef::new("rows");
+const COUNT: u64 = 1000;
+/// Transactions before the first that counts.
+const WARM: u64 = 3000;
+/// Transactions that count.
+const COUNTED: u64 = 500;
+/// A session that begins a chunk of undo looks at all readers anew, and shares what it finds in new memory. A chunk
+/// holds the entries of more transactions than this.
+const NEW_VIEW: u64 = 16;
+
+fn key(row: u64) -> u64 {
+    row * 7919 % COUNT
+}
+
+fn reads(db: &Db, round: u64) -> Result<(), Error> {
+    let reader = db.read();
+    let rows = reader.open(ROWS)?;
+    let found = rows.get(key(round))?;
+    assert!(found.is_some());
+    reader.finish()?.wait()
+}
+
+/// Reads two rows and updates two others.
+fn updates(db: &Db, round: u64, is_pipelined: bool) -> Result<(), Error> {
+    let tx = db.begin();
+    let rows = tx.open(ROWS)?;
+    for row in 0..2 {
+        assert!(rows.get(key(4 * round + row))?.is_some());
+    }
+    for row in 2..4 {
+        assert!(rows.insert(key(4 * round + row), round)?.is_some());
+    }
+    if is_pipelined { tx.commit_pipelined()?.wait() } else { tx.commit().map(drop) }
+}
+
+/// Runs transactions until they are warm, then counts what those that follow ask for.
+fn requests(mut transaction: impl FnMut(u64) -> Result<(), Error>) -> Result<u64, Error> {
+    (0..WARM).try_for_each(&mut transaction)?;
+    let before = REQUESTS.get();
+    (WARM..WARM + COUNTED).try_for_each(&mut transaction)?;
+    Ok(REQUESTS.get() - before)
+}
+
+fn main() -> Result<(), Error> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("allocations-{}", std::process::id()));
+    let db = Options::new().memory_limit(256 << 20).device(Device::Buffered).open(&dir)?;
+    db.run(|tx| {
+        let rows = tx.open(ROWS)?;
+        (0..COUNT).try_for_each(|row| rows.insert_new(row, row))
+    })?;
+    let counts = [
+        ("reads", requests(|round| reads(&db, round))?),
+        ("durable updates", requests(|round| updates(&db, round, false))?),
+        ("pipelined updates", requests(|round| updates(&db, round, true))?),
+    ];
+    println!("requests of {COUNTED} transactions: {counts:?}");
+    for (what, count) in counts {
+        let most = if what == "reads" { 0 } else { COUNTED / NEW_VIEW };
+        assert!(count <= most, "{what} ask for memory {count} times, and may {most} times");
+    }
+    drop(db);
+    fs::remove_dir_all(&dir).expect("the directory can be removed");
+    Ok(())
+}
