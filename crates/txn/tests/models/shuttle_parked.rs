@@ -35,14 +35,14 @@ fn writers_of_a_parked_rollback(stays: bool) {
     let writers = [1, 1].map(|amount| {
         let toy = toy.clone();
         thread::spawn(move || {
-            let mut writer = toy.begin("writer");
-            match toy.add(&mut writer, 0, amount) {
-                Ok(_) => {
-                    drop(writer.commit_pipelined().expect("committed"));
-                    amount
-                }
+            let added = toy.try_begin("writer").and_then(|mut writer| {
+                toy.add(&mut writer, 0, amount)?;
+                writer.commit_pipelined().map(drop)
+            });
+            match added {
+                Ok(()) => amount,
                 Err(Error::RollbackParked { .. }) => 0,
-                Err(error) => panic!("{error:?}"),
+                Err(error) => panic!("neither the row nor RollbackParked: {error:?}"),
             }
         })
     });
