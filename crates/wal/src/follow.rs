@@ -23,14 +23,16 @@
 //!
 //! **Truncation.** Nothing keeps the log from being truncated under a follower: it then gets `LogTruncated`.
 
+mod cursor;
 mod watch;
 
-use crate::chain::{Accepted, Cursor, GroupReader, Step, existing};
 use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
 use crate::log_core::Core;
-use crate::reader::{Merge, Read};
+use crate::reader::{GroupReader, Merge, Read};
 use crate::record::LoggedRecord;
+use crate::scan::Accepted;
 use crate::segment::{Control, Home};
+use cursor::{Cursor, Step, existing};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Result, Uuid};
 use foreshore_io::Fs;
@@ -244,9 +246,9 @@ impl Follower {
     /// # Errors
     /// As [`Self::find_again`].
     fn check_last(&mut self) -> Result<()> {
-        let Some(&Accepted { number, offset, crc, .. }) = self.at.tail.last() else { return Ok(()) };
+        let Some(&Accepted { offset, crc, .. }) = self.at.tail.last() else { return Ok(()) };
         self.reader.forget();
-        if let Some(file) = existing(self.home.fs.open(&self.home.segment_path(number)))?
+        if let Some(file) = existing(self.home.fs.open(&self.home.segment_path(self.at.last)))?
             && let Decoded::Header(_, found) = GroupHeader::decode(self.reader.view(&*file, offset, BLOCK)?)
             && found == crc
         {
@@ -364,7 +366,7 @@ fn front(home: &Home) -> Result<Cursor> {
     loop {
         let start = read_control(home)?.newest();
         match home.open_segment(start.segment) {
-            Ok((file, size)) => return Ok(Cursor::new(&start, file, size, FIRST_GROUP)),
+            Ok((file, size)) => return Ok(Cursor::new(&start, file, size)),
             // The log may be truncated between the two reads, and the file be another segment already.
             Err(_) if attempts < ATTEMPTS && read_control(home)?.newest() != start => attempts += 1,
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {

@@ -39,7 +39,6 @@
 // Kernels are `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod buffer;
-mod chain;
 mod checksum;
 mod dep;
 mod follow;

@@ -1,12 +1,11 @@
 //! Making a log and opening it.
 
-use crate::chain::{Chain, GroupReader};
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{GroupMemory, Sealer, Tail};
 use crate::log_core::Core;
 use crate::options::LogOptions;
 use crate::pipeline::Pipeline;
-use crate::reader::Recovered;
+use crate::reader::{Chain, GroupReader, Recovered};
 use crate::requests::SpaceRequests;
 use crate::scan::{FIRST, Scanned, scan};
 use crate::segment::{Control, Files, Home, List, Segments, Spare};
@@ -56,7 +55,7 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let scanned = scan(&home, &control)?;
     // The last groups are written once more, and a new segment must have space for each, whatever size this run is
     // configured for.
-    let longest = scanned.at.tail.iter().map(|last| last.len).max().unwrap_or(0);
+    let longest = scanned.tail.iter().map(|last| last.len).max().unwrap_or(0);
     let segment_bytes = options.segment_bytes.max(FIRST_GROUP + longest);
     let options = &LogOptions { segment_bytes, ..options.clone() };
     // Nothing has been written up to here. The log may have been read from a cache. It is made durable before it is
@@ -80,7 +79,7 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
         live: scanned.live,
         cuts: scanned.cuts,
         max_lsn: scanned.max_lsn,
-        next_group: scanned.at.next,
+        next_group: scanned.next,
         incarnation,
     };
     let floor = recovered.end.max(recovered.max_lsn);
@@ -90,16 +89,16 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
 /// Repeats the last groups, those that no header calls durable, behind themselves (see `scan`), and returns where the
 /// next one goes.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
-    let at = &scanned.at;
-    let (prev_crc, file) = (at.prev_crc, at.file.clone());
-    let mut tail = Tail { incarnation, prev_crc, file, offset: at.offset, size: at.size };
-    let again = if mutant("sabotage: a start does not repeat the last groups") { &[] } else { &at.tail[..] };
+    let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
+    let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
+    let again = if mutant("sabotage: a start does not repeat the last groups") { &[] } else { &scanned.tail[..] };
     for last in again {
-        let (file, size) = segments.home().open_segment(last.number)?;
+        let live = &scanned.live[last.segment];
+        let file = segments.home().fs.open(&segments.home().segment_path(live.number))?;
         let (group, prev_crc) = (last.group, last.prev_crc);
         let chain = Chain { uuid: segments.home().uuid, group, prev_crc, incarnation: Incarnation(0) };
-        let mut reader = GroupReader::new(size);
-        let Some((header, _)) = reader.group(&*file, size, last.offset, &chain)? else {
+        let mut reader = GroupReader::new(live.size);
+        let Some((header, _)) = reader.group(&*file, live.size, last.offset, &chain)? else {
             let place = Place::Offset(last.offset);
             return Err(Error::corrupted(file.path(), place, "one of the last groups changed while it was read"));
         };

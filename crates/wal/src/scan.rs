@@ -19,16 +19,20 @@
 //! is where the first group that the control file names is missing, with its segment or without, unless the log is new.
 //! Otherwise the loss of the very last group has no witness.
 
+mod link;
 mod rule;
 
+pub(crate) use link::{Accepted, Link, find, link};
 pub(crate) use rule::Rule;
 
-use crate::chain::{Cursor, GroupReader, LOOK_AHEAD, Passed, Step, visit};
 use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
+use crate::reader::{Chain, GroupReader, visit};
 use crate::segment::{Control, Home, Live};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
+use link::LOOK_AHEAD;
+use std::sync::Arc;
 
 /// Number of the first group of a new log.
 pub(crate) const FIRST: GroupNo = GroupNo(1);
@@ -38,8 +42,12 @@ pub(crate) const FIRST: GroupNo = GroupNo(1);
 pub(crate) struct Scanned {
     /// Segments from the first group on; the last one holds the end of the chain.
     pub(crate) live: Vec<Live>,
-    /// The end of the chain.
-    pub(crate) at: Cursor,
+    /// The file of the last one. At most two segments are open at a time, however many there are.
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) next: GroupNo,
+    pub(crate) prev_crc: u32,
+    /// The last groups: the very last one and those before it that no header says to be durable. Ascending.
+    pub(crate) tail: Vec<Accepted>,
     /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
     /// Largest LSN or cut seen anywhere, in records that do not count too.
@@ -76,22 +84,31 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     let (file, size) = home.check_segment(start.segment, home.open_past_cache(start.segment)?)?;
     let mut scanned = Scanned {
         live: vec![Live::new(start.segment, size, start.first, start.prev_crc)],
-        at: Cursor::new(&start, file, size, FIRST_GROUP).past_cache(),
+        file,
+        next: start.first,
+        prev_crc: start.prev_crc,
+        tail: Vec::new(),
         cuts: Vec::new(),
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
         rule,
     };
     let mut reader = GroupReader::new(size);
-    while let Some(passed) = scanned.at.advance(home, &mut reader, true)? {
-        scanned.note(passed, &reader)?;
+    loop {
+        scanned.scan_segment(home, &mut reader)?;
+        let number = scanned.last().number + 1;
+        // What follows in this segment comes before what follows in the next one.
+        if scanned.pass_hole(home, &mut reader)? {
+            continue;
+        }
+        if numbers.binary_search(&number).is_err() || !scanned.roll(home, &mut reader, number)? {
+            break;
+        }
     }
-    let end = scanned.at.offset;
-    scanned.last_mut().skip(end);
     scanned.look_ahead(home, &mut reader, &numbers)?;
     rule.conclude(&mut scanned.cuts);
     // The control file names a later group only when that one is durable.
-    if scanned.at.tail.is_empty() && start.first != FIRST {
+    if scanned.tail.is_empty() && start.first != FIRST {
         return Err(lost());
     }
     Ok(scanned)
@@ -103,37 +120,77 @@ impl Scanned {
         self.live.last().expect("the first segment")
     }
 
-    fn last_mut(&mut self) -> &mut Live {
-        self.live.last_mut().expect("the first segment")
+    fn chain(&self, home: &Home) -> Chain {
+        let incarnation = self.cuts.last().map_or(Incarnation(0), |&(incarnation, _)| incarnation);
+        Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
     }
 
-    /// Takes note of a group, whose bytes `reader` holds, or of the next segment.
-    fn note(&mut self, passed: Passed, reader: &GroupReader) -> Result<()> {
-        let Step { header, file, offset } = match passed {
-            Passed::Group(step) => step,
-            Passed::Segment { first, prev_crc, left } => {
-                self.last_mut().skip(left);
-                self.live.push(Live::new(self.at.number, self.at.size, first, prev_crc));
-                return Ok(());
-            }
-        };
-        // A new incarnation begins above all cuts of those before.
-        let (mut max, floor) = (Lsn::ZERO, self.end());
-        visit(reader.bytes(&header), &header, floor, |_, lsn, _| max = max.max(lsn))
-            .map_err(|why| Error::corrupted(file.path(), Place::Offset(offset), why))?;
-        self.last_mut().push(header.group, offset, offset + u64::from(header.total_len));
+    /// Accepts groups of the last segment as long as the chain goes on, and passes over repeated ones.
+    fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
+        loop {
+            let index = self.live.len() - 1;
+            let (file, size, offset) = (self.file.clone(), self.live[index].size, self.live[index].end);
+            let (header, crc) = match link(reader, (&*file, size), offset, &self.chain(home), &self.tail)? {
+                Some(Link::Next(header, crc)) => (header, crc),
+                Some(Link::Again(header, _)) => {
+                    self.live[index].skip(offset + u64::from(header.total_len));
+                    continue;
+                }
+                None => return Ok(()),
+            };
+            // A new incarnation begins above all cuts of those before.
+            let (mut max, floor) = (Lsn::ZERO, self.end());
+            visit(reader.bytes(&header), &header, floor, |_, lsn, _| max = max.max(lsn))
+                .map_err(|why| Error::corrupted(file.path(), Place::Offset(offset), why))?;
+            let (len, prev_crc) = (u64::from(header.total_len), self.prev_crc);
+            self.live[index].push(header.group, offset, offset + len);
+            self.tail.retain(|before| before.group > header.acked_upto);
+            self.tail.push(Accepted { group: header.group, segment: index, offset, len, crc, prev_crc });
+            self.accept(&header, crc, max);
+        }
+    }
+
+    /// Passes over a hole behind the end of the last segment; true if there is something behind it.
+    fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
+        let (from, size) = (self.last().end + BLOCK as u64, self.last().size);
+        let found = find(reader, (&*self.file, size), from, &self.chain(home), &self.tail)?;
+        if let Some((at, _)) = found {
+            self.live.last_mut().expect("the first segment").skip(at);
+        }
+        Ok(found.is_some())
+    }
+
+    fn accept(&mut self, header: &GroupHeader, crc: u32, max: Lsn) {
+        self.next = header.group.next();
+        self.prev_crc = crc;
         self.max_lsn = self.max_lsn.max(self.rule.base(header.cut, max));
         self.incarnation = self.incarnation.max(header.incarnation);
         match self.cuts.last_mut() {
             Some((incarnation, cut)) if *incarnation == header.incarnation => *cut = self.rule.limit(*cut, header.cut),
             _ => self.cuts.push((header.incarnation, header.cut)),
         }
-        Ok(())
+    }
+
+    /// Whether segment `number` continues the chain, at its first group or behind a hole; then it becomes the last
+    /// segment.
+    fn roll(&mut self, home: &Home, reader: &mut GroupReader, number: u64) -> Result<bool> {
+        let file = home.open_past_cache(number)?;
+        let size = file.len()?;
+        let (first, prev_crc) = match find(reader, (&*file, size), FIRST_GROUP, &self.chain(home), &self.tail)? {
+            Some((_, Link::Next(header, _))) => (header.group, self.prev_crc),
+            Some((_, Link::Again(header, prev_crc))) => (header.group, prev_crc),
+            None => return Ok(false),
+        };
+        // It carries log that counts, so its header must be sound too.
+        let (file, size) = home.check_segment(number, file)?;
+        self.live.push(Live::new(number, size, first, prev_crc));
+        self.file = file;
+        Ok(true)
     }
 
     /// Refuses the log if a header behind the end of the chain says that the missing group was durable.
     fn look_ahead(&mut self, home: &Home, reader: &mut GroupReader, numbers: &[u64]) -> Result<()> {
-        let (last, file) = (self.last().clone(), self.at.file.clone());
+        let (last, file) = (self.last().clone(), self.file.clone());
         let mut budget = LOOK_AHEAD;
         self.witness(home, reader, (&*file, last.size), last.end, &mut budget)?;
         for &number in numbers.iter().filter(|&&number| number > last.number) {
@@ -154,16 +211,17 @@ impl Scanned {
         mut at: u64,
         budget: &mut u64,
     ) -> Result<()> {
+        let oldest = self.cuts.last().map_or(Incarnation(0), |&(incarnation, _)| incarnation);
         while at + BLOCK as u64 <= size && *budget > 0 {
             if let Decoded::Header(header, _) = GroupHeader::decode(reader.view(file, at, BLOCK)?)
                 && header.uuid == home.uuid
-                && header.group >= self.at.next
-                && header.incarnation >= self.at.incarnation
+                && header.group >= self.next
+                && header.incarnation >= oldest
             {
-                if header.acked_upto >= self.at.next {
+                if header.acked_upto >= self.next {
                     let last = self.last();
                     let file = home.segment_path(last.number);
-                    return Err(Error::LostLog { file, offset: last.end, missing: self.at.next });
+                    return Err(Error::LostLog { file, offset: last.end, missing: self.next });
                 }
                 self.incarnation = self.incarnation.max(header.incarnation);
                 self.max_lsn = self.max_lsn.max(header.cut);

@@ -7,7 +7,7 @@
 //! most the memory of the buffer when it was written, 16 MiB that `lanes` copies without a cut, and one group.
 
 use super::assemble::Assembler;
-use crate::chain::visit;
+use super::parts::visit;
 use crate::format::{Envelope, GroupHeader};
 use crate::record::LoggedRecord;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};

@@ -1,12 +1,14 @@
 //! What a start found, and the records of it.
 
+use super::groups::{Chain, GroupReader};
 use super::merge::{Merge, Read};
-use crate::chain::{Cursor, GroupReader, Step};
-use crate::format::{CtlSlot, Decoded, FIRST_GROUP, GroupHeader};
+use crate::format::{Decoded, FIRST_GROUP, GroupHeader};
 use crate::record::LoggedRecord;
 use crate::segment::{Home, Live};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
+use foreshore_io::File;
+use std::sync::Arc;
 
 /// What a log held when it was opened.
 #[derive(Debug)]
@@ -71,8 +73,9 @@ impl Recovered {
         assert!(from >= self.first_group(), "group {from} was truncated");
         let begins = |live: &Live| live.first_read().is_some_and(|first| first <= from);
         let segment = self.live.iter().rposition(begins).unwrap_or(0);
+        let (next, offset) = self.live[segment].seek(from);
         let (reader, merge) = (GroupReader::new(self.live[segment].size), Merge::default());
-        RecordIter { log: self, reader, merge, from, segment, at: None, ahead: None, failed: false }
+        RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, failed: false }
     }
 
     /// Records of `incarnation` count up to here.
@@ -82,9 +85,6 @@ impl Recovered {
     }
 }
 
-/// What is wrong where a group is missing that was there.
-const GONE: &str = "a group that was there when the log was opened is gone";
-
 /// Iterates over the records of [`Recovered::records`]. After an error it ends.
 #[derive(Debug)]
 pub struct RecordIter<'a> {
@@ -92,12 +92,11 @@ pub struct RecordIter<'a> {
     reader: GroupReader,
     pub(super) merge: Merge,
     from: GroupNo,
-    /// Index of the segment where it begins.
     segment: usize,
-    /// Its place, once it has begun.
-    at: Option<Cursor>,
-    /// A group that begins an incarnation, read before the one before has been handed out.
-    ahead: Option<Step>,
+    /// Its file, once it is read.
+    file: Option<Arc<dyn File>>,
+    offset: u64,
+    next: GroupNo,
     failed: bool,
 }
 
@@ -120,57 +119,58 @@ impl RecordIter<'_> {
             if let Some(record) = self.merge.next()? {
                 return Ok(Some(record));
             }
-            if !self.read_group()? {
-                return if self.merge.release() { self.merge.next() } else { Ok(None) };
+            if self.next < self.log.next_group {
+                self.read_group()?;
+                continue;
             }
+            return if self.merge.release() { self.merge.next() } else { Ok(None) };
         }
     }
 
-    /// Opens the segment where it begins, at the last known place before the first group wanted.
-    fn begin(&mut self) -> Result<Cursor> {
+    /// Reads the next group of the chain.
+    fn read_group(&mut self) -> Result<()> {
         let Recovered { home, live, .. } = self.log;
-        let Live { number: segment, size, .. } = live[self.segment];
-        let (first, offset) = live[self.segment].seek(self.from);
-        let file = home.fs.open(&home.segment_path(segment))?;
-        let Decoded::Header(GroupHeader { prev_crc, .. }, _) =
-            GroupHeader::decode(self.reader.view(&*file, offset, BLOCK)?)
-        else {
-            return Err(Error::corrupted(file.path(), Place::Offset(offset), GONE));
+        let live = &live[self.segment];
+        self.offset = live.unskipped(self.offset);
+        if self.offset == live.end && self.segment + 1 < self.log.live.len() {
+            self.segment += 1;
+            self.file = None;
+            self.offset = FIRST_GROUP;
+            return Ok(());
+        }
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(home.fs.open(&home.segment_path(live.number))?),
         };
-        let start = CtlSlot { uuid: home.uuid, incarnation: Incarnation(0), seq: 0, first, segment, prev_crc };
-        Ok(Cursor::new(&start, file, size, offset))
-    }
-
-    /// Reads the next group of the chain; false if there is none.
-    fn read_group(&mut self) -> Result<bool> {
-        let Step { header, file, offset } = match self.ahead.take() {
-            Some(step) => step,
-            None if self.at.as_ref().is_some_and(|at| at.next >= self.log.next_group) => return Ok(false),
-            None if self.log.first_group() >= self.log.next_group => return Ok(false),
-            None => {
-                let mut at = match self.at.take() {
-                    Some(at) => at,
-                    None => self.begin()?,
+        let found = match GroupHeader::decode(self.reader.view(&**file, self.offset, BLOCK)?) {
+            Decoded::Header(header, _) if header.group == self.next => {
+                let chain = Chain {
+                    uuid: home.uuid,
+                    group: self.next,
+                    prev_crc: header.prev_crc,
+                    incarnation: self.merge.incarnation(),
                 };
-                let Some(step) = at.step(&self.log.home, &mut self.reader, true)? else {
-                    return Err(Error::corrupted(at.file.path(), Place::Offset(at.offset), GONE));
-                };
-                self.at = Some(at);
-                step
+                self.reader.group(&**file, live.size, self.offset, &chain)?
             }
+            _ => None,
+        };
+        let Some((header, _)) = found else {
+            let why = "a group that was there when the log was opened is gone";
+            return Err(Error::corrupted(file.path(), Place::Offset(self.offset), why));
         };
         if header.incarnation != self.merge.incarnation() {
             if self.merge.release() {
-                self.ahead = Some(Step { header, file, offset });
-                return Ok(true);
+                return Ok(());
             }
             self.merge.begin(header.incarnation);
         }
         if header.group >= self.from {
             let bytes = self.reader.bytes(&header);
             let limit = self.log.limit(header.incarnation);
-            self.merge.push(&Read { header: &header, bytes, path: file.path(), offset }, limit)?;
+            self.merge.push(&Read { header: &header, bytes, path: file.path(), offset: self.offset }, limit)?;
         }
-        Ok(true)
+        self.offset += u64::from(header.total_len);
+        self.next = header.group.next();
+        Ok(())
     }
 }

@@ -122,7 +122,7 @@ proptest! {
             base = live(&mut craft, i as u32 + 1, base, life, &mut expected);
         }
         let (scanned, recovered) = craft.recover(Rule::Sound).unwrap();
-        prop_assert_eq!(scanned.at.next, GroupNo(craft.next));
+        prop_assert_eq!(scanned.next, GroupNo(craft.next));
         prop_assert!(recovered.max_lsn() <= Lsn(base));
         expected.sort();
         for from in 1..=craft.next {

@@ -17,18 +17,21 @@ pub(crate) struct Live {
     pub(crate) prev_crc: u32,
     /// Groups at some distance from each other, with their offsets: where a reader may start.
     pub(crate) marks: Vec<(GroupNo, u64)>,
+    /// Ranges that hold no group of the chain: repeated groups, and places of groups that did not survive. Ascending.
+    pub(crate) skips: Vec<(u64, u64)>,
     /// Offset after the last group.
     pub(crate) end: u64,
 }
 
 impl Live {
     pub(crate) fn new(number: u64, size: u64, first: GroupNo, prev_crc: u32) -> Self {
-        Self { number, size, first, prev_crc, marks: Vec::new(), end: FIRST_GROUP }
+        Self { number, size, first, prev_crc, marks: Vec::new(), skips: Vec::new(), end: FIRST_GROUP }
     }
 
     /// Notes that `group` was put at `offset` and ends at `end`.
     pub(crate) fn push(&mut self, group: GroupNo, offset: u64, end: u64) {
         assert!(offset >= self.end && end <= self.size, "groups of a segment follow each other");
+        self.skip(offset);
         // A repeated group is no place to start from: the marks ascend.
         let distance = (self.size / 64).min(MARK_DISTANCE);
         if self.marks.last().is_none_or(|&(last, at)| group > last && offset - at >= distance) {
@@ -37,9 +40,17 @@ impl Live {
         self.end = end;
     }
 
-    /// Notes that the chain goes on at `offset` at the earliest: it holds repeated groups before.
+    /// Notes that the chain goes on at `offset` at the earliest.
     pub(crate) fn skip(&mut self, offset: u64) {
-        self.end = self.end.max(offset);
+        if offset > self.end {
+            self.skips.push((self.end, offset));
+            self.end = offset;
+        }
+    }
+
+    /// The place at or behind `offset` that is not skipped.
+    pub(crate) fn unskipped(&self, offset: u64) -> u64 {
+        self.skips.iter().fold(offset, |at, &(from, to)| if at == from { to } else { at })
     }
 
     /// The first group to read here, behind repeated ones; `None` if there is none yet.

@@ -145,7 +145,7 @@ impl Craft {
             live: scanned.live.clone(),
             cuts: scanned.cuts.clone(),
             max_lsn: scanned.max_lsn,
-            next_group: scanned.at.next,
+            next_group: scanned.next,
             incarnation: Incarnation(scanned.incarnation.0 + 1),
         };
         Ok((scanned, recovered))

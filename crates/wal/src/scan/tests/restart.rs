@@ -398,7 +398,7 @@ impl World {
             let found = self.judge(&recovered)?;
             let live = scanned.last();
             (self.craft.segment, self.craft.at) = (live.number, live.end);
-            (self.craft.next, self.craft.prev_crc) = (scanned.at.next.0, scanned.at.prev_crc);
+            (self.craft.next, self.craft.prev_crc) = (scanned.next.0, scanned.prev_crc);
             if self.random.one_in(8) {
                 self.seen.crashed_starts += 1;
                 continue;
@@ -410,13 +410,13 @@ impl World {
                 continue;
             }
             self.settle(&found);
-            let believed = self.visible.drain(..).filter(|&(group, ..)| group < scanned.at.next.0);
+            let believed = self.visible.drain(..).filter(|&(group, ..)| group < scanned.next.0);
             self.doubtful = believed.map(|(_, place, len)| (place, len)).collect();
             self.incarnation = recovered.incarnation().0;
             let base = recovered.max_lsn().0;
             (self.floor, self.clock) = (base, base);
             (self.sealed, self.durable) = (recovered.end().0, recovered.end().0);
-            self.acked = scanned.at.next.0 - 1;
+            self.acked = scanned.next.0 - 1;
             self.lanes.iter_mut().for_each(|lane| lane.last = base);
             return Ok(());
         }
@@ -424,8 +424,8 @@ impl World {
 
     /// Writes the last groups again; false if that is cut short.
     fn repeat(&mut self, scanned: &Scanned) -> bool {
-        for last in &scanned.at.tail {
-            let file = self.craft.file(last.number);
+        for last in &scanned.tail {
+            let file = self.craft.file(scanned.live[last.segment].number);
             let mut bytes = vec![0; last.len as usize];
             file.read_at(&mut bytes, last.offset).unwrap();
             let place = self.place(bytes.len());
@@ -509,7 +509,7 @@ impl World {
         let found = recovered.records(recovered.first_group()).map(|item| item.expect("judged").tag as usize);
         let found: Vec<u64> = found.map(|tag| self.known[tag].lsn).collect();
         let followed: Vec<u64> = self.followed.iter().map(|&tag| self.known[tag as usize].lsn).collect();
-        let passed = scanned.at.tail.first().map_or(scanned.at.next, |first| first.group);
+        let passed = scanned.tail.first().map_or(scanned.next, |first| first.group);
         match found.starts_with(&followed) && self.follower.next_group() == passed {
             true => Ok(()),
             false => Err(Wrong::Followed),

@@ -442,7 +442,7 @@ fn check(name: &str, craft: &Craft, expected: Outcome) {
     let read = match craft.recover(Rule::Sound) {
         Ok((scanned, recovered)) => {
             let lsns = recovered.records(GroupNo(1)).map(|record| record.unwrap().lsn.0).collect::<Vec<_>>();
-            Ok((scanned.at.next.0 - 1, lsns))
+            Ok((scanned.next.0 - 1, lsns))
         }
         Err(error) => Err(outcome(&error)),
     };
@@ -525,7 +525,7 @@ fn each_byte_of_the_last_three_groups_may_be_cut_or_flipped() {
     craft.file(1).read_at(&mut bytes, 0).unwrap();
     let judge = |group: u64, what: &str, at: usize| match craft.recover(Rule::Sound) {
         // Nothing behind the last group witnesses it.
-        Ok((scanned, _)) => assert_eq!((group, scanned.at.next), (GROUPS, GroupNo(GROUPS)), "byte {at} {what}"),
+        Ok((scanned, _)) => assert_eq!((group, scanned.next), (GROUPS, GroupNo(GROUPS)), "byte {at} {what}"),
         Err(Error::LostLog { missing, .. }) => {
             assert!(group < GROUPS && missing == GroupNo(group), "byte {at} {what}: group {missing} is lost");
         }
@@ -548,9 +548,9 @@ fn each_byte_of_the_last_three_groups_may_be_cut_or_flipped() {
             let rest = vec![0; (GROUPS as usize + 1) * BLOCK - at];
             write(&craft, at as u64, &rest);
             let (scanned, _) = craft.recover(Rule::Sound).unwrap();
-            assert_eq!(scanned.at.next, GroupNo(group), "cut at byte {at}");
+            assert_eq!(scanned.next, GroupNo(group), "cut at byte {at}");
             write(&craft, at as u64, &bytes[at..(GROUPS as usize + 1) * BLOCK]);
         }
     }
-    assert_eq!(craft.recover(Rule::Sound).unwrap().0.at.next, GroupNo(GROUPS + 1));
+    assert_eq!(craft.recover(Rule::Sound).unwrap().0.next, GroupNo(GROUPS + 1));
 }

@@ -1,13 +1,13 @@
 //! Whether a group belongs to the chain read so far: as the next one, or as a repetition.
 
-use super::groups::{Chain, GroupReader};
 use crate::format::{Decoded, GroupHeader, MAX_GROUP};
+use crate::reader::{Chain, GroupReader};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Result};
 use foreshore_io::File;
 
 /// How far behind the break the look-ahead and the search for what is behind a hole read every block.
-pub(crate) const LOOK_AHEAD: u64 = 8 << 20;
+pub(super) const LOOK_AHEAD: u64 = 8 << 20;
 
 const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
 
@@ -15,8 +15,8 @@ const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
     pub(crate) group: GroupNo,
-    /// Number of its segment.
-    pub(crate) number: u64,
+    /// Index of its segment among those read.
+    pub(crate) segment: usize,
     pub(crate) offset: u64,
     pub(crate) len: u64,
     /// Checksum of its header, and of the header before it.
