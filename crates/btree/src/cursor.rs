@@ -70,8 +70,9 @@ impl Tree {
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
         let snapshot = txn.reads_at()?;
-        if snapshot.is_none() {
-            self.lock(txn, TableMode::IntentShared)?;
+        match &snapshot {
+            Some(snapshot) => drop(self.begin_read(txn, snapshot)?),
+            None => self.lock(txn, TableMode::IntentShared)?,
         }
         Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
     }
@@ -213,10 +214,8 @@ impl Cursor {
     /// Copies the rows of one leaf at one end of the unread keys; some of them if they are locked.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
-        if let Some(snapshot) = self.snapshot.take() {
-            let copied = self.fill_at(txn, &snapshot, span, end);
-            self.snapshot = Some(snapshot);
-            return copied;
+        if let Some(snapshot) = self.snapshot.clone() {
+            return self.fill_at(txn, &snapshot, span, end);
         }
         if self.tree.is_retired() {
             // Its creation by this transaction was rolled back.

@@ -46,7 +46,8 @@ pub(crate) fn append(words: &PageWords, range: Range<usize>, out: &mut Vec<u8>) 
 /// Copies the bytes from `offset` on to `out`, each as `byte` makes it.
 #[inline(always)]
 fn copy<T: Copy>(words: &PageWords, offset: usize, out: &mut [T], byte: impl Fn(u8) -> T) {
-    assert!(offset + out.len() <= PAGE_SIZE, "read of {} bytes at {offset}", out.len());
+    let is_inside = out.len() <= PAGE_SIZE && offset <= PAGE_SIZE - out.len();
+    assert!(is_inside, "read of {} bytes at {offset}", out.len());
     step();
     let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
     let mut at = offset;

@@ -324,9 +324,13 @@ impl Transaction {
         error
     }
 
-    /// Calls `work` if the transaction runs. For what cannot fail and is no operation.
+    /// Calls `work` if the transaction may go on; if not, the next operation says why. For work that is no operation.
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
+        let is_too_old = || matches!(&self.seat, Seat::Shared(aging) if self.engine.aging.too_old(aging).is_some());
+        if self.engine.check_open().is_err() || is_too_old() {
+            return None;
+        }
         self.seat.if_live(work)
     }
 }

@@ -301,8 +301,11 @@ impl<P: PageRead> NodeView<P> {
         checked_page(self.page.word(at))
     }
 
-    /// Returns the child of an inner node that leads to `key`.
+    /// Returns the child of an inner node that leads to `key`. Compares its high fence, which a descent does not.
     pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
+        if self.ends_before(key)? {
+            return Err("a node does not cover the keys that lead to it");
+        }
         self.child_toward(Goal::At(key))
     }
 }

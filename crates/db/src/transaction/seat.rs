@@ -63,10 +63,15 @@ impl Seat {
     /// Calls `work` if the transaction runs. Must not be called during an operation.
     #[inline]
     pub(super) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
-        self.look(|state| match state {
+        let call = |state: &mut State| match state {
             State::Live(live) => Some(work(live)),
             State::Busy | State::Failed(_) | State::Over => None,
-        })
+        };
+        match self {
+            Self::Own(own) => call(&mut own.borrow_mut()),
+            // Taken, and not only looked at: `work` may call code of the user, which runs under no lock of the engine.
+            Self::Shared(aging) => call(&mut aging.take()),
+        }
     }
 
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
