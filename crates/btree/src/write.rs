@@ -109,7 +109,7 @@ impl Tree {
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`; `Conflict`, `Deadlock`, `LockTimeout`, `TooManyTransactions`,
     /// `TransactionTooLarge`, `UndoMemory`; `DiskFull`, `LogSpace`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. The
-    /// row is then unchanged. After the deadline [`Txn::by_deadline`] replaces errors that end a wait by `Deadline`.
+    /// row is then unchanged.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         returned(|old| self.put_over(txn, key, value, old))
     }

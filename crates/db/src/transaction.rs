@@ -51,7 +51,7 @@ pub struct Transaction {
     _begun: Begun,
 }
 
-/// Bytes of each buffer of a batch that are kept for the next transaction.
+/// Bytes of each buffer that are kept for the next transaction.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// A running transaction.
@@ -77,6 +77,17 @@ pub(crate) struct Scratch {
     pub(crate) dropped: Vec<Tree>,
 }
 
+impl Scratch {
+    /// Frees the memory of a transaction with large keys or values, of which some may have been refused for that.
+    fn shrink(&mut self) {
+        self.batch.shrink_to(KEPT_BYTES);
+        for buffer in [&mut self.key, &mut self.value, &mut self.found] {
+            buffer.clear();
+            buffer.shrink_to(KEPT_BYTES);
+        }
+    }
+}
+
 impl Live {
     fn new(mut txn: Txn) -> Self {
         let scratch = txn.take_kept::<Scratch>().unwrap_or_default();
@@ -96,7 +107,7 @@ impl Live {
     pub(crate) fn into_parts(self) -> (Txn, Vec<TableInfo>, Vec<Tree>) {
         let Self { mut txn, mut scratch } = self;
         let (created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
-        scratch.batch.shrink_to(KEPT_BYTES);
+        scratch.shrink();
         txn.keep(scratch);
         (txn, created, dropped)
     }

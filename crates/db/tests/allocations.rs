@@ -13,28 +13,33 @@ struct Counting;
 
 std::thread_local! {
     static REQUESTS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that the thread has requested and not freed.
+    static BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-fn count() {
-    // A thread that ends may have no counter any more.
-    let _ = REQUESTS.try_with(|requests| requests.set(requests.get() + 1));
+/// Counts a request, and the bytes that it adds.
+fn count(requests: u64, bytes: i64) {
+    // A thread that ends may have no counters any more.
+    let _ = REQUESTS.try_with(|all| all.set(all.get() + requests));
+    let _ = BYTES.try_with(|all| all.set(all.get() + bytes));
 }
 
 // SAFETY: all calls go to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(1, layout.size() as i64);
         // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(0, -(layout.size() as i64));
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(1, size as i64 - layout.size() as i64);
         // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -44,6 +49,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const ROWS: TableDef<u64, u64> = TableDef::new("rows");
+const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
 const COUNT: u64 = 1000;
 /// Transactions before the first that counts.
 const WARM: u64 = 3000;
@@ -86,6 +92,20 @@ fn requests(mut transaction: impl FnMut(u64) -> Result<(), Error>) -> Result<u64
     Ok(REQUESTS.get() - before)
 }
 
+/// A value that is refused for its size leaves no memory with the session.
+fn keeps_little(db: &Db) -> Result<(), Error> {
+    db.run(|tx| tx.open(BLOBS).map(drop))?;
+    let value = vec![1; 64 << 20];
+    let before = BYTES.get();
+    let tx = db.begin();
+    let refused = tx.open(BLOBS)?.insert(1, &value[..]);
+    assert!(matches!(refused, Err(Error::ValueTooLarge { .. })), "{refused:?}");
+    tx.commit()?;
+    let kept = BYTES.get() - before;
+    assert!(kept < 1 << 20, "{kept} bytes are kept");
+    Ok(())
+}
+
 fn main() -> Result<(), Error> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("allocations-{}", std::process::id()));
     let db = Options::new().memory_limit(256 << 20).device(Device::Buffered).open(&dir)?;
@@ -103,6 +123,7 @@ fn main() -> Result<(), Error> {
         let most = if what == "reads" { 0 } else { COUNTED / NEW_VIEW };
         assert!(count <= most, "{what} ask for memory {count} times, and may {most} times");
     }
+    keeps_little(&db)?;
     drop(db);
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     Ok(())

@@ -19,6 +19,9 @@ struct Mark {
     undo_log: u64,
 }
 
+/// Savepoints whose memory is kept for the next transaction.
+const KEPT: usize = 64;
+
 /// The savepoints of a transaction, in the order of their places.
 #[derive(Debug, Default)]
 pub(crate) struct Savepoints(Vec<Mark>);
@@ -78,6 +81,7 @@ impl Savepoints {
 
     pub(crate) fn clear(&mut self) {
         self.0.clear();
+        self.0.shrink_to(KEPT);
     }
 }
 

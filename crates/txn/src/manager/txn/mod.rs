@@ -262,8 +262,7 @@ impl Txn {
         self.lease.as_mut().expect("a running transaction has its lease")
     }
 
-    /// Returns the manager and the lease, borrowed apart: a clone of the manager would write its count, which all
-    /// threads share.
+    /// Returns the manager and the lease, borrowed apart: a clone of the manager would write its count.
     fn manager_and_lease(&mut self) -> (&TxnManager, &mut Lease) {
         (&self.manager, self.lease.as_mut().expect("a running transaction has its lease"))
     }

@@ -54,8 +54,7 @@ impl Txn {
     ///
     /// # Errors
     /// `PreparedName`; `DiskFull`, `LogSpace`, `ValueTooLarge` for more locks than the log takes in a record;
-    /// `TooManyTransactions`; `Deadline` where that ends a wait; then it is rolled back. `Poisoned`: whether it is
-    /// prepared is unknown.
+    /// `TooManyTransactions`; then it is rolled back. `Poisoned`: whether it is prepared is unknown.
     pub fn prepare(mut self, name: &str, note: &[u8]) -> Result<Prepared> {
         if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
             return Err(Error::PreparedName { name: name.to_owned() });

@@ -40,8 +40,7 @@ impl Txn {
     /// its body and the rest of the value before, can be entered. Without latches; waits by this transaction keep it.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`, `DiskFull`, `LogSpace`, `Poisoned`. Nothing has changed then. Past the
-    /// deadline [`by_deadline`](Self::by_deadline) makes `Deadline` of those that end a wait.
+    /// `TransactionTooLarge`, `UndoMemory`, `DiskFull`, `LogSpace`, `Poisoned`. Nothing has changed then.
     pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
         self.reserve_undo(undo_bytes)?;
         // The commit record goes with it, so that a commit after changes has it already as a rule.
