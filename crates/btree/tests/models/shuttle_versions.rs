@@ -126,7 +126,7 @@ fn every_snapshot_is_one_state() {
 
 /// Entries of ended transactions take the space of a small one, which fits alone.
 #[test]
-#[should_panic(expected = "needs more than all")]
+#[should_panic(expected = "TransactionTooLarge")]
 fn a_small_transaction_between_entries_of_others_is_not_too_large() {
     shuttle_mutated("undo: entries of others count as its own", 20 * ITERATIONS, sums);
 }
