@@ -86,7 +86,7 @@ fn stop_beside_turns() {
         .map(|mut session| {
             thread::spawn(move || {
                 let body = payload(1, SIZE);
-                let stopped = (0..100).any(|_| {
+                let stopped = (0..12).any(|_| {
                     let reserved = session.reserve(Session::cost(SIZE));
                     if reserved.is_ok() {
                         session.append(Record { tag: 1, flags: 0, parts: &[&body] }, Dep::none());
@@ -149,7 +149,7 @@ fn who_gives_up_on_a_lane_wakes_the_next() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn who_is_refused_leaves_its_lane() {
-    shuttle_mutated("lanes: a refused session keeps its lane", 10 * ITERATIONS, stop_beside_turns);
+    shuttle_mutated("lanes: a refused session keeps its lane", 100 * ITERATIONS, stop_beside_turns);
 }
 
 #[test]
