@@ -104,7 +104,7 @@ fn turns() {
     );
     let (turns, _, had) = &*shared;
     assert!(had.load(Ordering::Relaxed) >= 4);
-    assert!(turns.take(&SystemClock::new(), Duration::ZERO).is_some(), "nobody is left in line");
+    assert!(turns.take(&SystemClock::new(), Duration::ZERO).is_some(), "no thread is left in the queue");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_close_wakes_the_requests_in_line() {
 }
 
 #[test]
-#[should_panic(expected = "nobody is left in line")]
+#[should_panic(expected = "no thread is left in the queue")]
 fn who_gives_up_has_to_leave_the_line() {
     // All others time out as well, as no thread passes on a turn that was handed to a thread that is gone.
     shuttle_mutated("turns: a timed-out waiter stays queued", 20_000, || {
@@ -146,6 +146,6 @@ fn who_gives_up_has_to_leave_the_line() {
             Box::new(|turns: &Turns| drop(turns.take(&SystemClock::new(), Duration::from_micros(100))))
         };
         run(&turns, vec![actor(), actor(), actor()]);
-        assert!(turns.take(&SystemClock::new(), Duration::ZERO).is_some(), "nobody is left in line");
+        assert!(turns.take(&SystemClock::new(), Duration::ZERO).is_some(), "no thread is left in the queue");
     });
 }
