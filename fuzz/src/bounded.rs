@@ -1,5 +1,5 @@
-//! A disk that is full where a file would be longer than any input needs: a page id from a damaged file may be far beyond the end of
-//! the data file, which a file system answers with a sparse file, and the simulated disk with memory.
+//! A disk that is full where a file would be longer than any input needs. A page id from a damaged file may be far
+//! beyond the end of the data file. A file system answers that with a sparse file, the simulated disk with memory.
 
 use foreshore_base::{Error, Result};
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};

@@ -1,7 +1,7 @@
 //! Writes a first corpus for each target: `cargo run --bin seeds -- FOLDER`.
 //!
-//! The targets change real databases, so a seed is a small change of one: of each database here, of a structure of each kind. Those of
-//! `keys` are keys and values as tables hold them.
+//! The targets change real databases, so a seed is a small change of one. There is a seed for each database here and
+//! each kind of structure in it. The seeds of `keys` are keys and values as tables hold them.
 
 use foreshore_base::key::{Key, Value};
 use foreshore_fuzz::golden;

@@ -160,10 +160,12 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// The waiting thread itself seems to keep the lock from being released: it was the last thread to use the
+    /// The waiting thread itself seems to keep the lock from being released. It was the last thread to use the
     /// transaction that holds the lock, or one that the holder waits for. Returned after a tenth of a second. Not
-    /// retryable. The holder has to end first, to be one transaction with the waiter, or to run an operation in another
-    /// thread before this one waits.
+    /// retryable.
+    ///
+    /// Three remedies: end the holder first, use one transaction for both, or let another thread run an operation of
+    /// the holder before this one waits.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,

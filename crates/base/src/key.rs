@@ -16,9 +16,9 @@
 //! | tuples of 2 to 6 | `(u64,str)` | the parts | same | the parts | same |
 //! | `()` | `unit` | - | - | nothing | nothing |
 //!
-//! A string and its extension keep their order in both ways: whole, the shorter is a prefix of the longer; as a part,
-//! the terminator `00 00` is below the escape `00 FF` and below every other byte. The encoding of the first parts of a
-//! tuple is a prefix of the encoding of every tuple that begins with them.
+//! A string sorts before its extensions in both encodings. As a whole key the shorter string is a prefix of the longer.
+//! As a part of a tuple it ends with `00 00`, which is below the escape `00 FF` and below every other byte. The
+//! encoding of the first parts of a tuple is a prefix of the encoding of every tuple that begins with them.
 //!
 //! Decoding never panics. Bytes that no value encodes to give `None`.
 

@@ -67,7 +67,7 @@ pub trait Fs: Send + Sync + Debug {
     /// `path` if it is missing. Does not wait.
     ///
     /// # Errors
-    /// `Locked` if somebody holds it.
+    /// `Locked` if another caller holds the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>>;
 
     /// Properties of this backend.
@@ -77,8 +77,8 @@ pub trait Fs: Send + Sync + Debug {
 /// Exclusive ownership of a directory, given up on drop.
 pub trait DirLock: Send + Sync + Debug {}
 
-/// An open file. Calls of several threads may overlap. No method has a default that a [`FileLayer`](crate::FileLayer) might
-/// take instead of the file below.
+/// An open file. Calls of several threads may overlap. No method has a default that a [`FileLayer`](crate::FileLayer)
+/// might take instead of the file below.
 pub trait File: Send + Sync + Debug {
     /// The path that it was opened with.
     fn path(&self) -> &Path;
@@ -86,8 +86,8 @@ pub trait File: Send + Sync + Debug {
     /// Reads bytes at `offset` into `buf` and returns how many: less than `buf.len()` only at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Performs several [`File::read_at`], in any order and as many at once as keeps the device busy. Returns the result of each
-    /// part, in the order of the parts: one that fails says nothing of the others.
+    /// Performs several [`File::read_at`], in any order and as many at once as keeps the device busy. Returns the
+    /// result of each part, in the order of the parts: one that fails says nothing of the others.
     fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>>;
 
     /// Writes all of `buf` at `offset`, growing the file where needed. After an error any part of it may be written.
@@ -97,32 +97,34 @@ pub trait File: Send + Sync + Debug {
     /// of other writes to the file.
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()>;
 
-    /// Several [`File::write_at`] whose ranges do not overlap, in any order and as many at once as keeps the device busy.
-    /// After an error any part of any of them may be written.
+    /// Several [`File::write_at`] whose ranges do not overlap, in any order and as many at once as keeps the device
+    /// busy. After an error any part of any of them may be written.
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()>;
 
-    /// Whether the device promises that a write of `len` bytes at a multiple of `len` is on it whole or not at all after power
-    /// loss: see [`File::write_whole`].
+    /// Whether the device promises that a write of `len` bytes at a multiple of `len` is on it whole or not at all
+    /// after power loss: see [`File::write_whole`].
     fn writes_whole(&self, len: usize) -> bool;
 
-    /// As [`File::write_many`], of parts each of which is written whole or not at all, also where power is lost. False if the
-    /// device refuses that for some part, which then is as it was; others may be written.
+    /// As [`File::write_many`], of parts each of which is written whole or not at all, also where power is lost. False
+    /// if the device refuses that for some part, which then is as it was; others may be written.
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool>;
 
-    /// Makes all earlier writes and the length durable. Fails for ever once a sync of this open file has failed, whatever the
-    /// error: a write that it stands for may be lost. [`File::write_durable`] stands for itself, and works again.
+    /// Makes all earlier writes and the length durable. Fails for ever once a sync of this open file has failed,
+    /// whatever the error: a write that it stands for may be lost. [`File::write_durable`] stands for itself, and works
+    /// again.
     fn sync(&self) -> Result<()>;
 
     /// From now on reads show what is on the medium, whatever the page cache of the operating system holds, until
-    /// [`File::read_cached`]. What the cache has not yet written is written first, and as much of it as can be is dropped. For a file that was just opened and not
-    /// written to: what earlier writers have lost is no error here, because the caller sees what is left.
+    /// [`File::read_cached`]. What the cache has not yet written is written first, and as much of it as can be is
+    /// dropped. For a file that was just opened and not written to: what earlier writers have lost is no error here,
+    /// because the caller sees what is left.
     ///
     /// # Errors
     /// `Io` or `DiskFull` if the cache cannot be written.
     fn read_past_cache(&self) -> Result<()>;
 
-    /// Ends [`File::read_past_cache`]: reads may come from the page cache again. The cache may still hold what it held then, but
-    /// for what was written since. So the caller has written everything again that it found to be different.
+    /// Ends [`File::read_past_cache`]: reads may come from the page cache again. The cache may still hold what it held
+    /// then, but for what was written since. So the caller has written everything again that it found to be different.
     fn read_cached(&self);
 
     /// Length in bytes.

@@ -12,15 +12,17 @@
 //! | [`Mem`] delay | memory | sleeps | devices of a known latency |
 //! | [`Sim`] | memory, live and durable image | moves effects to the durable image | tests of faults and of power loss |
 //!
-//! [`File::writes_whole`] says whether a direct file takes writes that power loss cannot tear (`RWF_ATOMIC`, Linux 6.11).
+//! [`File::writes_whole`] says whether a direct file takes writes that power loss cannot tear (`RWF_ATOMIC`, Linux
+//! 6.11).
 //!
-//! **Errors.** Every operation answers with [`foreshore_base::Error`] and names the file. A full disk is
-//! [`foreshore_base::Error::DiskFull`]. A write or a sync that failed is never tried again here: after a failed sync
-//! the kernel may drop the dirty pages and report success the next time. A failed sync fails every writer that wrote before
-//! it ended (`syncs`).
+//! **Errors.** Every operation returns [`foreshore_base::Error`], which names the file. A full disk is
+//! [`foreshore_base::Error::DiskFull`].
 //!
-//! **The page cache.** After a failed sync it shows bytes that are not on the medium, and calls them clean. A caller that
-//! recovers reads past it: [`File::read_past_cache`].
+//! **Invariant:** a failed write or sync is never retried here: after a failed sync the kernel may drop the dirty pages
+//! and report success the next time. A failed sync fails every writer that wrote before it ended (`syncs`).
+//!
+//! **The page cache.** After a failed sync the cache shows bytes that are not on the medium, and marks them clean. So
+//! recovery reads past the cache: [`File::read_past_cache`].
 
 mod aligned;
 mod content;

@@ -41,8 +41,8 @@ impl Mem {
         Self::new("null".into(), Duration::ZERO)
     }
 
-    /// Every durable write, every sync and every change of the length of a file takes `delay`: the file system of such a
-    /// device would have to note the length. Those of several threads overlap.
+    /// Returns a file system in memory where every durable write, every sync and every change of a length takes
+    /// `delay`. On a real device the file system would have to note the length. Operations of several threads overlap.
     #[must_use]
     pub fn delay(delay: Duration) -> Self {
         Self::new(delay_name(delay), delay)

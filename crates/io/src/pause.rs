@@ -1,9 +1,9 @@
 //! The latency of a device in memory: a sleep of the length asked for, and little longer.
 //!
-//! A plain sleep of 300 µs ends after 390 µs: the kernel delays the timers of ordinary threads by up to 50 µs to let
-//! them expire together (*timer slack*), and waking a thread takes its time too. A measurement on a device of a known
-//! latency would then show the scheduler. So a sleeper asks for no slack, and goes to sleep for a little less than the
-//! rest of its time: by the *lead*, which follows what wake-ups take here.
+//! A plain sleep of 300 µs ends after 390 µs. The kernel delays the timers of ordinary threads by up to 50 µs, so that
+//! they expire together (*timer slack*), and a wake-up takes time too. A measurement on a device of a known latency
+//! would then show the scheduler. So a sleeper requests no slack, and sleeps less than the rest of its time by the
+//! *lead*. The lead follows the measured time of wake-ups.
 
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use rustix::{

@@ -1,19 +1,19 @@
-//! Who waits in the kernel: completions of a ring, taken by the threads that wait for them.
+//! Completions of a ring, reaped by the threads that wait for them.
 //!
-//! A ring has one queue of completions and no thread of its own. Every operation has a *place*; its thread stays until
-//! the place holds a result. One waiting thread at a time is the *reaper*: it sleeps in the kernel until something has
-//! completed and puts every result in its place, its own and those of others. The rest park.
+//! A ring has one queue of completions and no thread of its own. Every operation has a *place*; its thread waits until
+//! the place holds a result. One waiting thread at a time is the *reaper*. It sleeps in the kernel until an operation
+//! has completed, and puts every result in its place. The other threads park.
 //!
 //! Why no wake-up is lost, all under one lock:
 //!
 //! 1. Only the reaper takes completions from the queue. So it never sleeps in the kernel for one that another thread
-//!    has already taken; and while it sleeps, its own operation is in flight, so that it will wake.
+//!    has already taken. While it sleeps, its own operation is in flight, so it will wake.
 //! 2. A thread parks only after it has seen, in one hold of the lock, that its place has no result and that there is a
 //!    reaper. Its place has shown its unparker since before the operation was issued.
-//! 3. Who fills a place unparks its owner after.
-//! 4. Who leaves while there is no reaper unparks one thread whose place has no result, if there is one: it becomes the
-//!    reaper, or finds that another one has. A thread that has been unparked by this and leaves instead, because its
-//!    result is there, does the same. So threads without a result never all park.
+//! 3. The reaper fills a place and then unparks its owner.
+//! 4. A thread that returns while there is no reaper unparks one thread whose place has no result, if there is one.
+//!    That thread becomes the reaper, or finds that another one has. If it finds its own result and returns instead, it
+//!    does the same. So threads without a result never all park.
 
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard, Parker, Unparker, model::mutant};
 
@@ -44,7 +44,7 @@ struct State {
 #[derive(Debug)]
 enum Place {
     Free,
-    /// An operation that is about to be issued or is in flight, and who waits for it.
+    /// An operation that is about to be issued or is in flight, and the unparker of the thread that waits for it.
     Taken(Unparker),
     Done(i32),
 }

@@ -87,10 +87,11 @@ pub(crate) fn write_full(file: &impl RawFile, buf: &[u8], offset: u64, durable: 
 
 /// How a kernel or a file system refuses a write that is whole or not at all. It has written nothing then.
 ///
-/// - `EINVAL`: the bytes do not lie where the device can do it; `EOPNOTSUPP`: the file system cannot (`pwritev2(2)`,
-///   `RWF_ATOMIC`); `ENOSYS`: the kernel knows no `pwritev2`.
-/// - `ENOSPC`, `EDQUOT`: the file system writes such bytes elsewhere, and has no space for that. XFS with reflink does so since
-///   Linux 6.16 (`xfs_atomic_write_cow_iomap_begin`). A plain write in place needs no space.
+/// - `EINVAL`: the device cannot write these bytes whole, for their place or length;
+/// - `EOPNOTSUPP`: the file system cannot (`pwritev2(2)`, `RWF_ATOMIC`);
+/// - `ENOSYS`: the kernel has no `pwritev2`;
+/// - `ENOSPC`, `EDQUOT`: the file system writes such bytes elsewhere, and has no space for that. XFS with reflink does
+///   so since Linux 6.16 (`xfs_atomic_write_cow_iomap_begin`). A plain write in place needs no space.
 const WHOLE_REFUSED: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOSPC, Errno::DQUOT];
 
 /// Writes `buf` whole or not at all. False if that is refused.

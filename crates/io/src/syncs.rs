@@ -1,15 +1,15 @@
-//! Syncs of one open file: which writers a failed one fails.
+//! Syncs of one open file, and the writers that a failed sync fails.
 //!
-//! The kernel reports a lost page to an open file once: the next sync succeeds and says nothing of that page. So the one
-//! sync that fails has to fail every writer whose write it may speak of, whatever its error was.
+//! The kernel reports a lost page to an open file once; the next sync succeeds. So a failed sync, whatever its error,
+//! has to fail every writer whose pages it may have lost.
 //!
 //! 1. A writer notes the generation, the number of failed syncs, **before** its first write.
 //! 2. Syncs take turns. One that fails raises the generation before the next turn begins.
-//! 3. A writer syncs only if the generation is still the one that it noted. Otherwise it gets the error of the newest sync
-//!    that failed.
+//! 3. A writer syncs only if the generation is still the one that it noted. Otherwise it gets the error of the newest
+//!    sync that failed.
 //!
-//! **Invariant:** a sync that succeeds for a writer was not preceded by a failed one that ended after the writer's first write
-//! began. A writer that begins later is forgiven: nothing of it was lost before.
+//! **Invariant:** no sync succeeds for a writer if another one has failed since the writer's first write began. A
+//! failure before that first write does not count, since it lost nothing of the writer's.
 
 use foreshore_sync::{
     LockRank, Mutex,
@@ -49,7 +49,8 @@ impl Syncs {
         self.sync_since(since, sync)
     }
 
-    /// Makes every write to the open file durable, by `sync`. Fails for ever once a sync has failed: it stands for all writers.
+    /// Makes every write to the open file durable, by `sync`. Once any sync has failed, every call fails, since it
+    /// answers for all writers.
     pub fn sync_all(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.sync_since(0, sync)
     }
@@ -60,8 +61,8 @@ impl Syncs {
     }
 
     fn generation(&self) -> u64 {
-        // ORDERING: acquire, pairs with `fail`: the write that follows comes after the failed syncs that are counted here, and
-        // does not begin before this look.
+        // ORDERING: acquire, pairs with `fail`: the write that follows comes after the failed syncs that are counted
+        // here, and does not begin before this load.
         self.failed.load(Ordering::Acquire)
     }
 

@@ -1,11 +1,11 @@
-//! A pool of worker threads that do the tasks of a batch side by side with the thread that brings it.
+//! A pool of worker threads that do the tasks of a batch together with the caller.
 //!
-//! A device is busy only if enough is asked of it at once, and a thread asks for one thing at a time. So the tasks of a
-//! batch lie in one queue. The workers take them from there, together with the caller: a batch ends even where no thread
-//! could be started.
+//! A device is busy only if it has several requests at once, and a thread issues one at a time. So the tasks of a batch
+//! lie in one queue. The workers and the caller take them from there, so a batch ends even if no thread could be
+//! started.
 //!
-//! Why a batch has ended when [`WorkerPool::run`] returns, all under one lock: a task counts as done after it was done.
-//! The thread that counts the last one of a batch wakes the callers that wait for batches.
+//! **Invariant:** a batch has ended when [`WorkerPool::run`] returns. Under one lock, a task counts as done only after
+//! it was done, and the thread that counts the last one of a batch wakes the callers that wait.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Condvar, Joiner, LockRank, Mutex, MutexGuard, spawn};
@@ -13,19 +13,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// Threads that do tasks. They start with the first batch of more than one task, and end with this value.
+/// Worker threads. They start with the first batch of more than one task, and end with this value.
 pub struct WorkerPool<T> {
     shared: Arc<Shared<T>>,
-    /// Workers at most.
+    /// The most workers.
     most: usize,
     workers: Mutex<Vec<Joiner>>,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// There are tasks, or there will be none.
+    /// Signalled when there are tasks, or will be none any more.
     work: Condvar,
-    /// A batch has ended.
+    /// Signalled when a batch has ended.
     ended: Condvar,
     act: fn(T),
 }
@@ -33,7 +33,7 @@ struct Shared<T> {
 struct State<T> {
     /// Tasks, each with the number of its batch.
     tasks: VecDeque<(u64, T)>,
-    /// By number of a batch whose caller has not seen its end: tasks that are not done.
+    /// Tasks that are not done, by the number of their batch, until its caller returns.
     left: BTreeMap<u64, usize>,
     /// Number of the next batch.
     next: u64,
@@ -41,7 +41,7 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> WorkerPool<T> {
-    /// A pool of up to `most` workers beside the callers. `act` does a task.
+    /// Creates a pool of up to `most` workers beside the callers. `act` does a task.
     pub fn new(most: usize, act: fn(T)) -> Self {
         let state = State { tasks: VecDeque::new(), left: BTreeMap::new(), next: 0, is_over: false };
         let state = Mutex::new(LockRank::Leaf, state);
@@ -49,7 +49,7 @@ impl<T: Send + 'static> WorkerPool<T> {
         Self { shared: Arc::new(shared), most, workers: Mutex::new(LockRank::Leaf, Vec::new()) }
     }
 
-    /// Does all tasks, in any order and several at once, and returns when no thread is at any of them any more.
+    /// Does all tasks, in any order and several at once. Returns when all are done.
     pub fn run(&self, tasks: impl ExactSizeIterator<Item = T>) {
         let count = tasks.len();
         if count > 1 {
@@ -71,7 +71,7 @@ impl<T: Send + 'static> WorkerPool<T> {
         state.left.remove(&number);
     }
 
-    /// Starts the workers, unless they run. Where one cannot be started there are fewer.
+    /// Starts the workers, unless they run. If a thread cannot be started, there are fewer workers.
     fn start(&self) {
         let mut workers = self.workers.lock();
         while workers.len() < self.most {
@@ -83,7 +83,7 @@ impl<T: Send + 'static> WorkerPool<T> {
 }
 
 impl<T> Shared<T> {
-    /// Does tasks until there will be none.
+    /// Does tasks until the pool ends.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -103,7 +103,8 @@ impl<T> Shared<T> {
         }
         let more = !state.tasks.is_empty();
         drop(state);
-        // The thread that has a task wakes one for the next. So none wakes for what is gone by then, nor to a held lock.
+        // A thread that took a task wakes one worker for the next task, after it has released the lock. So few workers
+        // wake in vain.
         if more {
             self.work.notify_one();
         }

@@ -1,4 +1,4 @@
-//! Commits that nobody waits for: tickets tell when they are durable, and no thread is bound meanwhile.
+//! Commits without a waiting thread: tickets tell when they are durable.
 //!
 //! `cargo run --release -p foreshore-wal --example pipelined -- DIR COMMITS`
 

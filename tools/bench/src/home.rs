@@ -115,7 +115,7 @@ impl Drop for Home {
     }
 }
 
-/// A directory below the current one that nobody has.
+/// Creates a new directory below the current one.
 pub(crate) fn own_directory() -> Result<PathBuf> {
     let process = std::process::id();
     for attempt in 0_u32.. {

@@ -65,8 +65,8 @@ impl Machine {
     }
 }
 
-/// Median time of `probes` durable 4 KiB writes, in microseconds: a file is filled with zeros and synced, then written block
-/// after block as the log writes its segments. The file is removed again.
+/// Measures the median time of `probes` durable 4 KiB writes, in microseconds. A file is filled with zeros and synced,
+/// then written block after block, as the log writes its segments. The file is removed again.
 pub(crate) fn device_sync_us(fs: &dyn Fs, dir: &Path, probes: usize) -> Result<f64> {
     let path = dir.join("sync-probe");
     if fs.kind(&path)?.is_some() {

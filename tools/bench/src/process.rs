@@ -1,4 +1,4 @@
-//! What this process uses, and what others take from its machine: memory, processor time, context switches. Linux's `/proc`.
+//! Memory, processor time and context switches of this process and of the others on its machine, from Linux's `/proc`.
 
 use foreshore::{Error, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -33,8 +33,8 @@ pub fn user_and_system_seconds() -> Result<[f64; 2]> {
         .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// Time since boot for which a core of this machine had work and a hypervisor ran others, in seconds; 0 where nothing lies
-/// under the machine.
+/// Returns the seconds since boot in which a core of this machine had work and the hypervisor ran other machines (steal
+/// time). It is 0 without a hypervisor.
 ///
 /// # Errors
 /// `Io` where `/proc` is not mounted.

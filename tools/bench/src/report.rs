@@ -35,8 +35,8 @@ impl Checks {
     }
 }
 
-/// Where the time of the workers went, in fractions of threads x wall time, which sum to 1. Estimated from the transactions that
-/// the engine measured.
+/// Where the time of the workers went, in fractions of threads x wall time that sum to 1. The estimate uses the
+/// transactions that the engine measured.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Breakdown {
     /// Transactions at work, the workload's own part included.
@@ -58,8 +58,8 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// Of `threads` that were watched for `window`; `split` is of one in `one_in` transactions, and `tickets` were waited
-    /// for behind all of them.
+    /// Computes the fractions for `threads` that were watched for `window`. `split` comes from one in `one_in`
+    /// transactions. `tickets` is the time of waits for tickets, over all of them.
     pub(crate) fn new(split: TimeSplit, one_in: u32, tickets: Duration, window: Duration, threads: usize) -> Self {
         let whole = window.as_secs_f64() * threads as f64;
         let of = |time: Duration| time.as_secs_f64() * f64::from(one_in) / whole;
@@ -143,10 +143,10 @@ pub struct Row {
     pub rss_peak_bytes: u64,
     /// Resident size just after the open.
     pub rss_open_bytes: u64,
-    /// Read-modify-writes of a transaction that go to a cache line which another worker also writes, if that was asked for.
+    /// Read-modify-writes of a transaction to cache lines that another worker also writes, if they were counted.
     pub contended_rmw_per_txn: Option<f64>,
-    /// All that go to lines which others could write as well, if that was asked for: those, and those of which the line turned
-    /// out to be the worker's own.
+    /// Read-modify-writes of a transaction to cache lines that others could write, if they were counted: the contended
+    /// ones, and those whose line turned out to be the worker's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tagged_rmw_per_txn: Option<f64>,
     /// Snapshots that were given up, if one was held.

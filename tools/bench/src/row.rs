@@ -69,8 +69,8 @@ impl Sample {
     }
 }
 
-/// Measures one row with `threads` workers, checks the database as `checks` says, and moves `found`, what the last audit
-/// found, on.
+/// Measures one row with `threads` workers, checks the database as `checks` says, and updates `found`, the result of
+/// the last audit.
 pub(crate) fn measure(
     config: &Config,
     home: &Home,

@@ -98,8 +98,8 @@ mod tests {
         // Four rows are latched, locked and unlocked in a transaction, and none takes hundreds of steps.
         let tagged = report.rows[0].tagged_rmw_per_txn.unwrap();
         assert!(tagged > 16.0 && tagged < 1000.0, "{tagged}");
-        // Three of them, but for pages of accounts that one worker alone has come by, and not what goes to a worker's own pages of
-        // history.
+        // At most three are contended. Fewer are where one worker alone has used a page of accounts. Writes to a
+        // worker's own pages of history are not.
         let contended = report.rows[0].contended_rmw_per_txn.unwrap();
         assert!(contended > 8.0 && contended < tagged, "{contended} of {tagged}");
     }

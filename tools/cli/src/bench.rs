@@ -42,8 +42,8 @@ pub(crate) struct Arguments {
     /// Repeats of each row; the median is reported
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Size: branches of 100,000 accounts each, or rows of a table [default: 10 branches, 100,000 rows of update, 1,000,000
-    /// of read]
+    /// Size: branches of 100,000 accounts each, or rows of a table [default: 10 branches, 100,000 rows of update,
+    /// 1,000,000 of read]
     #[arg(long)]
     scale: Option<u64>,
     /// When a transaction counts: blocking, pipelined, async
@@ -68,8 +68,8 @@ pub(crate) struct Arguments {
     /// Early lock release: off, s_only, full
     #[arg(long, default_value_t)]
     elr: EarlyRelease,
-    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, s3c; gclock:W:C where a new page has W uses and C of them
-    /// count
+    /// Page replacement: lru, 2q, bp-lru, bp-2q, clock, gclock, s3c; gclock:W:C where a new page has W uses and C of
+    /// them count
     #[arg(long, default_value_t)]
     replacement: ReplacementKind,
     /// What is asked whether a transaction has committed: csnmap, direct, lru:8, lru:32, lru:128, lru:128:banks
@@ -127,7 +127,8 @@ pub(crate) struct Arguments {
     /// How consumers of queue take a row: skip-locked (the first that no other has locked), first
     #[arg(long, default_value_t)]
     claim: Claim,
-    /// Offered load: transactions a second, begun at random times whatever becomes of those before [default: as many as go]
+    /// Offered load in transactions a second. They begin at random times, whether earlier ones have ended or not
+    /// [default: as many as possible]
     #[arg(long)]
     load: Option<f64>,
     /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them
@@ -136,7 +137,8 @@ pub(crate) struct Arguments {
     /// Seed of all randomness
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Count contended read-modify-writes behind the measured time: those on cache lines that another worker also writes
+    /// After the measured time, count contended read-modify-writes: those on cache lines that another worker also
+    /// writes
     #[arg(long)]
     count_rmw: bool,
     /// Measure where the time of one in 32 transactions goes

@@ -11,8 +11,8 @@ use std::{
 
 /// Sessions work on a database that loses power, and what they asked for and saw is written down and checked.
 ///
-/// The database is on a simulated disk. The check is that of the isolation asked for, in real time: what was acknowledged is
-/// seen by all that begin later.
+/// The database is on a simulated disk. The check is that of the chosen isolation level, in real time: every
+/// transaction sees what was acknowledged before it began.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// read-committed, snapshot or serializable

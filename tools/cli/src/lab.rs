@@ -84,8 +84,8 @@ fn experiments() -> String {
     format!("One of {}, or {}", lab::names().collect::<Vec<_>>().join(", "), lab::ALL)
 }
 
-/// Runs, prints the rows of each experiment as it ends, and says where the files are. False if a history is not what its
-/// isolation allows.
+/// Runs, prints the rows of each experiment as it ends, and says where the files are. False if a history is not what
+/// its isolation allows.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
     if let Some(Record::History(arguments)) = &arguments.record {
         return history::run(arguments);

@@ -23,7 +23,7 @@ pub(crate) fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the time that a hypervisor took from the cores since boot, in seconds. 0 where nothing lies under the machine.
+/// Returns the time that a hypervisor took from the cores since boot, in seconds; 0 without a hypervisor.
 pub(crate) fn stolen_seconds() -> f64 {
     stolen_ticks(&read("/proc/stat")) as f64 / rustix::param::clock_ticks_per_second() as f64
 }

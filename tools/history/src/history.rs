@@ -12,7 +12,8 @@ pub enum Kind {
     Register,
 }
 
-/// What a read returned: every element of a list, or the one version of a register. Empty where nothing was written yet.
+/// What a read returned: every element of a list, or the one version of a register. Empty where nothing was written
+/// yet.
 pub type Found = Vec<u64>;
 
 /// One step of a transaction. A value is written once in a history.
@@ -92,8 +93,8 @@ pub struct History {
     pub sessions: u64,
     /// The transactions, by invocation.
     pub txns: Vec<Txn>,
-    /// The order of versions of a key, as far as the store tells it: some of the versions, oldest first. Registers need it,
-    /// since reads tell little of the order of blind writes; lists tell their own.
+    /// The order of versions of a key, as far as the store tells it: some of the versions, oldest first. Registers need
+    /// it, since reads reveal little of the order of blind writes. Lists contain their own order.
     pub orders: BTreeMap<u64, Vec<u64>>,
 }
 

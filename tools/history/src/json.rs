@@ -24,7 +24,8 @@ pub fn json(history: &History) -> String {
     out + "\n]\n"
 }
 
-/// Which transactions count as committed: those that are, and the indeterminate ones that somebody has read from.
+/// Returns which transactions count as committed: those that are, and the indeterminate ones that another one read
+/// from.
 pub(crate) fn committed(history: &History) -> Vec<bool> {
     let writers: HashMap<(u64, u64), usize> =
         (history.txns.iter().enumerate()).flat_map(|(at, txn)| txn.writes().map(move |write| (write, at))).collect();

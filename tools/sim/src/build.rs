@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the program with `--cfg` of this name, optimised and with assertions, in a folder of its own, and says where it is.
+/// Builds the program with `--cfg` of this name, optimised and with assertions, in a folder of its own, and returns its
+/// path.
 ///
 /// # Errors
 /// Those of the build.

@@ -7,7 +7,8 @@ use foreshore_io::{Fs, Sim};
 use std::path::Path;
 use std::thread;
 
-/// What survives of the unsynced effects. Torn sectors and the rest of [`Persist::ALL`] come with the losses during recovery.
+/// What survives of the unsynced effects. Power losses during recovery add torn sectors and the rest of
+/// [`Persist::ALL`].
 pub const POLICIES: [Persist; 6] =
     [Persist::None, Persist::All, Persist::Prefix, Persist::DropOne, Persist::RandomHalf, Persist::MetadataFirst];
 
@@ -17,7 +18,8 @@ const WRITE_EVERY: u64 = 16;
 const WORKERS: u64 = 2;
 
 /// Recovers from power losses at every `stride`-th operation of the history of `oracle`, which has ended, with each of
-/// [`POLICIES`]. Each recovery is itself cut short once, and what the next one finds must be the same. Returns the number of images.
+/// [`POLICIES`]. Each recovery is itself interrupted once, and the next one must find the same. Returns the number of
+/// images.
 ///
 /// # Errors
 /// Says which image was recovered wrongly: seed, operation, policy, operation of the recovery.

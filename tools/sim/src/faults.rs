@@ -10,15 +10,16 @@ use foreshore_io::sim::{Fault, FaultKind, Persist};
 pub enum Strike {
     /// An operation that changes or syncs something.
     Operation(Fault),
-    /// A read, with `EIO`, by its number, and the next one: a page whose neighbours fail with it is read once more alone.
+    /// A read, with `EIO`, by its number, and the next one: a page whose neighbours fail with it is read once more
+    /// alone.
     Read(u64),
 }
 
 /// Runs the history of `seed` on a copy of `disk` with one `strike` in it.
 ///
-/// The error that the script meets must be typed. Afterwards the disk is as a power loss leaves it, once with nothing and
-/// once with everything of what was not synced, the fault is gone, and the database must open and hold what the oracle
-/// allows. A fault that no error came of must not have hurt anything. Returns whether the fault was met.
+/// The error that the script meets must be typed. Afterwards power is lost, once with nothing and once with everything
+/// of what was not synced. Then the fault is gone, and the database must open and hold what the oracle allows. A fault
+/// that caused no error must not have changed any result. Returns whether the fault was met.
 ///
 /// # Errors
 /// Says what is wrong.

@@ -1,7 +1,7 @@
 //! Looks for the fewest parts of a seed that fail as the whole does.
 //!
-//! Parts are left out in halves, then in quarters, down to one at a time: lives first, then sessions, their actions, and
-//! the operations of transactions (delta debugging; Zeller and Hildebrandt, TSE 2002).
+//! Parts are left out in halves, then in quarters, down to one at a time (delta debugging; Zeller and Hildebrandt, TSE
+//! 2002). Lives come first, then sessions, their actions, and the operations of transactions.
 //!
 //! Fewer parts switch threads at other moments, so a choice may fail only under another schedule. Each pass tries one
 //! schedule while that leaves parts out, and more of them once it does not. A run is given up when it takes several

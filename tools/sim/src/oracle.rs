@@ -151,9 +151,9 @@ impl Oracle {
         self.commits.iter().filter(|commit| commit.acknowledged.is_some()).count()
     }
 
-    /// Checks `db`, opened after the history was cut at operation `op`: its structure is sound, and it holds what some
-    /// prefix of the commits left. That prefix has every commit that was acknowledged by then and none that was not asked
-    /// for. Returns how many were found.
+    /// Checks `db`, opened after a power loss at operation `op`: its structure is sound, and it holds what some prefix
+    /// of the commits left. That prefix has every commit that was acknowledged by then, and none that was not
+    /// requested. Returns the length of the prefix.
     ///
     /// # Errors
     /// Says what is wrong.

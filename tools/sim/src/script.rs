@@ -33,8 +33,8 @@ pub const fn spills(seed: u64) -> bool {
     seed % 8 == 2
 }
 
-/// Engine options of every run: the smallest segments and memory, background work inline. The seed also chooses how pages are
-/// replaced, and whether undo goes to a file.
+/// Engine options of every run: the smallest segments and memory, background work inline. The seed also chooses how
+/// pages are replaced, and whether undo goes to a file.
 #[must_use]
 pub fn options(sim: &Sim, seed: u64) -> Options {
     let options = Options::new();
@@ -168,7 +168,8 @@ impl Script {
     /// # Panics
     /// If a scan finds other rows than the script has left.
     pub fn run(&mut self, db: &Db, rounds: u32) -> Result<(), Error> {
-        // Whoever opens a table for the first time asks the catalogue, which a creator keeps locked to its end.
+        // The first open of a table reads the catalogue, which a transaction that creates a table keeps locked to its
+        // end.
         let known = GROUPS[0][..1].iter().chain(&GROUPS[1]);
         db.run(|tx| known.clone().try_for_each(|name| tx.open(Raw::new(name)).map(drop)))?;
         let mut held: Option<Held> = None;
@@ -286,7 +287,8 @@ impl Script {
                 open.remove(open.tables[1 + self.random.below(2) as usize], &key)
             }
             _ => {
-                // A scan of the accounts goes through more pages than there are frames, and more rows than there is room for locks.
+                // A scan of the accounts goes through more pages than there are frames, and more rows than there is
+                // room for locks.
                 let table = open.table(open.tables[self.random.below(2) as usize])?;
                 table.iter().take(LOCKED).try_for_each(|row| row.map(drop))?;
                 table.lock_against_writes()?;
@@ -319,7 +321,7 @@ impl Script {
             _ => {}
         }
         if writes.is_empty() {
-            // Who has written nothing is acknowledged with what it has read.
+            // A commit without writes is acknowledged together with what it has read.
             return tx.commit().map(drop);
         }
         self.oracle.commit(self.sim.ops(), writes);
@@ -373,7 +375,7 @@ impl Open {
     }
 
     fn remove(&mut self, table: &'static str, key: &[u8]) -> Result<(), Error> {
-        // Who finds nothing to remove has only read.
+        // A remove that finds no row is a read.
         if self.table(table)?.remove(key)?.is_some() {
             self.writes.insert((table.to_owned(), key.to_vec()), None);
         }

@@ -119,7 +119,7 @@ impl Shrink {
         Ok(())
     }
 
-    /// To whoever reads, a table that is gone is one without rows.
+    /// Drops the table. To the oracle a dropped table is one without rows.
     fn drop_table(&mut self, db: &Db) -> Result<(), Error> {
         let gone = self.oracle.contents[BIG].keys().map(|key| ((BIG.to_owned(), key.clone()), None)).collect();
         let tx = db.begin();

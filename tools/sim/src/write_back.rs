@@ -1,5 +1,5 @@
-//! Failed write-backs: the page cache keeps what the medium does not have, the database starts again from there, and power is
-//! lost afterwards.
+//! Failed write-backs: the page cache keeps bytes that the medium does not have, the database starts again from it, and
+//! power is lost afterwards.
 
 use crate::{Contents, Random, Script, open};
 use foreshore::{Db, Error};
@@ -20,9 +20,9 @@ pub enum Cache {
     Opaque,
 }
 
-/// Runs histories of `rounds` rounds on a copy of `disk` with a page cache, whose write-back fails for a while in each. The
-/// database starts again, in the same process or as another would, with the cache as it is. The last history meets no failure;
-/// power is lost behind it. Returns how many histories were cut short.
+/// Runs histories of `rounds` rounds on a copy of `disk` with a page cache, whose write-back fails for a while in each.
+/// The database starts again with the cache as it is, in the same process or as if in another one. The last history
+/// meets no failure and ends with a power loss. Returns how many histories ended early.
 ///
 /// # Errors
 /// Says what is lost or wrong.
@@ -65,7 +65,8 @@ pub fn fail_and_lose_power(
     Ok(cut)
 }
 
-/// Starts the database again, once write-backs work. Half of the starts meet one more failure, which the kernel has not reported yet.
+/// Starts the database again, once write-backs work. Half of the starts meet one more failure that the kernel has not
+/// reported yet.
 fn start_again(sim: &Sim, db: Db, random: &mut Random) -> Result<Db, Error> {
     sim.clear_faults();
     if random.below(2) == 0 {

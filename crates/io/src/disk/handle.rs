@@ -1,18 +1,16 @@
-//! An open file, and reads of it past the page cache, for a start that must not believe the cache.
+//! An open file, and reads of it past the page cache, for recovery, which must not believe the cache.
 //!
-//! After a failed write-back Linux keeps a page in its cache, with the new bytes, and calls it clean. So the cache of
-//! a file may show what the medium does not have, to every later opener, until it drops the page.
+//! After a failed write-back Linux keeps a page in its cache, with the new bytes, and marks it clean. So the cache may
+//! show every later opener bytes that the medium does not have, until it drops the page.
 //!
-//! 1. Sync. What the cache has not written goes to the medium first. A first failure may be old: the kernel reports to
-//!    a new opener what no earlier one has heard of. It is no error of the caller, which has written nothing and
-//!    believes nothing but the medium. The pages that it speaks of are clean afterwards. A second failure is of now,
-//!    and is returned.
-//! 2. Drop the clean pages (`POSIX_FADV_DONTNEED`). The kernel keeps those that are in use. This matters for writes,
-//!    too: ext4 keeps with a cached page that its block is mapped. Where the conversion of an unwritten extent has
-//!    failed, a second write through that page reaches the block, leaves the extent unwritten, and reads as zeros once
-//!    the page is gone (Linux 6.18).
-//! 3. Read through a second descriptor with `O_DIRECT`, where the file system takes it. Otherwise step 2 is all there
-//!    is.
+//! 1. Sync. Dirty pages of the cache go to the medium. A first failure may be old: the kernel reports to a new opener a
+//!    failure that no earlier one has seen. That is no error of the caller, which has written nothing and believes only
+//!    the medium. Its pages are clean afterwards. A second failure is new and is returned.
+//! 2. Drop the clean pages (`POSIX_FADV_DONTNEED`). The kernel keeps those that are in use. Writes need this step, too:
+//!    ext4 notes in a cached page that its block is mapped. If the conversion of an unwritten extent has failed, a
+//!    second write through that page reaches the block but leaves the extent unwritten. Once the page is gone, the
+//!    block reads as zeros (Linux 6.18).
+//! 3. Read through a second descriptor with `O_DIRECT`, where the file system allows it. Otherwise step 2 has to do.
 
 use super::descriptor::Descriptor;
 use crate::AlignedBuf;
@@ -44,8 +42,8 @@ impl Handle {
         Self { own, on: AtomicBool::new(false), past_cache: RwLock::new(LockRank::File, None) }
     }
 
-    /// Writes the cache of the file at `path` back, drops it, and lets reads through it go through a descriptor of their
-    /// own.
+    /// Writes the cache of the file at `path` back and drops it. From now on reads go through a direct descriptor,
+    /// where the file system allows one.
     pub(super) fn read_past_cache(&self, path: &Path) -> io::Result<()> {
         let fd = &self.own.fd;
         fs::fdatasync(fd).or_else(|_| fs::fdatasync(fd))?;

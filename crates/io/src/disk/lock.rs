@@ -10,8 +10,8 @@ use rustix::{
 };
 use std::path::Path;
 
-/// Two `flock`s: on the LOCK file, and on its directory where the file system allows that, so that removing the
-/// file under a running database lets nobody in.
+/// Two `flock`s: one on the LOCK file, one on its directory where the file system allows that. With the second,
+/// removing the file under a running database lets no other process in.
 ///
 /// `flock` belongs to the open file and not to the process. So it also excludes a second open in this process, and
 /// closing an unrelated descriptor of the same file does not drop it, as it would a POSIX `fcntl` lock. The kernel

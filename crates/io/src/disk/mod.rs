@@ -37,8 +37,8 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// Batches of direct I/O ([`File::read_many`], [`File::write_many`]) are done by several threads, which all files of
 /// the value share.
 ///
-/// A direct durable write to blocks that have been written before changes no metadata, so the kernel can pass it to
-/// the device as a single forced-unit-access write; `fdatasync` flushes the whole cache of the device.
+/// A direct durable write to blocks that have been written before changes no metadata. So the kernel can pass it to the
+/// device as a single forced-unit-access write, whereas `fdatasync` flushes the whole cache of the device.
 #[derive(Clone, Debug)]
 pub struct Disk {
     direct: bool,

@@ -175,19 +175,19 @@ fn unless_refused(tried: io::Result<bool>, path: &Path) -> Result<bool> {
     }
 }
 
-/// Asks that a file that has just been created, and is empty, is written in place: without that btrfs writes every
-/// change elsewhere, so a full disk fails writes to space that was allocated, and falls back to the page cache for
-/// direct writes with checksums. `FS_NOCOW_FL` of `ioctl_iflags(2)`: "on btrfs, the flag should be set on new or empty
-/// files".
+/// Asks the file system to write a new, empty file in place (`FS_NOCOW_FL` of `ioctl_iflags(2)`: "on btrfs, the flag
+/// should be set on new or empty files").
 ///
-/// Other file systems have no such flag and refuse it, which is no error: they write in place.
+/// Otherwise btrfs writes every change elsewhere. Then a full disk fails writes to allocated space, and direct writes
+/// with checksums fall back to the page cache. Other file systems write in place anyway and refuse the flag; that is no
+/// error.
 pub(super) fn write_in_place(fd: &OwnedFd) {
     let Ok(flags) = fs::ioctl_getflags(fd) else { return };
     // A compressed file cannot be written in place; the flag comes from the directory.
     let _ = fs::ioctl_setflags(fd, (flags | IFlags::NOCOW) - IFlags::COMPRESSED);
 }
 
-/// Creates an empty file of a name that nobody else uses.
+/// Creates an empty file under a name that no other process uses.
 fn create_probe(dir: &Path) -> Result<(PathBuf, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut attempt = 0_u32;

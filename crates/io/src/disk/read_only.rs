@@ -1,4 +1,4 @@
-//! Files of the operating system for those who only look at them.
+//! Files of the operating system that another process writes and this one only reads.
 
 use super::{Disk, file::DiskFile, open_file};
 use crate::{Backend, DirLock, File, Fs, Kind};

@@ -115,7 +115,7 @@ impl Completions for Ring {
     fn wait(&self) {
         // WAIT: park - in the kernel, until one of the operations in flight has completed.
         if self.enter(0, 1, GETEVENTS).is_err() {
-            // Nobody knows this parker. The operations go on; whether they have completed is seen in the queue.
+            // No thread unparks this parker. The operations go on; the queue shows which have completed.
             Parker::new().park_timeout(PATIENCE); // WAIT: park - for a moment, for want of a wake-up.
         }
     }

@@ -6,11 +6,12 @@ pub type OpNo = u64;
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The operation fails with `EIO`. Of a write, any part may be on the medium or not. After a failed sync, the bytes that
-    /// it should have made durable stay visible and are never made durable by a later sync, as Linux file systems that mark
-    /// failed pages clean behave. Lengths are metadata, which a later sync makes durable.
+    /// The operation fails with `EIO`. Any part of a failed write may be on the medium. The bytes of a failed sync stay
+    /// visible, but no later sync makes them durable: Linux file systems mark failed pages clean. Lengths are metadata,
+    /// which a later sync makes durable.
     Eio,
-    /// A sync fails as by [`FaultKind::Eio`]: a page cannot be written back. Other operations do not meet it.
+    /// A sync fails as with [`FaultKind::Eio`], because a page cannot be written back. Other operations are not
+    /// affected.
     LateEio,
     /// The same with `ENOSPC`: the file system has promised space that the device does not have.
     LateEnospc,

@@ -172,7 +172,7 @@ impl File for SimFile {
         written.map_err(|e| self.error("write", e))
     }
 
-    /// As threads do it side by side: in an order that nobody chose, and to the end whatever fails.
+    /// Writes the parts in a random order, as concurrent threads do, and goes on after a failure.
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()> {
         let mut order: Vec<_> = parts.iter().collect();
         self.state.lock().shuffle(&mut order);

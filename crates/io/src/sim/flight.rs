@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Machine {
     /// A durable write that is held: waits until the test lets it land.
     ///
-    /// `state` says that writes to the file are held. It is locked from that look to the entry of the write: once the holding has
-    /// stopped, no thread lets a write land.
+    /// `state` says that writes to the file are held. It is locked from that look to the entry of the write: once the
+    /// holding has stopped, no thread lets a write land.
     pub(super) fn write_held<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -90,12 +90,12 @@ impl State {
 impl Sim {
     /// Holds durable writes from now on, to the files whose handles have a path that `which` names.
     ///
-    /// [`Sim::hold`] keeps the durable writes of the files it names in flight: the threads that issue them park. The test
-    /// sees them by [`Sim::wait_for_flights`], in the order of their issue, and
+    /// [`Sim::hold`] keeps the durable writes of the files that it names in flight: the threads that issue them park.
+    /// The test finds them by [`Sim::wait_for_flights`], in the order of their issue, and
     ///
     /// - lets one return, before or after those issued earlier: [`Sim::release`];
-    /// - lets one fail while the others succeed: [`Sim::fail`], or a [`Fault`](super::Fault) at the number of its issue,
-    ///   which tells on release;
+    /// - lets one fail while the others succeed: [`Sim::fail`], or a [`Fault`](super::Fault) at the number of its
+    ///   issue, which tells on release;
     /// - puts all or some sectors of one on the medium although it has not returned: [`Sim::reach`]. With
     ///   [`Persist::None`](super::Persist::None), a crash image holds what was reached and nothing else in flight: any
     ///   subset, whole or torn;
@@ -201,8 +201,8 @@ impl Sim {
         Some(flight)
     }
 
-    /// Puts sectors of a write in flight on the medium, counted from the first sector that it touches. It stays in
-    /// flight, and nobody is told.
+    /// Puts sectors of a write in flight on the medium, counted from the first sector that it touches. The write stays
+    /// in flight, and its writer still waits.
     ///
     /// # Panics
     /// If no write of this number is in flight.

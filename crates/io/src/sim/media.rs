@@ -255,8 +255,8 @@ impl Media {
         }
     }
 
-    /// Decides what is on the medium of the bytes of a file whose sync has failed: all, nothing, or each sector by coin. `None` if
-    /// there are no such bytes.
+    /// Decides which bytes of a failed sync of a file are on the medium: all, none, or each sector by the toss of a
+    /// coin. `None` if there are no such bytes.
     pub(super) fn settle(&self, ino: Ino, rng: &mut Rng) -> Option<Vec<Effect>> {
         let is_left = |pending: &&Pending| pending.stranded && pending.effect.file() == Some(ino);
         self.pending.iter().find(is_left)?;

@@ -1,8 +1,8 @@
-//! A simulated disk: what is live, what is durable, and faults at chosen operations.
+//! A simulated disk with a live and a durable image, and with faults at chosen operations.
 //!
 //! Every file, length and name exists twice: *live*, as the running program sees it, and *durable*, as it would be
-//! found after power is lost. A write, a change of length or of a name changes what is live at once; what it changes
-//! of the durable side is decided by syncs, and for what no sync has reached by a [`Persist`] policy at the crash:
+//! found after a power loss. A write, or a change of a length or name, changes the live image at once. Syncs move it to
+//! the durable image. At a power loss a [`Persist`] policy decides which of the effects without a sync survive.
 //!
 //! | becomes durable | by |
 //! |---|---|
@@ -10,18 +10,21 @@
 //! | the bytes of one write and the length | [`File::write_durable`] |
 //! | a new, renamed or removed name | [`Fs::sync_dir`] of its directory |
 //!
-//! So a file whose name was not synced is lost whatever was written to it, and a file renamed before its bytes were
-//! synced may have the new name and none of the bytes.
+//! So a file whose name was not synced is lost, whatever was written to it. A file that was renamed before its bytes
+//! were synced may have the new name and none of the bytes.
 //!
-//! **The page cache.** A sync that fails marks the bytes that it should have written clean: reads show them, no later sync writes
-//! them, power loss brings the old ones back. As Linux does, a file reports the error of a write-back once to every open handle. With
-//! [`Sim::set_buffered`] a durable write is a write to the cache and a sync, as that of
-//! [`Disk::buffered`](crate::Disk::buffered) is, and [`File::read_past_cache`] shows which of those bytes the medium has; otherwise it does nothing.
+//! **The page cache.** A failed sync marks its bytes clean: reads show them, no later sync writes them, and a power
+//! loss brings the old ones back. As on Linux, a file reports the error of a write-back once to every open handle. With
+//! [`Sim::set_buffered`] a durable write is a write to the cache and a sync, as with
+//! [`Disk::buffered`](crate::Disk::buffered), and [`File::read_past_cache`] shows which of those bytes the medium has.
+//! Otherwise that call does nothing.
 //!
-//! Operations that change or sync are numbered, reads are counted apart. [`Fault`]s strike by these numbers, below the
-//! loops that the real disk uses. The operations are recorded, so that one run of a script yields the crash images of
-//! all its points ([`Sim::crash_points`]). Used from one thread, everything follows from the seeds. With several, durable
-//! writes can be kept in flight and end in any order: [`Sim::hold`].
+//! **Faults and crash images.** Operations that change or sync are numbered; reads are counted apart. [`Fault`]s strike
+//! by these numbers, below the loops that the real disk uses. The operations are recorded, so one run of a script
+//! yields the crash images of all its points ([`Sim::crash_points`]).
+//!
+//! Used from one thread, everything follows from the seeds. With several threads, a test can keep durable writes in
+//! flight and end them in any order: [`Sim::hold`].
 
 mod fault;
 mod file;
@@ -116,19 +119,20 @@ impl Sim {
         self.state.lock().lying = lying;
     }
 
-    /// Whether the device can write whole or not at all ([`File::write_whole`]), of any length. Such a write may need space,
-    /// also where some is allocated. A new disk and the images of crashes cannot.
+    /// Sets whether the device can write any length whole or not at all ([`File::write_whole`]). Such a write may need
+    /// space even where some is allocated. Off for a new disk and for crash images.
     pub fn set_whole_writes(&self, possible: bool) {
         self.state.lock().whole_writes = possible;
     }
 
-    /// Whether durable writes are writes to a page cache that a sync writes back. A new disk and the images of crashes have none.
+    /// Sets whether durable writes go to a page cache that a sync writes back. Off for a new disk and for crash images.
     pub fn set_buffered(&self, buffered: bool) {
         self.state.lock().buffered = buffered;
     }
 
-    /// Whether nothing lets a reader look past the page cache: there is no direct I/O, and the cache drops no page. Then
-    /// [`File::read_past_cache`] writes back, and shows what the cache shows. A new disk and the images of crashes have no such cache.
+    /// Sets whether the page cache hides the medium from every reader: there is no direct I/O, and the cache drops no
+    /// page. Then [`File::read_past_cache`] writes back and reads show the cache. Off for a new disk and for crash
+    /// images.
     pub fn set_cache_opaque(&self, opaque: bool) {
         self.state.lock().opaque = opaque;
     }
@@ -139,8 +143,8 @@ impl Sim {
         self.state.lock().sync_ops.clone()
     }
 
-    /// Lets the kernel write a file back by itself, and fail. The next sync of each of its handles says so; a handle that is opened
-    /// later says so if none has before.
+    /// Makes the kernel write a file back by itself, and fail. The next sync of each open handle reports it. A handle
+    /// that is opened later reports it if no other has.
     ///
     /// # Errors
     /// `Io` if there is no such file.

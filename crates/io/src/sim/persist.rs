@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Which unsynced effects survive.
 ///
-/// An effect is made of units: a write of one for each 512-byte sector it touches, every other effect of one, and so a write
-/// by [`File::write_whole`](crate::File::write_whole). A kept
-/// sector past the end of the file grows the file to its own end. What was synced survives under every policy.
+/// An effect is made of units. A write has one unit for each 512-byte sector that it touches. Every other effect is one
+/// unit, a write by [`File::write_whole`](crate::File::write_whole) too. A surviving sector past the end of the file
+/// grows the file to its own end. Synced effects survive under every policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Persist {
     /// Nothing unsynced survives.

@@ -86,8 +86,8 @@ impl Machine {
         result
     }
 
-    /// Waits for a change, for at most `patience`; true if there was none. Under a model checker or a scheduler, which find a
-    /// wait that no thread ends, for as long as it takes.
+    /// Waits for a change for at most `patience`; true if there was none. Under a model checker or a scheduler it waits
+    /// without a limit, since those detect a wait that no thread ends.
     pub(super) fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -242,7 +242,8 @@ impl State {
         }
     }
 
-    /// The record: the media before it, the number of its first operation, and its operations. Without one, the present.
+    /// Returns the record: the media before it, the number of its first operation, and its operations. Without a
+    /// record, returns the present state and no operations.
     pub(super) fn recorded(&self) -> (Media, OpNo, Vec<Op>) {
         match &self.journal {
             Some(journal) => (journal.base.clone(), journal.first, journal.ops.clone()),
@@ -305,7 +306,8 @@ impl State {
         }
     }
 
-    /// The error count that a new handle has seen: one that no handle has reported is reported to it, too (`errseq_sample`).
+    /// Returns the error count that a new handle has seen. An error that no handle has reported counts as unseen, so
+    /// the new handle reports it, too (`errseq_sample`).
     pub(super) fn sample_errors(&self, ino: Ino) -> u64 {
         self.errors.get(&ino).map_or(0, |errors| errors.reported)
     }

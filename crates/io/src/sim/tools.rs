@@ -17,8 +17,8 @@ impl Sim {
         Self::from_state(self.state.lock().fork())
     }
 
-    /// Kills the program: every later call of it fails. Returns the machine without it, which has what was written, durable or not.
-    /// No write is held.
+    /// Kills the program: every later call of it fails. Returns the machine without it, with all that was written,
+    /// durable or not, and with no write held.
     #[must_use]
     pub fn kill(&self) -> Self {
         let mut state = self.state.lock();

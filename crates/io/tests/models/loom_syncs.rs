@@ -7,7 +7,8 @@ use foreshore_sync::{LockRank, Mutex};
 use std::sync::Arc;
 use std::{io, mem};
 
-/// The page cache of a file, as Linux keeps it: a write-back that fails marks its pages clean, and the next sync says so, once.
+/// The page cache of a file, as Linux keeps it: a failed write-back marks its pages clean, and the next sync reports it
+/// once.
 struct Cache(Mutex<Pages>);
 
 #[derive(Default)]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// What tasks write to; loom fails when two threads are at the same cell.
 struct Cells([UnsafeCell<u32>; 2]);
 
-// SAFETY: a cell is touched by the one task that has it, and by the caller when the batch is over; the models check that.
+// SAFETY: a cell is touched by the one task that has it, and by the caller when the batch is over; the models check
+// that.
 unsafe impl Sync for Cells {}
 // SAFETY: as above.
 unsafe impl Send for Cells {}

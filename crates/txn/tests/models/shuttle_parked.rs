@@ -77,7 +77,7 @@ fn a_writer_that_is_about_to_park_looks_whether_its_holder_is_hidden() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_hidden_holder_keeps_its_debts() {
+fn a_hidden_holder_keeps_its_obligations() {
     shuttle_mutated("parked: a hidden holder forgets its obligations", 4 * ITERATIONS, a_row_of_a_parked_rollback);
 }
 

@@ -1,5 +1,5 @@
-//! The way behind a row is cleared of a version that no reader sees, while a session looks for memory to write its own
-//! entries to, and moves old ones to a file if it finds none. What an old reader sees stays where the way leads.
+//! A purge unlinks a version that no reader sees, while another session searches for undo memory. If that session finds
+//! none, it spills old entries to the file. The version that an old reader sees stays reachable.
 
 use crate::undo::{Arena, Before, Fetched, Link, Older, SpillFile, Undo, UndoPtr, Undoable};
 use crate::visibility::pins::Pins;

@@ -100,7 +100,7 @@ fn a_group_whose_segment_a_start_has_dropped_is_reported() {
         }
     }
     let last = craft.next - 1;
-    // The file stays as it was for who has it open.
+    // The file stays as it was for a reader that has it open.
     craft.home.fs.remove(&craft.home.segment_path(2)).unwrap();
     match follower.read() {
         Err(Error::LogRetracted { group, .. }) => assert_eq!(group, GroupNo(last)),

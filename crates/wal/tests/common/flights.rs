@@ -200,7 +200,7 @@ fn nth(order: [usize; DEPTH], n: usize) -> usize {
     order[n] - order[..n].iter().filter(|&&earlier| earlier < order[n]).count()
 }
 
-/// T5: groups land in `order`. What is durable, and who is answered, follows the order of the groups.
+/// T5: groups land in `order`. The durable LSN and the answers follow the order of the groups.
 pub(crate) fn land_in(buffer: BufferKind, order: [usize; DEPTH]) {
     let mut flights = Flights::new(buffer, 5, 1);
     (0..DEPTH).for_each(|_| flights.fly());
@@ -218,8 +218,8 @@ pub(crate) fn land_in(buffer: BufferKind, order: [usize; DEPTH]) {
     flights.end();
 }
 
-/// T8: groups land in `order`, but one fails. Nothing is acknowledged from then on, whatever lands later, and all who
-/// wait learn it. Returns the log as it was left, and how many groups were acknowledged.
+/// T8: groups land in `order`, but one fails. From then on no commit is acknowledged, whatever lands later, and every
+/// waiter gets the error. Returns the log as it was left, and how many groups were acknowledged.
 pub(crate) fn fail_in(buffer: BufferKind, order: [usize; DEPTH], failing: usize) -> (Flights, u64) {
     let mut flights = Flights::new(buffer, 8, 1);
     (0..DEPTH).for_each(|_| flights.fly());
@@ -242,7 +242,7 @@ pub(crate) fn fail_in(buffer: BufferKind, order: [usize; DEPTH], failing: usize)
     assert_eq!(sorted, (0..1 + DEPTH as u64).map(expected).collect::<Vec<_>>(), "{context}");
     assert!(answers.is_sorted_by_key(|&(_, durable)| !durable), "{context}: acknowledged after the failure");
     assert_eq!(flights.waited(), (0..acked).collect::<Vec<_>>(), "{context}");
-    // Nobody gets in any more.
+    // The log refuses new work.
     let last = flights.chain[flights.chain.len() - 1];
     assert!(matches!(flights.log.force(last), Err(Error::Poisoned { .. })), "{context}");
     let refused = flights.sessions[0].reserve(flights.log.max_reserve());

@@ -1,4 +1,4 @@
-//! Acknowledgements that nobody waits for: any number outstanding, each called once, none able to harm the log.
+//! Acknowledgements without a waiting thread: any number outstanding, each called once, none able to harm the log.
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn, Result};
@@ -31,7 +31,7 @@ impl Wake for Count {
 
 #[test]
 fn a_hundred_thousand_tickets_wait_without_a_thread() {
-    // One session may fill the whole ring, so that nobody leads for room.
+    // One session may fill the whole ring, so that no session leads for space.
     let (buffer, ring_bytes) = (BufferKind::Faa.maker(), 8 << 20);
     let options = LogOptions { max_unacked: 1 << 20, segment_bytes: 1 << 20, ring_bytes, buffer, ..small() };
     let log = fresh(&null(), &options);
@@ -55,7 +55,7 @@ fn a_hundred_thousand_tickets_wait_without_a_thread() {
                 assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
                 futures.push(ticket);
             }
-            // Polled once and then forgotten, or dropped: both keep nobody from anything.
+            // Polled once and then forgotten, or dropped: neither holds up another ticket.
             2 => {
                 assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
                 std::mem::forget(ticket);
@@ -168,7 +168,7 @@ fn a_session_with_too_many_commits_on_their_way_waits() {
         log.flush_soon(&mut session, lsn);
         assert_eq!(log.durable(), Lsn::ZERO);
     }
-    // Nobody else flushes: the wait leads, until fewer are on their way.
+    // No other thread flushes: the waiting append leads until fewer commits are outstanding.
     let lsn = append(&mut session, 3, b"held back").unwrap();
     assert!(log.durable() > Lsn::ZERO && log.durable() < lsn);
     log.flush_soon(&mut session, lsn);
@@ -176,7 +176,7 @@ fn a_session_with_too_many_commits_on_their_way_waits() {
     assert!(log.durable() < lsn);
 }
 
-/// A ticket on its way: its record is appended and nobody writes it.
+/// Returns a pending ticket: its record is appended, and no thread writes it.
 fn pending(session: &mut Session) -> CommitTicket {
     let lsn = append(session, 1, b"commit").unwrap();
     session.ticket(lsn, lsn.csn(), lsn)
@@ -327,7 +327,7 @@ fn a_relaxed_ticket_waits_once_it_is_hardened() {
     assert_eq!((woken.0.load(Ordering::Relaxed), reports.try_recv()), (1, Ok(true)));
     assert!(matches!(poll(&mut ticket, Waker::noop()), Poll::Ready(Ok(()))));
     assert!(ticket.is_durable());
-    // The blocking form writes the group itself; and who hardens has asked the flusher without a poll.
+    // The blocking form writes the group itself. `harden` asks the flusher without a poll.
     let ticket = pending(&mut session).relax().harden();
     ticket.wait().unwrap();
     assert!(ticket.is_durable());

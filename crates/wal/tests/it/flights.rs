@@ -1,6 +1,5 @@
-//! Several groups in flight on a simulated disk, which lets them reach the medium and land in the order that a test
-//! chooses: what is durable moves in the order of groups, and a start finds the groups up to the first that did not get
-//! there.
+//! Several groups in flight on a simulated disk. A test chooses the order in which they reach the medium and land. The
+//! durable LSN moves in the order of groups, and a restart finds the groups up to the first that did not land.
 
 use crate::common::flights::{BUFFERS, DEPTH, Flights, LINKS, ORDERS, deep, fail_in, fs, land_in};
 use crate::common::*;

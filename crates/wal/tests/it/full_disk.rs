@@ -1,4 +1,5 @@
-//! A full disk refuses new work, leaves room for rollbacks, harms nobody who waits, and is over when there is space.
+//! A full disk refuses new work, leaves space for rollbacks and harms no waiter. Work goes on when there is space
+//! again.
 
 use crate::common::*;
 use foreshore_base::{Error, Result};

@@ -1,6 +1,9 @@
-//! Random histories of several incarnations with power losses between them, among them those that break the plausible
-//! but wrong rules: taking the largest cut of the whole chain, starting new stamps at the last cut, believing what was
-//! only in a cache.
+//! Random histories of several incarnations with power losses between them. Some of them break plausible but wrong
+//! rules:
+//!
+//! - taking the largest cut of the whole chain;
+//! - starting new stamps at the last cut;
+//! - believing bytes that were only in a cache.
 
 use crate::common::*;
 use foreshore_base::Lsn;

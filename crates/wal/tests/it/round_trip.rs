@@ -169,7 +169,7 @@ fn large_records_travel_as_fragments_between_others() {
         assert_eq!((records[1].lsn, records[1].flags, records[1].group), (lsn, flags::COMMIT, group));
         assert!(records[1].payload == big);
         assert_eq!((records[2].lsn, &records[2].payload[..]), (small, &b"fits"[..]));
-        // Whoever starts behind the first fragment does not get a part.
+        // A reader that starts behind the first fragment does not get a part of the record.
         let rest: Vec<u64> = from(&recovered, group.next()).iter().map(|r| r.tag).collect();
         assert!(!rest.contains(&7) && rest.ends_with(&[8, 2]), "{rest:?}");
     }

@@ -1,6 +1,6 @@
-//! A session that is stopped in the middle of its copy: through `lanes` the commits of others go on, through every
-//! other buffer they wait for it, and go on when it does. Stopped in the few instructions in which `lanes` draws a
-//! stamp, it holds up the commits behind it there too.
+//! A session that is stopped in the middle of its copy. With `lanes` the commits of other sessions go on. With every
+//! other buffer they wait until it continues. If it is stopped in the few instructions in which `lanes` draws a stamp,
+//! the commits behind it wait there too.
 
 use crate::common::*;
 use foreshore_classics::log_buffers::BufferKind;

@@ -1,4 +1,4 @@
-//! Many threads that commit in every way at once: each acknowledgement is true, nobody is forgotten.
+//! Many threads that commit in every way at once: each acknowledgement is true, and every waiter gets one.
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn};
@@ -151,7 +151,7 @@ fn a_small_ring_makes_threads_wait_for_space_and_go_on() {
                 thread::spawn(move || {
                     let mut session = log.session().unwrap();
                     for i in 0..60 {
-                        // Several sessions' reservations exceed the ring, and nobody forces anything.
+                        // The sessions' reservations together exceed the ring, and no session forces a write.
                         session.reserve(log.max_reserve()).unwrap();
                         let len = log.max_record() - i;
                         let bytes = payload(thread, len);
@@ -207,7 +207,7 @@ fn poison_from_outside_wakes_whoever_waits() {
     let log = fresh(&(Arc::new(Mem::null()) as Arc<dyn Fs>), &small());
     let mut session = log.session().unwrap();
     let lsn = append(&mut session, 1, b"x").unwrap();
-    // Nobody flushes this log, so the wait lasts until the poison comes.
+    // No thread flushes this log, so the wait lasts until the log is poisoned.
     let parker = Parker::new();
     let waker = Arc::new(ThreadWaker(parker.unparker())).into();
     let mut future = pin!(log.ticket(lsn, lsn.csn(), lsn));

@@ -211,7 +211,7 @@ fn pipelined_beside_a_leader() {
         spawn(&log, Log::commit),
     ]);
     if log.pipeline.progress().durable() == Lsn(2) {
-        // Nothing is left to do, so nobody rings a flusher that is parked.
+        // Nothing is left to do, so no other thread notifies a parked flusher.
         log.pipeline.flusher_signal(0).notify();
     }
     join([flusher]);
@@ -238,7 +238,7 @@ fn poll(log: &Log, lsn: Lsn) {
     }
 }
 
-/// A future that nobody asked the flusher for, and the flusher.
+/// A future whose flush was not requested before its poll, and the flusher.
 fn awaited() {
     let log = log(1);
     join([spawn(&log, |log| poll(log, log.append())), spawn(&log, |log| log.flush_until(Lsn(1)))]);

@@ -1,5 +1,5 @@
-//! Models of waits beside a leader that can cut nothing, and of waits for space: nobody sleeps who should lead, and
-//! nobody who is satisfied. A forgotten one shows as a deadlock.
+//! Models of waits beside a leader that can cut nothing, and of waits for space. No waiter sleeps that should lead, and
+//! none that has what it waits for. A lost wake-up shows as a deadlock.
 
 use foreshore_base::{GroupNo, Lsn, Result};
 use foreshore_sync::model::{check, mutated};
@@ -75,8 +75,8 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("an actor ends"));
 }
 
-/// A session wants space while a leader makes some, and another session takes it behind that leader's back. Nobody
-/// waits for durability, and nobody else ever leads.
+/// A session wants space while a leader makes some, and another session takes that space first. No session waits for
+/// durability, and no other thread ever leads.
 fn space_for_one() {
     let log = log(true);
     append(&log.ready, &log.drained).expect("an empty buffer");

@@ -1,9 +1,7 @@
 //! The whole log among many threads, under random schedules: small rings and segments that fill, commits of every kind,
-//! disks that fail at a random moment. Every waiter gets its answer, each acknowledgement is true, and nobody waits for
-//! ever.
+//! disks that fail at a random moment. Every wait ends with its answer, and each acknowledgement is true.
 //!
-//! A thread that is forgotten shows as a deadlock, or as a run without end where another thread looks again by the
-//! clock.
+//! A lost wake-up shows as a deadlock, or as an endless run where another thread checks again by the clock.
 
 use crate::common::policies::{bounded, delay};
 use crate::common::*;
@@ -44,7 +42,7 @@ enum Way {
     Leave,
 }
 
-/// What somebody else has to write for.
+/// Ways of committing that need another thread to write.
 const ALL: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Await, Way::Soon, Way::Call, Way::Glance, Way::Leave];
 /// What works in a log without threads.
 const ALONE: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Leave];
@@ -92,7 +90,7 @@ impl Plan {
         Self { writers: 5, ..plan }
     }
 
-    /// Records of which a few fill the ring, and nobody who waits for them.
+    /// Records of which a few fill the ring, without a session that waits for them.
     fn narrow() -> Self {
         let options = LogOptions { buffer: BufferKind::Faa.maker(), ..small() };
         Self { options, writers: 4, commits: 3, max: 40_000, ..Self::pair(&[Way::Leave]) }
@@ -460,7 +458,7 @@ fn a_group_acknowledged_before_an_older_one_is_lost() {
     shuttle_mutated("window: completes out of order", 10_000, || {
         let mut plan = Plan::timed(&[Way::Wait]);
         plan.options.in_flight = 3;
-        // Whoever comes begins a group, beside those in flight.
+        // Every leader begins a group, beside those in flight.
         plan.options.group_from = delay(Duration::from_nanos(1));
         failing(&plan);
     });

@@ -1,5 +1,5 @@
-//! What `buffer-*` drive: the pool of the engine or that of Nb-GCLOCK, over a file that holds a sound page of any id and is read
-//! without a disk, or over one whose reads are counted.
+//! The pool that `buffer-*` drive: that of the engine or that of Nb-GCLOCK. It lies over a file that answers every id
+//! with a sound page, without a disk, or over one whose reads are counted.
 
 use foreshore_base::{Error, PageId, Result, Uuid, codec::u64_at, limits::PAGE_SIZE};
 use foreshore_buffer::{
@@ -106,8 +106,8 @@ impl TestPool {
         })
     }
 
-    /// Pages read from the file, and pages that came into frames. Ends the threads of the pool first: then the counters belong
-    /// together.
+    /// Pages read from the file, and pages that came into frames. Ends the threads of the pool first: then the counters
+    /// belong together.
     pub(super) fn close(&self) -> (u64, u64) {
         match self {
             Self::Engine(pool) => {

@@ -19,8 +19,8 @@ use std::{fmt, hint::black_box};
 
 /// The yardstick: pages in a vector.
 const VEC: &str = "vec";
-/// Places that are drawn before threads begin, a power of two, so that drawing is no part of what is measured. The lines that
-/// they lie on are twice what the largest cache holds.
+/// Places that are drawn before threads begin, a power of two, so that the measured time excludes drawing. Their cache
+/// lines are twice what the largest cache holds.
 const DRAWN: usize = 1 << 20;
 /// Words of a page, each of eight bytes.
 const WORDS: u64 = PAGE_SIZE as u64 / 8;

@@ -101,7 +101,7 @@ fn entry<T>(list: &mut Vec<T>, name: String, name_of: impl Fn(&T) -> &str, make:
     &mut list[at]
 }
 
-/// Told apart by those who see few colours too, by lightness and by mark.
+/// Colours that readers with colour blindness can tell apart too, by lightness and by mark.
 const COLOURS: [&str; 12] = [
     "#0b6bcb", "#d1420f", "#11803c", "#8a3ab9", "#b8860b", "#0f8b8d", "#c2185b", "#5d4037", "#607d8b", "#7cb342",
     "#111111", "#9e9e9e",

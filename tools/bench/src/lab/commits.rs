@@ -133,8 +133,8 @@ impl Sample {
     }
 }
 
-/// Waits through warm-up and window of `span`, and keeps the log short: what was sealed at the last tick but one is given
-/// up. Ends early when a worker has failed.
+/// Waits through warm-up and window of `span`, and keeps the log short: groups sealed before the last tick but one are
+/// released. Ends early when a worker has failed.
 pub(super) fn watch(log: &Log, phase: &Phase, span: Span) -> Result<(Sample, Sample)> {
     let begun = Instant::now();
     let mut sealed = [log.next_group(); 2];

@@ -1,6 +1,6 @@
 //! Threads at work, and the window in which they are counted.
 //!
-//! Each worker writes what it has done into a line of its own; the main thread reads all lines at both ends of the window.
+//! Each worker counts its work in a cache line of its own. The main thread reads all lines at both ends of the window.
 //! So a worker that the scheduler has stopped is counted for what it did, and the window is real time.
 
 use crate::terminal::Phase;

@@ -88,8 +88,8 @@ impl Experiment for FlushPipelining {
     fn promises(&self, rows: &[Row]) -> Vec<Promise> {
         let of = |commit: Commit| rows.iter().filter(move |row| row.text("commit") == commit.to_string());
         let switches = |row: &Row| row.number("voluntary_switches_per_txn");
-        // Some switches belong to a group, whoever is in it. So the promise is about as many clients as the benchmarks have in
-        // flight; fewer have nothing to do but wait.
+        // Each group costs some switches, however many commits it has. So the promise is about as many clients as the
+        // benchmarks have in flight; fewer clients have nothing to do but wait.
         let in_flight = Config::default().clients as f64;
         let many = |row: &&Row| {
             let (clients, threads) = (row.number("clients"), row.number("threads"));

@@ -28,8 +28,8 @@ const THREADS: usize = 8;
 const VALUE: usize = 1900;
 /// Rows of a transaction.
 const AT_ONCE: u64 = 8;
-/// Inserts a second of all threads where they do not go as fast as they can: half of what the slower way of growing bears on
-/// the device in memory.
+/// Inserts a second of all threads, where the load is limited: half of what the slower way of growing sustains on the
+/// device in memory.
 const LOAD: f64 = 4000.0;
 /// Rows of the table that comes and goes, so that there is a free end of the file to cut.
 const CHURN: u64 = 1200;

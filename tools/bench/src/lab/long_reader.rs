@@ -28,7 +28,7 @@ use std::{
 const ROWS: u64 = 10_000;
 /// Bytes of a row, which begins with how often it was updated.
 const ROW_BYTES: usize = 100;
-/// Rows that a reader who does nothing reads at the start, and again at the end.
+/// Rows that the idle reader reads at the start, and again at the end.
 const FIRST: u64 = 100;
 /// Of the limit a share is for old versions: without pruning it is spent within seconds.
 const MEMORY: u64 = 256 << 20;
@@ -40,7 +40,7 @@ const HOT: Rows = Rows::new("hot");
 
 pub(super) struct LongReader;
 
-/// Who reads while the writers write.
+/// The reader beside the writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     None,
@@ -241,7 +241,8 @@ impl Transactions for Updates {
     }
 }
 
-/// Has writers on all databases, each of which is theirs for `held` in all, beside its reader. Ends early if one has failed.
+/// Has writers on all databases, each of which is theirs for `held` in all, beside its reader. Ends early if one has
+/// failed.
 fn in_turns(config: &Config, beds: &[(Reader, Db)], threads: usize, held: Duration, seed: u64) -> Result<Vec<Trace>> {
     let (phase, turn) = (Phase::new(), Arc::new(Turn::default()));
     thread::scope(|scope| {

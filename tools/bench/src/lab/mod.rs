@@ -201,8 +201,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// `done` as each ends.
 ///
 /// # Errors
-/// `InvalidOption` for an unknown name, with those that exist, and for settings out of range; what the log gives; `Io` where
-/// `out` cannot be written.
+/// `InvalidOption` for an unknown name, with those that exist, and for settings out of range; what the log gives; `Io`
+/// where `out` cannot be written.
 pub fn run(
     experiment: &str,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! An open loop: commits arrive at random times that nobody's progress moves, and their latency is taken from then on.
+//! An open loop: commits arrive at random times that do not depend on any progress. Latency counts from the arrival.
 
 use super::commits::{Committer, nanoseconds};
 use crate::{
@@ -44,7 +44,7 @@ impl Sink {
     }
 }
 
-/// A commit whose latency is taken: by whoever makes it durable, or by its generator if that one sees it first.
+/// A commit whose latency is taken: by the thread that makes it durable, or by its generator if that one sees it first.
 struct Taken {
     scheduled: Instant,
     is_done: AtomicBool,
@@ -53,7 +53,7 @@ struct Taken {
 
 impl Taken {
     fn done(&self) {
-        // ORDERING: Relaxed, the flag decides who records and publishes nothing.
+        // ORDERING: Relaxed, the flag decides which thread records and publishes nothing.
         if !self.is_done.swap(true, Ordering::Relaxed) {
             self.sink.record(self.scheduled);
         }
@@ -66,7 +66,7 @@ impl Wake for Taken {
     }
 }
 
-/// Commits at random times that nobody's progress moves.
+/// Generates commits at random times that do not depend on any progress.
 pub(super) struct Generator<'a> {
     committer: Committer<'a>,
     random: Random,
@@ -106,8 +106,8 @@ impl<'a> Generator<'a> {
             while self.taken.front().is_some_and(|(ticket, _)| ticket.is_durable()) {
                 self.taken.pop_front().into_iter().for_each(|(_, taken)| taken.done());
             }
-            // Sleeping leaves the core to the flusher; what falls due meanwhile is issued together, and late by what the
-            // clock says.
+            // Sleeping leaves the core to the flusher; what falls due meanwhile is issued together, and late by what
+            // the clock says.
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         for (ticket, taken) in &self.taken {

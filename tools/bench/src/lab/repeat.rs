@@ -1,5 +1,5 @@
-//! Repeats, in rounds: each round measures every point once, in another order. What disturbs the machine for a while meets
-//! neighbours alike, and a median over rounds drops it.
+//! Repeats, in rounds: each round measures every point once, in another order. A disturbance of the machine meets
+//! neighbouring points alike, and a median over rounds drops it.
 
 use super::Lab;
 use foreshore::Result;
@@ -37,8 +37,8 @@ fn exactly<P, M>(
     Ok(measured)
 }
 
-/// The point at `step` of a round: each round begins elsewhere, and every other one runs backwards. Of two points each comes
-/// first as often as the other: AB, BA, BA, AB.
+/// Returns the point at `step` of a round. Each round begins elsewhere, and every other one runs backwards. Of two
+/// points each comes first as often as the other: AB, BA, BA, AB.
 fn place(step: usize, round: usize, points: usize, rounds: usize) -> usize {
     if points == 2 {
         return (step + round.div_ceil(2)) % 2;

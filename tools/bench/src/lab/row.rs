@@ -93,7 +93,7 @@ impl Row {
     /// The row with one more value.
     ///
     /// # Panics
-    /// If nobody agreed on the name, or the row has it.
+    /// If the name is not in the list of fields, or the row has it.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         assert!(FIELDS.contains(&name), "{name} is not a field of lab rows");
         assert!(self.get(name).is_none(), "two values for {name}");

@@ -1,4 +1,5 @@
-//! `status`: how many look-ups of what became of a transaction threads make, and how many they note; and what that is to TPC-B.
+//! `status`: how many look-ups of a transaction's status threads make, and how many statuses they set; and the effect
+//! on TPC-B.
 
 use super::{
     Experiment, Lab, Row,
@@ -145,7 +146,7 @@ impl Experiment for StatusLab {
             Some(Promise::new(promise, at("csnmap", "hot", 1, "lookup_ns")?, Bound::Most(5.0)))
         };
         let whole = || {
-            // Round by round: what the machine gives changes more from one round to another than from one row to the next.
+            // Round by round: the machine's speed changes more between rounds than between the rows of a round.
             let tps = |status: &str| {
                 let row = rows.iter().find(|row| row.text("status") == status && row.get("tps").is_some())?;
                 row.get("repeats")?.as_array()?.iter().map(serde_json::Value::as_f64).collect::<Option<Vec<f64>>>()

@@ -29,7 +29,7 @@ pub(super) const HEADER: usize = Session::cost(0);
 pub(super) enum Subject {
     /// A log with this buffer.
     Log(BufferOptions),
-    /// One shared counter, and a copy that nobody orders or checksums: what a log with one position could reach at best.
+    /// One shared counter, and a copy without order or checksum: what a log with one position could reach at best.
     FetchAdd,
     /// A counter and a ring for each thread: what the memory allows.
     Private,
@@ -89,7 +89,7 @@ impl Point {
     }
 }
 
-/// A log whose groups are cut and dropped by whoever finds no room.
+/// Returns a log whose groups are cut and dropped by an appender that finds no space.
 pub(super) fn discarding(options: &LogOptions) -> foreshore_base::Result<Log> {
     Log::discarding(&LogOptions { background: false, ..options.clone() })
 }
@@ -122,7 +122,7 @@ pub(super) fn payload(len: usize) -> Vec<u8> {
 
 /// The ring and the position of `bound-fetch-add`.
 ///
-/// Copies are relaxed stores of words: nobody keeps two threads off the same place, so a plain copy would be a data race.
+/// Copies are relaxed stores of words: two threads may write the same place, so a plain copy would be a data race.
 /// For records of 120 bytes they are within a few percent of `memcpy`.
 struct Shared {
     next: CachePadded<AtomicU64>,

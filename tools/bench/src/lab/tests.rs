@@ -140,7 +140,7 @@ fn insert_experiments_measure_rates_and_count_contention(files: &Files) {
     }
 }
 
-/// Runs one experiment on a device that takes 300 us, long enough for commits to come through on a busy machine: for longer
+/// Runs one experiment on a device that takes 300 us. The run is long enough for commits on a busy machine, and longer
 /// where a row is not complete.
 fn run_on_a_slow_device(experiment: &str, is_complete: impl Fn(&Value) -> bool) -> (Vec<Value>, String) {
     let run_for = |millis| {

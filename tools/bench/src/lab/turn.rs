@@ -20,7 +20,8 @@ impl Turn {
     /// From now on `to` has it.
     pub(super) fn give(&self, to: usize) {
         let _guard = self.lock.lock();
-        // ORDERING: Release, with the load in `is`. Under the lock, so that nobody looks before it and parks after the call below.
+        // ORDERING: Release, with the load in `is`. Under the lock, so that no thread checks before the store and parks
+        // after the call below.
         self.of.store(to, Ordering::Release);
         self.changed.notify_all();
     }

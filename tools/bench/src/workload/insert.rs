@@ -1,4 +1,5 @@
-//! The insert test of Shore-MT: each thread inserts records of 100 bytes into a table of its own and commits every thousand, or as many as `batch` says.
+//! The insert test of Shore-MT: each thread inserts records of 100 bytes into a table of its own. It commits every
+//! thousand records, or as many as `batch` says.
 //!
 //! Source: Johnson et al., "Shore-MT: a scalable storage manager for the multicore era", section 3.
 

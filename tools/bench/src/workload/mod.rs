@@ -59,7 +59,8 @@ pub(crate) trait Work: Sync {
     /// Whether the database in `dir` holds this workload at this scale; adds what more threads need.
     ///
     /// # Errors
-    /// `InvalidOption` if it holds it at another scale; `Foreign` if it holds anything else, or a load that did not end.
+    /// `InvalidOption` if the load has another scale; `Foreign` if the database holds anything else, or a load that did
+    /// not end.
     fn resume(&self, db: &Db, dir: &Path) -> Result<()>;
 
     /// Reads the rows that all transactions draw from, so that a short row is not about the first reads of them.

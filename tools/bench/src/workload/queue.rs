@@ -1,7 +1,8 @@
 //! A queue in a table: producers insert at its end, consumers take its first free row, remove it and commit.
 //!
-//! There are always between `backlog` and twice as many rows: a producer waits while there are more, a consumer while there
-//! are less. Every row passes through the same few leaves, so what a removed row leaves behind is met by every later claim.
+//! There are always between `backlog` and twice as many rows: a producer waits while there are more, a consumer while
+//! there are fewer. Every row passes through the same few leaves, so every later claim meets the ghosts of removed
+//! rows.
 
 use super::tables::{Bytes, number_of};
 use super::{Audit, Transactions, Work, Worker, mark};
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 const NAME: &str = "queue";
 const QUEUE: TableDef<'_, u64, Bytes> = TableDef::new(NAME);
-/// How long a worker with nothing to do sleeps before it looks again. Tens of rows pass meanwhile, fewer than a backlog.
+/// How long a worker with nothing to do sleeps before it checks again. Tens of rows pass meanwhile, fewer than a
+/// backlog.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// The workload. Its table begins empty, so it has no scale.

@@ -1,10 +1,10 @@
 //! Updates without any conflict: each thread counts in rows of a table of its own, one row a transaction.
 //!
-//! A table has `scale` rows of 100 bytes, each of which begins with how often it was updated. What is left of the cost of a
-//! commit when nobody is in the way, and what threads share nevertheless, shows here.
+//! A table has `scale` rows of 100 bytes, each of which begins with how often it was updated. This shows the cost of a
+//! commit without conflicts, and what threads share nevertheless.
 //!
-//! With `rows` there is one table for all threads. Each update then changes its whole row, of `row_bytes`, so that with many
-//! rows nearly each one makes a page dirty: the log grows as fast as pages have to be written home.
+//! With `rows` there is one table for all threads. Each update then changes its whole row, of `row_bytes`. With many
+//! rows nearly each update makes a page dirty, so the log grows as fast as pages have to be written home.
 
 use super::tables::{BATCH, Bytes, LOADING, OwnTables, number_of};
 use super::{Audit, Transactions, Work, Worker, mark};

@@ -6,9 +6,9 @@
 //! | `pipelined` | `enable_pipelined_write` |
 //! | `two-queues` | `two_write_queues` |
 //!
-//! Each is measured durable (`WriteOptions::sync`) and lazy. All tables are in one column family, with the table's number
-//! before the key, as MyRocks does it. A quarter of the cache is for memtables. No transfer can deadlock, since all take
-//! rows in the order account, teller, branch: deadlock detection stays off, as is the default.
+//! Each is measured durable (`WriteOptions::sync`) and lazy. All tables are in one column family, with the table's
+//! number before the key, as MyRocks does it. A quarter of the cache is for memtables. No transfer can deadlock, since
+//! all take rows in the order account, teller, branch: deadlock detection stays off, as is the default.
 
 mod ffi;
 mod own;

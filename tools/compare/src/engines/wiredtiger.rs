@@ -7,9 +7,9 @@
 //! | `log` | log, written to the kernel by commits in groups, not synced | lazy |
 //! | `nolog` | no log, checkpoints only | lazy |
 //!
-//! A thread keeps one session with one cursor a table, as the documentation recommends. Writers run at snapshot isolation,
-//! which is the only one that refuses lost updates. WiredTiger answers a conflict at once, by `WT_ROLLBACK`, and the
-//! transaction runs again after the pauses that MongoDB makes (`logAndBackoff`).
+//! A thread keeps one session with one cursor a table, as the documentation recommends. Writers run at snapshot
+//! isolation, which is the only one that refuses lost updates. WiredTiger answers a conflict at once, by `WT_ROLLBACK`,
+//! and the transaction runs again after the pauses that MongoDB makes (`logAndBackoff`).
 
 mod ffi;
 

@@ -7,8 +7,8 @@
 //! | those and reads that were overwritten, no two of these in a row | G-single, G-nonadjacent | snapshot |
 //! | all | G2-item, G2 | serializable |
 //!
-//! In real time, order in time counts as a read of a write does. Read committed has one more rule then: a read may not miss
-//! what was answered before its transaction began, nor what that rests on.
+//! In real time, order in time counts as a read of a write does. Read committed has one more rule then. A read may not
+//! miss a transaction that was answered before its own began, nor one that the answered one depends on.
 
 use super::depend::Graphed;
 use super::graph::Digraph;
@@ -78,8 +78,8 @@ fn find(graph: &Graphed, class: Class, time: bool) -> Option<Found> {
     let edges =
         edges.filter(move |(_, edge)| class.has(edge.dependency) && (time || edge.dependency != Dependency::Time));
     let found = match class {
-        // A node for each transaction as it is reached by a read that it wrote over, and one as it is reached otherwise:
-        // from the first no such read leads on.
+        // A node for each transaction as it is reached by a read that it wrote over, and one as it is reached
+        // otherwise: from the first no such read leads on.
         Class::Apart => Digraph::new(
             2 * graph.nodes,
             edges
@@ -118,8 +118,8 @@ fn shown(graph: &Graphed, cycle: &[usize]) -> Vec<Edge> {
     shown
 }
 
-/// A read that misses what was answered before its transaction began: the read, and the one that was answered. There must be
-/// no cycle of writes and reads of them.
+/// Finds a read that misses a transaction answered before its own began: the read, and the answered transaction. There
+/// must be no cycle of writes and reads of them.
 pub(super) fn stale(history: &History, graph: &Graphed) -> Option<(Edge, usize)> {
     let edges = graph.edges.iter().enumerate().filter(|(_, edge)| Class::Reads.has(edge.dependency));
     let before = Digraph::new(graph.nodes, edges.map(|(at, edge)| (edge.from, edge.to, at)));

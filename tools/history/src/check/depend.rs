@@ -5,8 +5,8 @@ use super::violation::{Dependency, Edge};
 use crate::History;
 use crate::history::NEVER;
 
-/// Dependencies. Nodes below the number of transactions are these; the others are moments, which carry real time from the
-/// transactions that have been answered by then to those that begin later.
+/// Dependencies. Nodes below the number of transactions are transactions. The others are moments: they carry real time
+/// from the transactions that have been answered by then to those that begin later.
 pub(super) struct Graphed {
     pub(super) txns: usize,
     pub(super) nodes: usize,

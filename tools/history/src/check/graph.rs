@@ -106,8 +106,8 @@ impl Digraph {
         found
     }
 
-    /// A cycle of the least weight, as labels of its arcs, among those through the first nodes that are in a cycle at all.
-    /// Arcs weigh one, or nothing if `is_free` says so of the label.
+    /// Finds a cycle of the least weight, among those through the first nodes that are in a cycle at all, and returns
+    /// the labels of its arcs. An arc weighs one, or nothing if `is_free` holds for its label.
     pub(super) fn shortest_cycle(
         &self,
         components: &Components,

@@ -7,8 +7,8 @@ use std::{fmt, str::FromStr};
 pub enum Base {
     /// Nothing uncommitted and nothing intermediate (Adya's PL-2): no cycle of writes and of reads from writes.
     ReadCommitted,
-    /// One moment, and no write over what was written since (PL-SI). In every cycle there are two readers in a row whose
-    /// reads were overwritten (Cerone and Gotsman, "Analysing Snapshot Isolation", 2016).
+    /// All reads are of one moment, and no write replaces a version newer than that (PL-SI). Every cycle has two
+    /// readers in a row whose reads were overwritten (Cerone and Gotsman, "Analysing Snapshot Isolation", 2016).
     Snapshot,
     /// As if one ran after the other (PL-3): no cycle.
     Serializable,

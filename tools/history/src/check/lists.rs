@@ -39,7 +39,7 @@ fn of_key(
     for pair in writers.windows(2) {
         graph.add_write(pair[0], pair[1], key);
     }
-    // What nobody has seen was appended behind all that somebody has seen.
+    // An element that no transaction has read was appended behind all that were read.
     let seen: HashSet<u64> = longest.found.iter().copied().collect();
     let unseen = writes.iter().filter(|write| !seen.contains(&write.2)).map(|write| write.1);
     let unseen: Vec<usize> = unseen.collect();

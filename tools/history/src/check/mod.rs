@@ -1,8 +1,9 @@
 //! Whether a history is one that a level of isolation allows.
 //!
-//! The check is a search for cycles of dependencies (Adya, "Weak Consistency", 1999, chapters 3 and 4). Values are unique, so
-//! a read names the transaction that it read from, and a list names the order of all that was appended to it. For registers
-//! the order of versions is what the store says, as far as it says it, and what follows from reads beside that.
+//! The check is a search for cycles of dependencies (Adya, "Weak Consistency", 1999, chapters 3 and 4). Values are
+//! unique, so a read names the transaction that it read from, and a list names the order of all that was appended to
+//! it. For registers the order of versions is what the store says, as far as it says it, and what follows from reads
+//! beside that.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | `graph` | components and shortest cycles |
 //! | `cycles` | which cycles a level forbids |
 //!
-//! It takes time in proportion to the history, but for sorting, where every list is read in the end, or the store tells the
-//! order of the versions; and more once something is wrong, for the shortest cycle.
+//! The time grows with the length of the history, plus sorting, if every list is read in the end or the store tells the
+//! order of the versions. A violation costs more time, for its shortest cycle.
 
 mod cycles;
 mod depend;

@@ -1,5 +1,5 @@
-//! What each transaction wrote and saw, and what no level allows: values from nowhere, from aborted transactions, from the
-//! middle of others, and own writes not seen.
+//! What each transaction wrote and saw, and what no level allows: values from nowhere, from aborted transactions, from
+//! the middle of others, and own writes not seen.
 
 use super::violation::{Anomaly, Violation};
 use crate::json::committed;
@@ -36,7 +36,7 @@ impl Read<'_> {
 /// What was written and seen.
 pub(super) struct Observed<'h> {
     pub(super) history: &'h History,
-    /// Who wrote a value of a key.
+    /// By key and value: the write of it.
     pub(super) writes: HashMap<(u64, u64), Write>,
     /// Which transactions have committed, the indeterminate ones that others have read from included.
     pub(super) committed: Vec<bool>,
@@ -135,7 +135,7 @@ impl<'h> Observed<'h> {
         Ok(())
     }
 
-    /// Who wrote what transaction `reader` has seen.
+    /// Returns the write that transaction `reader` has seen.
     pub(super) fn origin(&self, key: u64, value: u64, reader: usize) -> Result<Write, Violation> {
         let Some(&write) = self.writes.get(&(key, value)) else {
             let what = format!("nobody wrote {value} to key {key}");

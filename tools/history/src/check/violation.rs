@@ -10,7 +10,7 @@ use std::fmt::{self, Write as _};
 pub enum Anomaly {
     /// Two transactions wrote the same value: the history itself is of no use.
     DuplicateWrite,
-    /// A read returned what nobody wrote.
+    /// A read returned a value that no transaction wrote.
     UnknownValue,
     /// A transaction did not see its own writes as it made them.
     Internal,
@@ -78,9 +78,9 @@ pub enum Dependency {
 /// A dependency between two transactions, by their places in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Who comes before.
+    /// The transaction that comes before.
     pub from: usize,
-    /// Who comes after.
+    /// The transaction that comes after.
     pub to: usize,
     /// Why.
     pub dependency: Dependency,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A durable write takes less than so many microseconds longer, in which it lets others run. By time, not by turns: on a
-/// machine with other work a turn may take milliseconds.
+/// A durable write takes less than so many extra microseconds, in which other threads run. They are measured by time,
+/// not by yields: on a machine with other work a yield may take milliseconds.
 const MAX_MICROS: u64 = 200;
 
 /// The disk.

@@ -1,9 +1,10 @@
-//! Makes histories: sessions at work on a database, by a seed, with scans from both ends, rollbacks, some of them to savepoints,
-//! commits in two phases, losses of power and recoveries. Who was prepared when power was lost is committed or rolled back in the
-//! next life, while others work.
+//! Makes histories: sessions at work on a database, by a seed. They scan from both ends, roll back, some of them to
+//! savepoints, and commit in two phases, with power losses and recoveries between. A transaction that was prepared when
+//! power was lost is committed or rolled back in the next life, while others work.
 //!
-//! The seed decides what every session does, where power is lost and what survives, and which of the engine's designs are at
-//! work in each life. How sessions interleave is up to the system, so the same seed gives another history each time.
+//! The seed decides what every session does, where power is lost and what survives, and which of the engine's designs
+//! are at work in each life. How sessions interleave is up to the system, so the same seed gives another history each
+//! time.
 
 mod disk;
 mod record;
@@ -68,13 +69,13 @@ pub struct Config {
 /// An error that the driver makes in place of the engine. Its histories show that such a one is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// Who goes back to a savepoint leaves one write as it is.
+    /// A rollback to a savepoint leaves one write as it is.
     Forgets,
     /// A scan from the back comes to its end one row too early.
     Short,
-    /// Who reads what is newest is answered before that is durable.
+    /// A reader of the newest version is answered before that version is durable.
     Early,
-    /// Who was prepared when power was lost and is committed after that is told that it was rolled back.
+    /// A transaction that was prepared when power was lost, and committed after that, is reported as rolled back.
     Mistold,
 }
 
@@ -91,7 +92,8 @@ struct Life {
     status: StatusKind,
     intents: IntentKind,
     early_release: EarlyRelease,
-    /// One session reads the same at the end as at the begin. Others write more meanwhile than there is memory to keep for it.
+    /// One session reads the same at the end as at the begin. Others write more meanwhile than there is memory to keep
+    /// for it.
     has_old_reader: bool,
 }
 
@@ -131,8 +133,8 @@ impl Life {
 /// Makes a history.
 ///
 /// # Errors
-/// `InvalidOption` for a level that the engine has not. Otherwise the engine has met what it should not: a wait that
-/// somebody's end would not have ended, or files that do not open after a loss of power.
+/// `InvalidOption` for a level that the engine does not have. Any other error is a defect of the engine. It may be a
+/// wait that outlasts the transaction waited for, or files that do not open after a power loss.
 pub fn drive(config: &Config) -> Result<History, Error> {
     drive_watched(config, &mut |_| {})
 }
@@ -159,7 +161,8 @@ fn drive_watched(config: &Config, watch: &mut dyn FnMut(&Db)) -> Result<History,
         let goal = config.txns * (number + 1) / (config.losses + 1);
         let is_last = number == config.losses;
         if !is_last {
-            // There is about one operation to two transactions, so in half of the lives power is lost after the last one.
+            // There is about one operation to two transactions, so in half of the lives power is lost after the last
+            // one.
             let txns = config.sessions * config.txns / (config.losses + 1);
             let at = disk.ops() + 1 + random.below(txns + 1);
             disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
@@ -229,7 +232,8 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// What the seed draws is met: prepared transactions after a loss of power, and undo that is read back from its file.
+    /// What the seed draws is met: prepared transactions after a loss of power, and undo that is read back from its
+    /// file.
     #[test]
     fn lives_meet_what_they_are_made_for() {
         let (mut prepared, mut fetched) = (0, 0);

@@ -52,7 +52,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// The steps of which nothing is left: those that go back from the first write on. What was seen before that has been seen.
+    /// The steps of which nothing is left: those that go back from the first write on. What was seen before that has
+    /// been seen.
     fn undone(&self) -> Range<usize> {
         let first = self.back.clone().find(|&at| matches!(self.ops[at], Op::Write { .. }));
         first.unwrap_or(self.back.end)..self.back.end
@@ -101,7 +102,8 @@ impl Session {
         self.execute(db, store, recorder, plan)
     }
 
-    /// Reads every key by one snapshot, before and after what happens in `between`, instead of its transactions up to the `goal`.
+    /// Reads every key by one snapshot, before and after what happens in `between`, instead of its transactions up to
+    /// the `goal`.
     ///
     /// # Errors
     /// What the engine must not answer, and those of `between`.
@@ -244,7 +246,7 @@ impl Session {
         }
     }
 
-    /// The process ends here, as nobody has answered it.
+    /// Ends the process: it got no answer, so its outcome is unknown.
     fn unanswered(&mut self, recorder: &Recorder, number: usize) {
         recorder.info(number);
         self.process += self.sessions;
@@ -389,7 +391,7 @@ fn commit(tx: Transaction, waits: bool) -> Result<Csn, Error> {
 /// What an error that ended a transaction means for its session.
 fn judge(error: Error, store: &Store) -> Result<Ended, Error> {
     match error {
-        // Nobody waits for so long unless a cycle of waits was not seen.
+        // A wait lasts so long only if a cycle of waits was not detected.
         Error::LockTimeout { .. } => Err(error),
         _ if error.is_retryable() || store.expects(&error) => Ok(Ended::Well),
         _ => Ok(Ended::Stopped(error)),

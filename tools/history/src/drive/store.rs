@@ -14,7 +14,7 @@ const REGISTERS: TableDef<u64, u64> = TableDef::new("registers");
 const MOVING: TableDef<(u64, u64), u64> = TableDef::new("moving");
 const LISTS: TableDef<u64, &[u8]> = TableDef::new("lists");
 const ELEMENTS: TableDef<(u64, u64), u64> = TableDef::new("elements");
-/// What fills memory: one row for each who does.
+/// Rows that fill memory: one for each transaction that does so.
 const BALLAST: TableDef<u64, &[u8]> = TableDef::new("ballast");
 /// Bytes of such a row.
 const HEAVY: usize = MAX_VALUE / 2;
@@ -27,8 +27,8 @@ const ELEMENT: usize = size_of::<u64>();
 enum Layout {
     /// A row for each register.
     Registers,
-    /// A row for each register, which every write removes from one of two places and adds at the other: who reads one place
-    /// rests on what was removed there.
+    /// A row for each register. Every write removes it from one of two places and adds it at the other, so a reader of
+    /// one place depends on what was removed there.
     Moving,
     /// A row for each list.
     Lists,
@@ -217,12 +217,12 @@ impl TableWork<'_> {
         if let Some(held) = held {
             registers.table().remove((key, held))?;
         }
-        // Two who write a register first take the same place, and so cannot both at a snapshot.
+        // Two first writers of a register take the same place, so under snapshot isolation one of them fails.
         registers.table().insert((key, held.map_or(0, |held| 1 - held)), value).map(drop)
     }
 
-    /// Adds an element to the row of its list. At read committed nothing keeps an absent row absent: the first element goes
-    /// in as a new row, or behind the one that another transaction has put there meanwhile.
+    /// Adds an element to the row of its list. At read committed nothing keeps an absent row absent: the first element
+    /// goes in as a new row, or behind the one that another transaction has put there meanwhile.
     fn extend_list(&self, key: u64, value: u64, locks: bool) -> Result<(), Error> {
         let Rows::Lists(lists) = &self.rows else { unreachable!("asked by its layout") };
         loop {
@@ -237,8 +237,8 @@ impl TableWork<'_> {
         }
     }
 
-    /// Adds an element behind the last one. At read committed another transaction may have done so since the scan, which is
-    /// repeated then; at the other levels the transaction has to end, and at serializable this cannot be.
+    /// Adds an element behind the last one. Another transaction may have done so since the scan. At read committed the
+    /// scan is repeated then. At the other levels the transaction has to end; at serializable this cannot happen.
     fn add_element(&mut self, key: u64, value: u64) -> Result<(), Error> {
         loop {
             let only_last = self.random.below(2) == 0;

@@ -1,5 +1,5 @@
-//! The check agrees with a search through all orders, on small histories of stores that isolate well, badly or not at all.
-//! `FORESHORE_HISTORIES` sets how many.
+//! The check agrees with a search through all orders, on small histories of stores that isolate well, badly or not at
+//! all. `FORESHORE_HISTORIES` sets how many.
 
 use foreshore_history::{Base, History, Kind, Level, Op, Outcome, Txn, check};
 use std::collections::BTreeMap;

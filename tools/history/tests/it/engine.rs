@@ -50,8 +50,8 @@ fn each_level_is_told_from_the_one_above() {
     }
 }
 
-/// Going back to a savepoint and scans from the back are in the histories, reads that rest on what is not durable when power is
-/// lost, and transactions that are prepared then; and what goes wrong there is found out.
+/// The histories contain rollbacks to savepoints, scans from the back, reads of versions that are not durable at a
+/// power loss, and transactions that are prepared then. A planted error in each of them is found.
 #[test]
 fn what_goes_wrong_on_purpose_is_found_out() {
     for (planted, least) in [(Planted::Forgets, 16), (Planted::Short, 16), (Planted::Early, 5), (Planted::Mistold, 5)] {

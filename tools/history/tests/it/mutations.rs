@@ -151,7 +151,7 @@ fn drop_write(history: &mut History, random: &mut Random) -> bool {
     true
 }
 
-/// Nobody but its own transaction sees it, and the final read comes later.
+/// Hides an element from all transactions but its own, although the final read comes later.
 fn lose_element(history: &mut History, random: &mut Random) -> bool {
     let Some((txn, _, key, value)) = choose(writes(history, Outcome::Ok), random) else { return false };
     let others = history.txns.iter_mut().enumerate().filter(|(at, _)| *at != txn);

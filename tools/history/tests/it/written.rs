@@ -38,7 +38,7 @@ fn registers_as_edn() {
     assert_eq!(edn(&history(Kind::Register, text)), expected);
 }
 
-/// An indeterminate transaction is committed if somebody has read from it.
+/// An indeterminate transaction counts as committed if another transaction has read from it.
 #[test]
 fn sessions_as_json() {
     let mut lists = history(Kind::Append, LISTS);

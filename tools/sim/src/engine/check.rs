@@ -254,8 +254,8 @@ fn overlaid(changes: &[&Step], row: Row) -> Option<Option<u64>> {
     })
 }
 
-/// Whether one of the commits before `later`, which are given in their order, has changed a row that `later` changes. Rows
-/// are those of one table: what a dropped table had conflicts with nothing in a later one of its name, nor does the drop.
+/// Whether one of the commits before `later`, in their order, has changed a row that `later` changes. Rows of a dropped
+/// table, and its drop, conflict with nothing in a later table of the same name.
 fn conflicts(before: &[(u64, &Txn)], later: &Txn) -> bool {
     let mut mine: Vec<Row> = Vec::new();
     let mut dropped: Vec<u8> = Vec::new();

@@ -148,7 +148,8 @@ impl Txn {
         })
     }
 
-    /// Forgets reads that nothing keeps as they were over a restart, at which the prepared transaction has its locks again.
+    /// Forgets reads that no lock protects over a restart. The prepared transaction has its locks again after the
+    /// restart.
     pub fn keep_what_is_locked(&mut self) {
         let level = self.level;
         self.steps.retain(|step| match step {

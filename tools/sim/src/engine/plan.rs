@@ -41,7 +41,8 @@ pub(super) const fn in_cache(kind: FaultKind) -> FaultKind {
     }
 }
 
-/// Options of the database, drawn anew at each start; the plainest without `random`. So many transactions are prepared in it.
+/// Options of the database, drawn anew at each start; the defaults without `random`. It has `prepared` prepared
+/// transactions.
 pub(super) fn options(random: Option<Random>, disk: &Sim, prepared: usize) -> Options {
     let options = Options::new()
         .memory_limit(16 << 20)

@@ -1,8 +1,8 @@
-//! System calls that fail, in the ordinary build: `strace` answers the n-th call of its kind in each thread with an error.
+//! System calls that fail, in the ordinary build: `strace` fails the n-th call of its kind in each thread.
 //!
-//! The process answers with a typed error or goes on. After an error it opens the directory again, in the same process; at the end
-//! the parent opens it. No acknowledged commit is lost, and nothing panics. An allocation of the process itself that gets no memory
-//! aborts it, which is a kill like others.
+//! The process returns a typed error or goes on. After an error it opens the directory again, in the same process; at
+//! the end the parent opens it. No acknowledged commit is lost, and nothing panics. If an allocation of the process
+//! itself gets no memory, it aborts, which counts as a kill.
 
 use super::child::Order;
 use super::ledger::Ledger;

@@ -1,6 +1,7 @@
 //! The process that works on a directory, and its side of the pipe.
 //!
-//! It tells its parent of each commit through its standard output, in messages of two words. Its exit status says how it ended:
+//! It reports each commit to its parent on its standard output, in messages of two words. Its exit status says how it
+//! ended:
 //!
 //! | status | end |
 //! |---|---|

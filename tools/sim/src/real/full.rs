@@ -1,5 +1,5 @@
-//! Small file systems that are full: nothing is poisoned, the directory opens again and again while writers are at work, large
-//! transactions are taken back, and writes go on by themselves when there is space.
+//! Small file systems that are full. No log is poisoned, and the directory opens again and again while writers are at
+//! work. Large transactions are rolled back, and writes go on by themselves when there is space.
 
 use super::child::Order;
 use super::ledger::{Heard, Ledger};

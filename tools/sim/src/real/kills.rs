@@ -1,7 +1,8 @@
 //! SIGKILL at a pass of a named point, by the process itself, or at any moment, by its parent.
 //!
-//! A round for a point of a restart kills a first process at work, and a second one in its restart. The pass is drawn below what
-//! a process was seen to pass; a process that ends before that pass is a miss, and is checked like the others.
+//! A round for a point of a restart kills a first process at work, and a second one in its restart. The number of the
+//! pass at which it is killed is drawn below the most passes seen in a process. A process that ends before is a miss,
+//! and is checked like the others.
 
 use super::child::Order;
 use super::ledger::{Heard, Ledger};

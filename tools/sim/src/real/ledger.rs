@@ -70,8 +70,8 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Checks the database, and compares what it holds with what its writers `heard`. Some transactions that are prepared are
-    /// ended first, as the seed decides.
+    /// Checks the database, and compares its rows with the answers that its writers `heard`. First some prepared
+    /// transactions are ended, as the seed decides.
     ///
     /// # Errors
     /// What is wrong.

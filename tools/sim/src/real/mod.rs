@@ -1,9 +1,9 @@
 //! Real faults on a real machine: `cargo run --release -p foreshore-sim -- real <verb> …`.
 //!
-//! A child process works on a directory and tells its parent of each commit (`child`, `work`). The parent ends it, or
-//! breaks what lies below it, opens the directory, and looks for every commit that was acknowledged (`ledger`). What a
-//! transaction writes follows from its thread and number (`plan`), so all rows are compared, and of a transaction that was not
-//! acknowledged all or nothing is there.
+//! A child process works on a directory and reports each commit to its parent (`child`, `work`). The parent kills it,
+//! or breaks the layer below it, opens the directory, and looks for every commit that was acknowledged (`ledger`). The
+//! rows of a transaction follow from its thread and number (`plan`), so all rows are compared. A transaction that was
+//! not acknowledged must be there whole or not at all.
 //!
 //! | verb | fault |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `full` | a small file system that is full |
 //! | `calls` | a system call that fails |
 //!
-//! A fault that the machine cannot make is skipped, with the reason. The engine is the one of an ordinary build, but for
-//! `kills`, whose points are in builds with `--cfg foreshore_kill`.
+//! A fault that the machine cannot make is skipped, with the reason. The engine is the one of an ordinary build, but
+//! for `kills`, whose points are in builds with `--cfg foreshore_kill`.
 
 mod calls;
 mod child;

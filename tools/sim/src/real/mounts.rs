@@ -44,8 +44,9 @@ impl Mounted {
         Ok(mounted)
     }
 
-    /// Gives the image all its blocks, and makes them durable. A sync of what is on it then rests on no allocation of the file
-    /// system below, as on a disk: one that is shut down meanwhile may say that it has synced blocks which its journal then loses.
+    /// Allocates all blocks of the image and makes them durable. A sync inside the image then needs no allocation of
+    /// the file system below, as on a disk. Otherwise that one, shut down meanwhile, may report a sync of blocks that
+    /// its journal then loses.
     pub(super) fn fill_image(&self) -> Result<(), String> {
         let fill = || {
             let file = File::options().read(true).write(true).open(&self.image)?;

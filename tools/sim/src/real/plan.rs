@@ -1,5 +1,5 @@
-//! What a transaction of the workload does: it follows from its thread and its number alone, so that a process that knows
-//! how far each thread came knows every row.
+//! The plan of the workload: what a transaction does follows from its thread and its number alone. So a process that
+//! knows how far each thread came knows every row.
 
 use crate::random::{Random, mixed};
 use foreshore::{Db, DoublewriteKind, Error, Options, Result, TableDef, Transaction};
@@ -223,7 +223,8 @@ pub(super) fn of_prepared(name: &str) -> Option<(u64, u64)> {
     Some((thread.parse().ok()?, number.parse().ok()?))
 }
 
-/// Little memory and log, so that eviction, spilling, checkpoints and new segments come within a round; the rest by the seed.
+/// Options with little memory and log, so that eviction, spilling, checkpoints and new segments come within a round.
+/// The seed decides the rest.
 #[must_use]
 pub(super) fn options(seed: u64) -> Options {
     let mut random = Random::new(mixed(seed));

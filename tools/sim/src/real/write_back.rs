@@ -1,12 +1,12 @@
 //! Write-backs that fail for a while, in buffered mode, on a real file system.
 //!
-//! An ext4 lies in a file in a tmpfs. The blocks that the data file has reserved and not written are holes in that file. Another
-//! file fills the tmpfs, so that the kernel cannot write back what goes there, and then gives the space back. The database starts
-//! again, in the same process as its forerunner or behind it, writes on, and takes checkpoints, which give up the log. Then the file
-//! system is mounted anew: what only the page cache had is gone.
+//! An ext4 lies in a file in a tmpfs. The blocks that the data file has reserved and not written are holes in that
+//! file. Another file fills the tmpfs, so that the kernel cannot write back what goes there, and then gives the space
+//! back. The database starts again, in the same process as its forerunner or behind it, writes on, and takes
+//! checkpoints, which give up the log. Then the file system is mounted anew: what only the page cache had is gone.
 //!
-//! The loop device takes requests of one block. A larger one that begins in front of a hole is written in part, and Linux 6.18
-//! reports such a request as done: that medium would lie about its writes, which no database can mend.
+//! The loop device takes requests of one block. Linux 6.18 writes a larger request that begins in front of a hole in
+//! part, and reports it as done. No database can be safe on a medium that lies about its writes.
 
 use super::ledger::{Heard, Ledger};
 use super::mounts::{Mounted, command, text};

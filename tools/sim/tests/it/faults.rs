@@ -49,8 +49,8 @@ impl History {
         Self { seed, disk, contents, rounds, operations, space_ops, reads }
     }
 
-    /// Strikes every `step`-th of `numbers` and returns how many strikes were met. The stride of the environment comes on
-    /// top.
+    /// Strikes every `step`-th of `numbers` and returns how many strikes were met. The stride of the environment comes
+    /// on top.
     fn strike_all(&self, numbers: &Range<u64>, step: u64, strike: impl Fn(u64) -> Strike) -> u64 {
         let step = usize::try_from(number("FORESHORE_SIM_STRIDE", STRIDE) * step).unwrap();
         numbers.clone().step_by(step).map(strike).map(|strike| self.strike(strike)).sum()

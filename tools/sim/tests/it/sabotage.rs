@@ -51,8 +51,8 @@ struct Careless {
     neglect: Arc<Neglect>,
 }
 
-/// What is left out, and whether the engine is open: a start writes both control slots, and both may tear before any segment is
-/// used again, so control blocks are neglected later only.
+/// The step that is left out, and whether the engine is open. Control blocks are neglected only after the start: a
+/// start writes both control slots, and both may tear before any segment is used again.
 #[derive(Debug)]
 struct Neglect {
     step: Option<Neglected>,
@@ -103,8 +103,8 @@ impl FileLayer for CarelessFile {
     }
 }
 
-/// Runs a history with a step left out and returns what the recoveries from its power losses say, but for those whose failure
-/// does not count. They themselves leave out nothing.
+/// Runs a history with a step left out and returns what the recoveries from its power losses say, but for those whose
+/// failure does not count. They themselves leave out nothing.
 fn neglect(neglected: Option<Neglected>, counts: &(dyn Fn(&str) -> bool + Sync)) -> Result<u64, String> {
     let (sim, contents) = Script::loaded().unwrap();
     let mut script = Script::new(&sim, 1, contents);
@@ -161,8 +161,8 @@ fn batches_that_are_not_durable_are_found_out() {
 
 #[test]
 fn names_that_are_not_synced_are_found_out() {
-    // With its segment a whole stretch of the log is gone: before any page was written that would miss it, and then the oracle misses
-    // acknowledged commits; or after, or with groups behind it.
+    // With its segment a whole stretch of the log is gone: before any page was written that would miss it, and then the
+    // oracle misses acknowledged commits; or after, or with groups behind it.
     let beside = ["holds a change that the log has lost", "was durable and is missing"];
     assert_found_out(Neglected::Names, "commits are there", &beside);
 }

@@ -1,7 +1,7 @@
 //! Power is lost while the data file grows, shrinks and grows again, under every replacement policy.
 //!
-//! `FORESHORE_SHRINK_STRIDE=1` visits every operation of the history under the default policy, and every fourth under the
-//! others; without it twice `FORESHORE_SIM_STRIDE` counts.
+//! `FORESHORE_SHRINK_STRIDE=1` visits every operation of the history under the default policy, and every fourth under
+//! the others; without it twice `FORESHORE_SIM_STRIDE` counts.
 
 use foreshore_classics::growth::GrowthKind;
 use foreshore_classics::replacement::ReplacementKind;

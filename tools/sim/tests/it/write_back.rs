@@ -1,5 +1,5 @@
-//! A write-back that fails for a while in buffered mode, a start from the cache that it leaves, and then a power loss: nothing
-//! acknowledged is lost, and nothing wrong is read.
+//! A write-back that fails for a while in buffered mode, then a start from the cache that it leaves, then a power loss.
+//! No acknowledged commit is lost, and no wrong byte is read.
 //!
 //! `FORESHORE_SIM_SEED` chooses other histories.
 

@@ -236,7 +236,7 @@ fn only_durable_writes_to_named_files_are_held() {
     file.write_at(&[2; WRITE], 0).unwrap();
     file.sync().unwrap();
     assert!(sim.flights().is_empty());
-    // A copy of the machine has nobody on it: it holds nothing.
+    // No program runs on a copy of the machine, so the copy holds no write in flight.
     let copy = sim.fork();
     copy.open(LOG.as_ref()).unwrap().write_durable(&[3; WRITE], 0).unwrap();
     assert_eq!(found(&copy, &Persist::None, 0), [3]);

@@ -1,9 +1,13 @@
 //! Random histories of several lanes, each crashed and started three times, over a file system in memory.
 //!
-//! A history follows the rules of the log, not its code: lanes draw stamps, cuts meet lanes in the middle of a draw and
-//! copy records above themselves, several groups are in flight and land in any order, torn or not at all, and starts
-//! crash too. What it writes is read by the real scan and the real reader, and an oracle that saw everything judges.
-//! `FORESHORE_RESTARTS` says how many histories.
+//! A history follows the rules of the log, not its code:
+//!
+//! - lanes draw stamps, and a cut may meet a lane in the middle of a draw and copy records above the cut;
+//! - several groups are in flight; they land in any order, torn, or not at all;
+//! - restarts crash too.
+//!
+//! The real scan and the real reader read what the history wrote. An oracle that saw every step judges the result.
+//! `FORESHORE_RESTARTS` says how many histories run.
 
 use super::super::{Rule, Scanned};
 use super::craft::{Craft, Draft, record};
@@ -198,7 +202,7 @@ impl World {
         let dep = match self.random.below(3) {
             0 if !self.known.is_empty() => {
                 let other = self.random.below(self.known.len() as u64) as usize;
-                // Nobody has seen a record that was dropped.
+                // No record depends on one that was dropped.
                 if self.known[other].fate == Fate::Dropped { 0 } else { self.known[other].lsn }
             }
             1 => self.durable,
@@ -215,7 +219,7 @@ impl World {
 
     fn publish(&mut self, lane: usize, lsn: u64) {
         let (tag, incarnation) = (self.known.len() as u64, self.incarnation);
-        // Whoever waits for what is durable already goes on at once.
+        // A wait for an LSN that is durable already ends at once.
         let fate = if lsn <= self.durable { Fate::Acknowledged } else { Fate::Open };
         self.known.push(Known { lsn, incarnation, fate, copied: false });
         self.lanes[lane].last = lsn;

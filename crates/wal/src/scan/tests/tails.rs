@@ -1,8 +1,7 @@
 //! Crafted ends of a log: each case damages a small log in one way and says what a start makes of it.
 //!
-//! The log has six groups of one block in segment 1, of incarnation 3, with two records each: of lane 0 at ten times
-//! the group's number less five, of lane 1 at ten times the number, which is the cut. Each group confirms the one
-//! before.
+//! The log has six groups of one block in segment 1, of incarnation 3. Group `n` has two records: one of lane 0 at
+//! `10 * n - 5`, and one of lane 1 at `10 * n`, which is the cut. Each group confirms the one before.
 
 use super::super::Rule;
 use super::craft::{Craft, Draft, UUID, record};
