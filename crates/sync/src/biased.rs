@@ -90,6 +90,10 @@ impl<T> BiasedOwner<T> {
         let count = unsafe { &self.counted.as_ref().count };
         // ORDERING: Relaxed, the fence below orders it.
         if count.load(Ordering::Relaxed) != BIAS - self.handed_out {
+            if mutant("biased: the value changes under the last reference") {
+                // SAFETY: none, a defect for the model.
+                return Some(unsafe { &mut self.counted.as_mut().value });
+            }
             return None;
         }
         if !mutant("biased: no fence before the value is changed") {

@@ -96,3 +96,43 @@ fn a_value_changes_after_all_uses() {
 fn a_value_that_changes_without_a_fence_is_noticed() {
     mutated("biased: no fence before the value is changed", changes);
 }
+
+/// An owner that asks for the value beside a thread that clones a reference, and one that drops its own.
+fn clones_beside_changes() {
+    let mut owner = BiasedOwner::new(Shared(UnsafeCell::new(1)));
+    let (cloned, dropped) = (owner.hand_out(), owner.hand_out());
+    let threads = [
+        thread::spawn(move || {
+            let clone = cloned.clone();
+            drop(cloned);
+            // SAFETY: the model checks it.
+            clone.0.with(|cell| unsafe { *cell })
+        }),
+        thread::spawn(move || {
+            // SAFETY: the model checks it.
+            dropped.0.with(|cell| unsafe { *cell })
+        }),
+    ];
+    let mut change = || {
+        let value = owner.get_mut()?;
+        // SAFETY: the model checks it.
+        value.0.with_mut(|cell| unsafe { *cell = 2 });
+        Some(())
+    };
+    // A call that fails changes nothing: the next one finds the same references.
+    let is_early = change().is_some();
+    let read = threads.map(|thread| thread.join().expect("a reader ends"));
+    assert_eq!(read, [1, 1], "the value does not change under a reference");
+    assert!(is_early || change().is_some(), "no reference is left");
+}
+
+#[test]
+fn a_clone_keeps_the_value_from_changes() {
+    check(clones_beside_changes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_change_beside_a_clone_is_noticed() {
+    mutated("biased: the value changes under the last reference", clones_beside_changes);
+}
