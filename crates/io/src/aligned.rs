@@ -16,7 +16,7 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// `len` zero bytes. For direct I/O `len` is a multiple of [`BLOCK`].
+    /// Allocates `len` zero bytes. For direct I/O `len` is a multiple of [`BLOCK`].
     ///
     /// # Panics
     /// If `len` is over `isize::MAX`, like a `Vec`.
@@ -29,7 +29,7 @@ impl AlignedBuf {
         Self { ptr, len }
     }
 
-    /// The layout behind `len` bytes: never empty, so that there is always an allocation.
+    /// Returns the layout for `len` bytes. It is never empty, so there is always an allocation.
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len.max(1), BLOCK).expect("a buffer is smaller than the address space")
     }

@@ -10,12 +10,12 @@ type Block = Arc<[u8; BLOCK]>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     len: u64,
-    /// By offset / [`BLOCK`]. A missing block has no space behind it and reads as zeros.
+    /// Blocks by offset / [`BLOCK`]. A missing block has no space allocated and reads as zeros.
     blocks: Vec<Option<Block>>,
 }
 
-/// The pieces of `[offset, offset + len)` by units of `unit` bytes: number of the unit, range in it, start from
-/// `offset`.
+/// Splits `[offset, offset + len)` at multiples of `unit` bytes. Returns for each piece the number of its unit, the
+/// range in that unit, and its distance from `offset`.
 pub(crate) fn pieces(offset: u64, len: usize, unit: usize) -> impl Iterator<Item = (usize, Range<usize>, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -32,7 +32,7 @@ impl Content {
         self.len
     }
 
-    /// How many of `len` bytes at `offset` lie inside the file.
+    /// Returns how many of `len` bytes at `offset` lie inside the file.
     fn inside(&self, offset: u64, len: usize) -> usize {
         usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(len)
     }
@@ -50,14 +50,14 @@ impl Content {
         n
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.len).expect("its length is that of memory")];
         self.read(&mut bytes, 0);
         bytes
     }
 
-    /// Overwrites bytes inside the file; what lies past its end is dropped.
+    /// Overwrites bytes inside the file, and drops bytes past its end.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let n = self.inside(offset, bytes.len());
         for (block, range, from) in pieces(offset, n, BLOCK) {
@@ -69,7 +69,7 @@ impl Content {
         }
     }
 
-    /// Takes over the blocks of `other` that `which` names.
+    /// Copies the blocks of `other` that `which` selects.
     pub(crate) fn refresh(&mut self, other: &Self, mut which: impl FnMut(usize) -> bool) {
         let blocks = self.blocks.len().max(other.blocks.len());
         self.blocks.resize(blocks, None);
@@ -85,7 +85,7 @@ impl Content {
         self.len = self.len.max(len);
     }
 
-    /// Cuts or grows the file. What is cut off reads as zeros if the file grows again.
+    /// Truncates or grows the file. Truncated bytes read as zeros if the file grows again.
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
             let keep = usize::try_from(len.div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
@@ -100,7 +100,7 @@ impl Content {
         self.len = len;
     }
 
-    /// Grows the file over the range and puts space behind it.
+    /// Grows the file to cover the range and allocates its space.
     pub(crate) fn allocate(&mut self, offset: u64, len: u64) {
         self.grow(offset + len);
         let zero: Block = Arc::new([0; BLOCK]);
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    /// Whether the whole range has space behind it.
+    /// Whether the whole range has space allocated.
     pub(crate) fn is_allocated(&self, offset: u64, len: usize) -> bool {
         pieces(offset, len, BLOCK).all(|(block, ..)| matches!(self.blocks.get(block), Some(Some(_))))
     }

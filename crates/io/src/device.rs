@@ -11,16 +11,17 @@ const EXPECTED: &str = if cfg!(feature = "uring") {
     "auto, direct, buffered, null or delay:<time>, such as delay:300us; uring needs a build with the feature uring"
 };
 
-/// Where a database keeps its files.
+/// The place where a database keeps its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// [`Device::Direct`], or [`Device::Buffered`] where the file system does not support direct I/O. A trial that
-    /// fails for another reason, such as a full disk, is an error. The statistics name the one that is used.
+    /// [`Device::Direct`], or [`Device::Buffered`] where a trial shows that the file system does not support direct
+    /// I/O. A trial that fails for another reason, such as a full disk, is an error. The statistics name the chosen
+    /// one.
     #[default]
     Auto,
     /// Files, past the page cache.
     Direct,
-    /// As [`Device::Direct`], with durable writes through io_uring. Only in a build with the feature `uring`.
+    /// [`Device::Direct`] with durable writes through io_uring. Only in a build with the feature `uring`.
     Uring,
     /// Files, through the page cache.
     Buffered,
@@ -33,8 +34,9 @@ pub enum Device {
 impl Device {
     /// Opens the backend for a database in `dir`, which need not exist yet.
     ///
-    /// # Errors `InvalidOption` if direct I/O or io_uring was asked for and is not possible there; what a trial fails
-    /// with otherwise.
+    /// # Errors
+    /// `InvalidOption` if direct I/O or io_uring was requested and is not possible there. Otherwise the error of the
+    /// trial.
     pub fn open(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         Ok(match self {
             Self::Auto => Arc::new(Disk::auto(dir)?),

@@ -23,7 +23,8 @@ pub struct Backend {
     pub needs_alignment: bool,
 }
 
-/// Names and directories. Paths are used as given; the last component is never followed when it is a symbolic link.
+/// A file system: names and directories. Paths are used as given. If the last component is a symbolic link, it is never
+/// followed.
 ///
 /// Names become durable by [`Fs::sync_dir`] of their directory, not by syncing the file.
 pub trait Fs: Send + Sync + Debug {
@@ -33,10 +34,10 @@ pub trait Fs: Send + Sync + Debug {
     /// `Io` if something else stands in its place.
     fn create_dir(&self, dir: &Path) -> Result<()>;
 
-    /// What lies at `path`, or `None`.
+    /// Returns the kind of the entry at `path`, or `None` if there is none.
     ///
     /// # Errors
-    /// `Foreign` for what is neither a file nor a directory.
+    /// `Foreign` for an entry that is neither a file nor a directory.
     fn kind(&self, path: &Path) -> Result<Option<Kind>>;
 
     /// Opens an existing file for reading and writing.
@@ -51,7 +52,7 @@ pub trait Fs: Send + Sync + Debug {
     /// `Io` with `AlreadyExists` if something lies there.
     fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
 
-    /// Names in `dir`, sorted.
+    /// Returns the names in `dir`, sorted.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
 
     /// Renames a file. An existing file at `to` is replaced. Open handles keep naming the old path.
@@ -70,64 +71,64 @@ pub trait Fs: Send + Sync + Debug {
     /// `Locked` if another caller holds the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>>;
 
-    /// Properties of this backend.
+    /// Returns the properties of this backend.
     fn backend(&self) -> Backend;
 }
 
-/// Exclusive ownership of a directory, given up on drop.
+/// Exclusive ownership of a directory, released on drop.
 pub trait DirLock: Send + Sync + Debug {}
 
-/// An open file. Calls of several threads may overlap. No method has a default that a [`FileLayer`](crate::FileLayer)
-/// might take instead of the file below.
+/// An open file. Calls of several threads may overlap. No method has a default body, except [`File::is_empty`], so that
+/// a [`FileLayer`](crate::FileLayer) cannot miss the file below.
 pub trait File: Send + Sync + Debug {
-    /// The path that it was opened with.
+    /// Returns the path that it was opened with.
     fn path(&self) -> &Path;
 
     /// Reads bytes at `offset` into `buf` and returns how many: less than `buf.len()` only at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Performs several [`File::read_at`], in any order and as many at once as keeps the device busy. Returns the
-    /// result of each part, in the order of the parts: one that fails says nothing of the others.
+    /// result of each part, in the order of the parts. A part may fail while others succeed.
     fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>>;
 
     /// Writes all of `buf` at `offset`, growing the file where needed. After an error any part of it may be written.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
 
-    /// [`File::write_at`] that returns when `buf`, and the length that it needs, survive power loss. Says nothing
-    /// of other writes to the file.
+    /// Writes like [`File::write_at`], and returns when `buf`, and the length that it needs, survive power loss. Other
+    /// writes to the file need not be durable then.
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()>;
 
-    /// Several [`File::write_at`] whose ranges do not overlap, in any order and as many at once as keeps the device
-    /// busy. After an error any part of any of them may be written.
+    /// Performs several [`File::write_at`] whose ranges do not overlap, in any order and as many at once as keeps the
+    /// device busy. After an error any part of any of them may be written.
     fn write_many(&self, parts: &[(&[u8], u64)]) -> Result<()>;
 
-    /// Whether the device promises that a write of `len` bytes at a multiple of `len` is on it whole or not at all
-    /// after power loss: see [`File::write_whole`].
+    /// Whether the device offers [`File::write_whole`] of `len` bytes at multiples of `len`: after power loss such a
+    /// write is there whole or not at all.
     fn writes_whole(&self, len: usize) -> bool;
 
-    /// As [`File::write_many`], of parts each of which is written whole or not at all, also where power is lost. False
-    /// if the device refuses that for some part, which then is as it was; others may be written.
+    /// Writes like [`File::write_many`], and each part whole or not at all, even if power is lost. Returns false if the
+    /// device refuses that for some part. The refused part is then unchanged; others may be written.
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool>;
 
-    /// Makes all earlier writes and the length durable. Fails for ever once a sync of this open file has failed,
-    /// whatever the error: a write that it stands for may be lost. [`File::write_durable`] stands for itself, and works
-    /// again.
+    /// Makes all earlier writes and the length durable. Once a sync of this open file has failed, every later one
+    /// fails: an earlier write may be lost. [`File::write_durable`] answers for its own bytes only, and works again.
     fn sync(&self) -> Result<()>;
 
-    /// From now on reads show what is on the medium, whatever the page cache of the operating system holds, until
-    /// [`File::read_cached`]. What the cache has not yet written is written first, and as much of it as can be is
-    /// dropped. For a file that was just opened and not written to: what earlier writers have lost is no error here,
+    /// Makes reads bypass the page cache of the operating system until [`File::read_cached`], so that they show the
+    /// medium. Dirty pages of the cache are written first, and the cache drops as many pages as it can.
+    ///
+    /// Called on a file that was just opened and not written to. A lost write of an earlier process is no error here,
     /// because the caller sees what is left.
     ///
     /// # Errors
     /// `Io` or `DiskFull` if the cache cannot be written.
     fn read_past_cache(&self) -> Result<()>;
 
-    /// Ends [`File::read_past_cache`]: reads may come from the page cache again. The cache may still hold what it held
-    /// then, but for what was written since. So the caller has written everything again that it found to be different.
+    /// Ends [`File::read_past_cache`]: reads may come from the page cache again. The cache may still hold stale bytes,
+    /// except where they were written since. So the caller first rewrites every byte that differed from the cache.
     fn read_cached(&self);
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> Result<u64>;
 
     /// Whether the file has no bytes.
@@ -135,10 +136,10 @@ pub trait File: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or grows the file. What is new reads as zeros and may have no space behind it yet.
+    /// Truncates or grows the file. New bytes read as zeros and may have no space allocated yet.
     fn set_len(&self, len: u64) -> Result<()>;
 
-    /// Reserves space for `[offset, offset + len)` and grows the file to hold it. What is new reads as zeros.
+    /// Allocates space for `[offset, offset + len)` and grows the file to hold it. New bytes read as zeros.
     ///
     /// # Errors
     /// `DiskFull` if there is no space. The file may then have grown part of the way.

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Declares the trait of a layer, and that each layer is what it lies on. `fixed` methods are those of what is below. A
-/// layer may override the others, which forward to what is below unless a body stands behind them.
+/// Declares the trait of a layer, and implements the base trait for every layer. `fixed` methods always forward to the
+/// object below. A layer may override the others; they forward too, unless they have a body here.
 macro_rules! layer {
     (
         $(#[$doc:meta])*
@@ -53,16 +53,16 @@ macro_rules! layer {
 }
 
 layer! {
-    /// A [`File`] that forwards each method to the file below, except those that it overrides. For gates, and for tests
-    /// and experiments that fail, watch or count some operations.
+    /// A [`File`] that forwards each method to the file below, except those that it overrides. Tests and experiments
+    /// use it to hold up, fail, observe or count operations.
     ///
-    /// Each part of a [`File::write_many`] passes through [`FileLayer::write_at`], so a layer on writes overrides one
+    /// Each part of a [`File::write_many`] goes through [`FileLayer::write_at`], so a layer on writes overrides one
     /// method. The same holds for [`File::read_many`] and [`FileLayer::read_at`]. [`File::write_whole`] goes to the
-    /// file below as it is, because no sequence of other calls keeps its promise. A layer on writes overrides it, too,
-    /// if the file below may offer it.
+    /// file below as one call, because no sequence of other calls keeps its promise. If the file below may offer it, a
+    /// layer on writes overrides it, too.
     ///
-    /// **Invariant:** no method of [`File`] or [`Fs`] has a default but [`File::is_empty`], so none bypasses the file
-    /// below by being forgotten here: the compiler asks for it. A test keeps it so.
+    /// **Invariant:** no method of [`File`] or [`Fs`] has a default body, except [`File::is_empty`]. So the compiler
+    /// rejects a layer that forgets a method. A test checks the invariant.
     ///
     /// ```
     /// use foreshore_io::{File, FileLayer, Fs, Mem};
@@ -89,7 +89,7 @@ layer! {
     /// # Ok::<(), foreshore_base::Error>(())
     /// ```
     pub trait FileLayer on File {
-        /// The file below.
+        /// Returns the file below.
         below;
     }
     fixed {
@@ -115,8 +115,8 @@ layer! {
 }
 
 layer! {
-    /// An [`Fs`] that forwards each method to the file system below, except those that it overrides, and puts a layer
-    /// on files of its choice.
+    /// An [`Fs`] that forwards each method to the file system below, except those that it overrides. It may also put a
+    /// layer on files.
     ///
     /// ```
     /// use foreshore_io::{Fs, FsLayer, Mem};
@@ -142,10 +142,10 @@ layer! {
     /// # Ok::<(), foreshore_base::Error>(())
     /// ```
     pub trait FsLayer on Fs {
-        /// The file system below.
+        /// Returns the file system below.
         below;
 
-        /// The layer on `file`, which has been opened or created below; `file` itself for none.
+        /// Puts a layer on `file`, which was opened or created below, or returns `file` itself.
         fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
             file
         }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(file.len().unwrap(), 8192);
     }
 
-    /// The methods of a trait in `source` that have a body.
+    /// Returns the methods of a trait in `source` that have a body.
     fn defaults<'a>(source: &'a str, name: &str) -> Vec<&'a str> {
         let start = source.find(&format!("pub trait {name}:")).expect("the trait");
         let end = start + source[start..].find("\n}").expect("its end");

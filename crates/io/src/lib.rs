@@ -1,6 +1,8 @@
 //! The disk behind traits: direct, buffered, in memory, simulated.
 //!
-//! Everything above reaches files through [`Fs`] and [`File`], and nothing else in Foreshore opens a file.
+//! The other crates reach files through [`Fs`] and [`File`].
+//!
+//! **Invariant:** no other code of Foreshore opens a file of a database.
 //!
 //! | backend | contents | a sync | used for |
 //! |---|---|---|---|
@@ -55,7 +57,7 @@ pub use sim::Sim;
 /// The kernels, for models in `tests/`.
 #[cfg(foreshore_loom)]
 pub mod model {
-    pub use crate::reap::{Completions, Desk};
+    pub use crate::reap::{Completions, Places};
     pub use crate::syncs::Syncs;
     pub use crate::worker_pool::WorkerPool;
 }

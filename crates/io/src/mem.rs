@@ -16,17 +16,17 @@ use std::{
     time::Duration,
 };
 
-/// A file system in memory. Its contents live as long as a clone of it, so a database in it can be closed and opened
-/// again. Creating a directory also creates those above it, which exist on the real disk and not here.
+/// A file system in memory. Its contents live as long as a clone of it, so a database in it can be closed and reopened.
+/// Creating a directory also creates its ancestors, since paths of the real disk do not exist here.
 #[derive(Clone)]
 pub struct Mem {
     names: Arc<Mutex<Names<Contents>>>,
-    /// What a durable write or a sync takes.
+    /// The latency of a durable write or a sync.
     pause: Arc<Pause>,
     name: Arc<str>,
 }
 
-/// Returns the name of a memory that takes `delay` to be durable.
+/// Returns the name of a backend in memory with latency `delay`.
 pub(crate) fn delay_name(delay: Duration) -> String {
     match delay.as_nanos() {
         nanos if nanos.is_multiple_of(1000) => format!("delay:{}us", delay.as_micros()),
@@ -35,7 +35,7 @@ pub(crate) fn delay_name(delay: Duration) -> String {
 }
 
 impl Mem {
-    /// Syncs cost nothing.
+    /// Returns a file system in memory whose syncs cost nothing.
     #[must_use]
     pub fn null() -> Self {
         Self::new("null".into(), Duration::ZERO)
@@ -71,7 +71,7 @@ impl Fs for Mem {
     fn create_dir(&self, dir: &Path) -> Result<()> {
         let dir = normal(dir);
         let mut names = self.names.lock();
-        // What leads to a database on a real disk need not exist here.
+        // The ancestors of a database directory on a real disk need not exist here.
         let mut path = PathBuf::new();
         for part in &dir {
             path.push(part);
@@ -156,7 +156,7 @@ struct MemFile {
 }
 
 impl MemFile {
-    /// Makes a change, which takes the latency if it changes the length.
+    /// Makes a change, and takes the latency if it changes the length.
     fn resize(&self, change: impl FnOnce(&mut Content)) {
         let is_resized = {
             let mut content = self.contents.0.write();
@@ -226,7 +226,7 @@ impl File for MemFile {
         Ok(())
     }
 
-    /// There is no cache in front of memory.
+    /// Does nothing: there is no cache in front of memory.
     fn read_past_cache(&self) -> Result<()> {
         Ok(())
     }

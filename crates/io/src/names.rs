@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// A path without `.`, `..` and root, so that `/db`, `db` and `./db` are one name.
+/// Returns a path without `.`, `..` and root, so that `/db`, `db` and `./db` are one name.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -22,19 +22,19 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// The directory of a normal path. The root is its own.
+/// Returns the directory of a normal path. The root is its own directory.
 pub(crate) fn parent(path: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).to_owned()
 }
 
-/// What a name stands for; `F` identifies a file.
+/// The object that a name stands for; `F` identifies a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node<F> {
     Dir,
     File(F),
 }
 
-/// Names, by normal path. The root, the empty path, always exists.
+/// All names, by normal path. The root, the empty path, always exists.
 #[derive(Clone, Debug)]
 pub(crate) struct Names<F> {
     nodes: BTreeMap<PathBuf, Node<F>>,
@@ -56,12 +56,12 @@ impl<F: Clone + PartialEq> Names<F> {
         })
     }
 
-    /// The files that have a name, once for each name.
+    /// Returns the files that have a name, once for each name.
     pub(crate) fn files(&self) -> impl Iterator<Item = F> {
         self.entries().map(|(_, file)| file)
     }
 
-    /// Every name of a file, in order.
+    /// Returns every name of a file, in order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&Path, F)> {
         self.nodes.iter().filter_map(|(path, node)| match node {
             Node::File(file) => Some((path.as_path(), file.clone())),
@@ -74,7 +74,7 @@ impl<F: Clone + PartialEq> Names<F> {
         self.locked.clear();
     }
 
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub(crate) fn file(&self, path: &Path) -> io::Result<F> {
         match self.nodes.get(path) {
             Some(Node::File(file)) => Ok(file.clone()),
@@ -116,7 +116,7 @@ impl<F: Clone + PartialEq> Names<F> {
         Ok(())
     }
 
-    /// Names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     pub(crate) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.need_dir(dir)?;
         let inside = self.nodes.keys().filter(|path| parent(path) == dir);
@@ -125,7 +125,7 @@ impl<F: Clone + PartialEq> Names<F> {
         Ok(names)
     }
 
-    /// Renames a file over whatever file `to` names. Returns the file.
+    /// Renames a file and replaces the file at `to`, if there is one. Returns the file.
     pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<F> {
         let file = self.file(from)?;
         self.need_dir(&parent(to))?;
@@ -144,7 +144,7 @@ impl<F: Clone + PartialEq> Names<F> {
         Ok(file)
     }
 
-    /// Sets a name, whatever it stood for.
+    /// Sets a name, and replaces the object that it stood for.
     pub(crate) fn put(&mut self, path: &Path, node: Node<F>) {
         self.nodes.insert(path.to_owned(), node);
     }
@@ -158,7 +158,7 @@ impl<F: Clone + PartialEq> Names<F> {
 
     /// Drops every name whose directory is missing.
     pub(crate) fn drop_orphans(&mut self) {
-        // Sorted by path, a directory comes before what it holds.
+        // In the order of paths a directory comes before its entries.
         let mut kept = Self::new();
         for (path, node) in std::mem::take(&mut self.nodes) {
             if kept.kind(&parent(&path)) == Some(Kind::Dir) {
@@ -187,7 +187,7 @@ pub(crate) struct NameLock<U: Fn(&Path)> {
 }
 
 impl<U: Fn(&Path)> NameLock<U> {
-    /// The lock that has been taken for `name`. `unlock` calls [`Names::unlock`].
+    /// Wraps the lock that was taken for `name`. `unlock` calls [`Names::unlock`].
     pub(crate) const fn new(name: PathBuf, unlock: U) -> Self {
         Self { name, unlock }
     }

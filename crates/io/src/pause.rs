@@ -1,4 +1,4 @@
-//! The latency of a device in memory: a sleep of the length asked for, and little longer.
+//! The latency of a device in memory: a sleep of the requested length, and little longer.
 //!
 //! A plain sleep of 300 µs ends after 390 µs. The kernel delays the timers of ordinary threads by up to 50 µs, so that
 //! they expire together (*timer slack*), and a wake-up takes time too. A measurement on a device of a known latency
@@ -12,10 +12,10 @@ use rustix::{
 };
 use std::{num::NonZeroU64, time::Duration};
 
-/// Where the lead starts, in nanoseconds. Low for most machines, so that the first sleeps are a little long.
+/// The first lead, in nanoseconds. It is too small for most machines, so the first sleeps are a little long.
 const FIRST_LEAD: u64 = 10_000;
-/// How much a sleep that ended late raises the lead, and one that ended early lowers it. Their ratio sets the share of
-/// sleeps that end early and go on: one in ten.
+/// Steps by which a late sleep raises the lead and an early one lowers it. Their ratio sets the share of sleeps that
+/// end early and have to go on: one in ten.
 const RAISE: u64 = 250;
 const LOWER: u64 = 9 * RAISE;
 
@@ -23,7 +23,7 @@ const LOWER: u64 = 9 * RAISE;
 #[derive(Debug)]
 pub(crate) struct Pause {
     nanos: u64,
-    /// How long before its end a sleep is told to end.
+    /// The lead: the nanoseconds by which a requested sleep is shorter than the latency.
     lead: AtomicU64,
 }
 
@@ -40,11 +40,11 @@ impl Pause {
         }
         let end = now().saturating_add(self.nanos);
         let _exact = NoSlack::new();
-        // ORDERING: Relaxed, an estimate that publishes nothing; an update lost to another thread is made good later.
+        // ORDERING: Relaxed, an estimate that publishes nothing; later sleeps make up for a lost update.
         let lead = self.lead.load(Ordering::Relaxed);
         sleep_until(end - lead);
         let early = now() < end;
-        // Bounded, so that a time of overload, when every sleep is late, is soon forgotten.
+        // Bounded, so that the lead recovers soon after a time of overload, when every sleep is late.
         let next = next_lead(lead, early).min(self.nanos / 2);
         // ORDERING: Relaxed, as above.
         self.lead.store(next, Ordering::Relaxed);
@@ -54,12 +54,12 @@ impl Pause {
     }
 }
 
-/// The lead after a sleep.
+/// Returns the lead after a sleep.
 fn next_lead(lead: u64, early: bool) -> u64 {
     if early { lead.saturating_sub(LOWER) } else { lead + RAISE }
 }
 
-/// Nanoseconds of a clock that never goes back.
+/// Returns the nanoseconds of a monotonic clock.
 fn now() -> u64 {
     let time = clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -71,7 +71,7 @@ fn sleep_until(end: u64) {
     while clock_nanosleep_absolute(ClockId::Monotonic, &at) == Err(rustix::io::Errno::INTR) {}
 }
 
-/// No timer slack for this thread, which belongs to the caller and gets its own back.
+/// A guard that sets the timer slack of the calling thread to the minimum, and restores it on drop.
 struct NoSlack {
     before: Option<NonZeroU64>,
 }
@@ -79,7 +79,7 @@ struct NoSlack {
 impl NoSlack {
     fn new() -> Self {
         let before = current_timer_slack().ok().and_then(NonZeroU64::new);
-        // Refused, the sleeps are longer and nothing else: every error is ignored.
+        // If this is refused, the sleeps are longer, so errors are ignored.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         Self { before }
     }

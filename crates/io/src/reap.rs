@@ -17,7 +17,7 @@
 
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard, Parker, Unparker, model::mutant};
 
-/// Where completions come from.
+/// A source of completions.
 pub trait Completions {
     /// Waits until there is at least one completion. May return without one.
     fn wait(&self);
@@ -28,7 +28,7 @@ pub trait Completions {
 
 /// The places of a ring.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Places {
     state: Mutex<State>,
     /// Threads that wait for a place.
     free: Condvar,
@@ -49,16 +49,16 @@ enum Place {
     Done(i32),
 }
 
-impl Desk {
-    /// A desk with `places`, all free.
+impl Places {
+    /// Creates `places` places, all free.
     pub fn new(places: usize) -> Self {
         let places = (0..places).map(|_| Place::Free).collect();
         let state = Mutex::new(LockRank::Leaf, State { places, is_reaping: false });
         Self { state, free: Condvar::new() }
     }
 
-    /// Takes a place for an operation of the thread that owns `parker`. Waits while all are taken: their operations are
-    /// in flight and end by themselves.
+    /// Takes a place for an operation of the thread that owns `parker`. Waits while all places are taken: their
+    /// operations are in flight and end by themselves.
     pub fn enter(&self, parker: &Parker) -> usize {
         let mut state = self.state.lock();
         loop {
@@ -66,27 +66,27 @@ impl Desk {
                 state.places[at] = Place::Taken(parker.unparker());
                 return at;
             }
-            // WAIT: park - until a place is given back.
+            // WAIT: park - until a place is released.
             state = self.free.wait(state);
         }
     }
 
-    /// Gives back a place whose operation was not issued.
+    /// Releases a place whose operation was not issued.
     pub fn cancel(&self, place: usize) {
-        self.leave(self.state.lock(), place);
+        self.release(self.state.lock(), place);
     }
 
-    /// Waits until the operation of `place` has completed, gives the place back and returns the result.
+    /// Waits until the operation of `place` has completed, releases the place and returns the result.
     pub fn wait(&self, place: usize, parker: &Parker, completions: &impl Completions) -> i32 {
         let mut state = self.state.lock();
         loop {
             if let Place::Done(result) = state.places[place] {
-                self.leave(state, place);
+                self.release(state, place);
                 return result;
             }
             if state.is_reaping {
                 drop(state);
-                // WAIT: park - until the reaper has this thread's result, or leaves.
+                // WAIT: park - until the reaper has this thread's result, or passes its role on.
                 parker.park();
             } else {
                 state.is_reaping = true;
@@ -98,7 +98,7 @@ impl Desk {
         }
     }
 
-    /// Ends a turn as the reaper, whose own place is `own`: results to their places.
+    /// Puts all results in their places and ends the role of the reaper, whose own place is `own`.
     fn fill(&self, own: usize, completions: &impl Completions) {
         let mut woken = Vec::new();
         let mut state = self.state.lock();
@@ -118,8 +118,8 @@ impl Desk {
         }
     }
 
-    /// Gives a place back, and the role of the reaper on.
-    fn leave(&self, mut state: MutexGuard<'_, State>, place: usize) {
+    /// Releases a place and passes the role of the reaper on.
+    fn release(&self, mut state: MutexGuard<'_, State>, place: usize) {
         state.places[place] = Place::Free;
         let next = state.places.iter().find_map(|place| match place {
             Place::Taken(owner) if !state.is_reaping => Some(owner.clone()),

@@ -1,30 +1,30 @@
-//! From single system calls to whole operations: short counts, interruptions, alignment.
+//! Loops that complete an operation over single system calls: short counts, interruptions, alignment.
 //!
-//! [`Disk`](crate::Disk) and [`Sim`](crate::Sim) share these loops, so that the faults which the simulation injects
-//! meet the code that runs in production.
+//! [`Disk`](crate::Disk) and [`Sim`](crate::Sim) share these loops. So the faults of the simulation meet the code that
+//! runs in production.
 
 use foreshore_base::limits::BLOCK;
 use rustix::io::Errno;
 use std::io;
 
-/// Calls without a full block of progress before an aligned transfer is given up.
+/// Calls without a full block of progress after which an aligned transfer fails.
 const STUCK: usize = 8;
 
-/// One open file, one system call at a time.
+/// An open file, accessed by single system calls.
 pub(crate) trait RawFile {
     /// Whether addresses, offsets and lengths are multiples of [`BLOCK`].
     fn aligned(&self) -> bool;
 
-    /// One read. Zero at or after the end of the file.
+    /// Reads once. Returns zero at or after the end of the file.
     fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// One write, `durable` when it returns if asked for. May write less than all of `buf`.
+    /// Writes once, and durably if `durable`. May write less than all of `buf`.
     fn write_once(&self, buf: &[u8], offset: u64, durable: bool) -> io::Result<usize>;
 
-    /// One write that is on the medium whole or not at all, also after power loss.
+    /// Writes once, so that the write is on the medium whole or not at all, even after power loss.
     fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn length(&self) -> io::Result<u64>;
 }
 
@@ -52,8 +52,8 @@ pub(crate) fn read_full(file: &impl RawFile, buf: &mut [u8], offset: u64) -> io:
             done += n;
             continue;
         }
-        // A direct read that stops inside a block has met the end of the file, or was cut short and must start
-        // again at that block.
+        // A direct read that stops inside a block has met the end of the file, or was short and must start again at
+        // that block.
         let end = done + n;
         if offset + end as u64 >= file.length()? {
             return Ok(end);
@@ -85,7 +85,7 @@ pub(crate) fn write_full(file: &impl RawFile, buf: &[u8], offset: u64, durable: 
     Ok(())
 }
 
-/// How a kernel or a file system refuses a write that is whole or not at all. It has written nothing then.
+/// Errors by which a kernel or a file system refuses a write that is whole or not at all. Nothing is written then.
 ///
 /// - `EINVAL`: the device cannot write these bytes whole, for their place or length;
 /// - `EOPNOTSUPP`: the file system cannot (`pwritev2(2)`, `RWF_ATOMIC`);
@@ -94,7 +94,7 @@ pub(crate) fn write_full(file: &impl RawFile, buf: &[u8], offset: u64, durable: 
 ///   so since Linux 6.16 (`xfs_atomic_write_cow_iomap_begin`). A plain write in place needs no space.
 const WHOLE_REFUSED: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOSPC, Errno::DQUOT];
 
-/// Writes `buf` whole or not at all. False if that is refused.
+/// Writes `buf` whole or not at all. Returns false if that is refused.
 pub(crate) fn write_whole(file: &impl RawFile, buf: &[u8], offset: u64) -> io::Result<bool> {
     match uninterrupted(|| file.write_whole_once(buf, offset)) {
         Ok(written) if written == buf.len() => Ok(true),
@@ -104,7 +104,7 @@ pub(crate) fn write_whole(file: &impl RawFile, buf: &[u8], offset: u64) -> io::R
     }
 }
 
-/// Counts transfers of less than a block in a row, and gives up on too many.
+/// Counts transfers of less than a block in a row, and fails after [`STUCK`].
 fn next_stuck(stuck: usize, n: usize, kind: io::ErrorKind) -> io::Result<usize> {
     if n >= BLOCK {
         return Ok(0);

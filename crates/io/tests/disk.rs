@@ -1,5 +1,5 @@
-//! What only files of the operating system can show: modes, links, other processes. Alone in its process: a child
-//! that is about to start has the descriptors of its parent, and with them the locks of other tests.
+//! Properties of files of the operating system: modes, links, other processes. It has a process of its own, because a
+//! child that is about to start has the descriptors of its parent, and with them the locks of other tests.
 
 use foreshore_base::Error;
 use foreshore_io::{AlignedBuf, Disk, Fs, Kind, ReadOnly};
@@ -78,7 +78,7 @@ fn the_trial_of_a_place_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
 
-/// Not a test of its own: what the child process of the next test runs.
+/// Runs in the child process of the next test. On its own it tests nothing.
 #[test]
 fn child_that_holds_the_lock() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
@@ -127,7 +127,7 @@ fn the_lock_excludes_other_processes_and_dies_with_its_owner() {
     drop(disk.lock(&lock_path).unwrap());
 }
 
-/// On a file system with direct I/O this goes through a second descriptor, elsewhere through the first one.
+/// Reads past the cache go through a second descriptor if the file system has direct I/O, else through the first one.
 #[test]
 fn a_buffered_file_shows_the_same_past_the_cache() {
     let (_, dir) = scratch("past-cache");
@@ -149,7 +149,7 @@ fn a_buffered_file_shows_the_same_past_the_cache() {
         bytes[..len].chunks(4096).map(|block| (block.len(), block[0], block[block.len() - 1])).collect::<Vec<_>>()
     };
     assert_eq!(read(), [(4096, 7, 7), (4096, 8, 8)]);
-    // What is only in the cache is written first.
+    // Dirty pages of the cache are written first.
     put(9, 4096);
     reader.set_len(8192 + 100).unwrap();
     assert_eq!(read(), [(4096, 7, 7), (4096, 9, 9), (100, 0, 0)]);
@@ -184,7 +184,7 @@ fn a_reader_reads_and_changes_nothing() {
     let mut read = AlignedBuf::new(8192);
     assert_eq!(file.read_at(&mut read, 0).unwrap(), 4096);
     assert!(read[..4096] == block[..]);
-    // What the other one writes shows.
+    // Reads show the writes of the other handle.
     block.fill(9);
     disk.open(&path).unwrap().write_durable(&block, 4096).unwrap();
     assert_eq!(file.read_at(&mut read, 0).unwrap(), 8192);

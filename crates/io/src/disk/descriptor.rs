@@ -18,7 +18,7 @@ const WHOLE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 pub(super) struct Descriptor {
     pub(super) fd: OwnedFd,
     pub(super) direct: bool,
-    /// Where durable writes go instead of `pwritev2`.
+    /// The ring for durable writes, instead of `pwritev2`.
     #[cfg(feature = "uring")]
     pub(super) ring: Option<Arc<Ring>>,
 }

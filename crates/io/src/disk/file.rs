@@ -24,10 +24,10 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of zeros written at once where the file system cannot reserve space.
+/// Bytes of zeros written at once where the file system cannot allocate space.
 const ZEROS: usize = 64 * BLOCK;
 
-/// `STATX_WRITE_ATOMIC`: asks for the lengths of such writes.
+/// `STATX_WRITE_ATOMIC`: requests the lengths of atomic writes.
 const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 
 /// A file opened by [`Disk`](crate::Disk).
@@ -35,32 +35,32 @@ const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 pub(super) struct DiskFile {
     handle: Handle,
     path: PathBuf,
-    /// The threads for batches. Without them the caller does one part after another.
+    /// The workers for batches. Without them the caller does one part after another.
     workers: Option<Arc<Workers>>,
     syncs: Syncs,
-    /// Whether another handle writes the file, and this one only looks at it.
-    looks_only: bool,
+    /// Whether another process writes the file, and this one only reads it.
+    read_only: bool,
 }
 
 impl DiskFile {
     pub(super) fn new(fd: OwnedFd, path: PathBuf, direct: bool) -> Self {
         let handle = Handle::new(Descriptor::new(fd, direct));
-        Self { handle, path, workers: None, syncs: Syncs::new(), looks_only: false }
+        Self { handle, path, workers: None, syncs: Syncs::new(), read_only: false }
     }
 
-    /// The file, which another process writes: its cache stays as that one has it.
-    pub(super) fn looking_only(mut self) -> Self {
-        self.looks_only = true;
+    /// Marks the file as written by another process, so that its page cache is left alone.
+    pub(super) fn read_only(mut self) -> Self {
+        self.read_only = true;
         self
     }
 
-    /// The file, with batches read and written by `workers`.
+    /// Lets `workers` read and write batches.
     pub(super) fn with_workers(mut self, workers: Arc<Workers>) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// The file, with durable writes through `ring`.
+    /// Sends durable writes through `ring`.
     #[cfg(feature = "uring")]
     pub(super) fn with_ring(mut self, ring: Option<Arc<Ring>>) -> Self {
         self.handle.own.ring = ring;
@@ -113,7 +113,7 @@ impl File for DiskFile {
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         let write = || retry::write_full(&self.handle.own, buf, offset, self.handle.own.direct);
         let written = match self.handle.own.direct {
-            // The kernel reports lost pages of the open file to such a write, too, and then no longer to a sync.
+            // The kernel may report lost pages of the open file to such a write, and then no longer to a sync.
             true => write().inspect_err(|e| self.syncs.note_failure(e)),
             false => self.syncs.write_durable(write, || self.fdatasync()),
         };
@@ -144,7 +144,7 @@ impl File for DiskFile {
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
         let Some(workers) = &self.workers else { return Ok(false) };
         let written = many::write(workers, &self.handle, Op::WriteWhole, parts).into_iter();
-        // None of the errors is hidden by a refusal.
+        // A refused part must not hide the error of another.
         let written: io::Result<Vec<_>> = written.collect();
         written.map(|written| written.iter().all(|&is_whole| is_whole > 0)).map_err(|e| self.error("write", e))
     }
@@ -154,7 +154,7 @@ impl File for DiskFile {
     }
 
     fn read_past_cache(&self) -> Result<()> {
-        if self.looks_only {
+        if self.read_only {
             return Ok(());
         }
         self.handle.read_past_cache(&self.path).map_err(|e| self.error("read past the cache", e))

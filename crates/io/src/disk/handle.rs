@@ -25,14 +25,14 @@ use rustix::{
 };
 use std::{io, path::Path};
 
-/// How a file system refuses direct reads.
+/// Errors by which a file system refuses direct reads.
 const REFUSALS: [Errno; 2] = [Errno::INVAL, Errno::OPNOTSUPP];
 
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) own: Descriptor,
-    /// Whether reads look at `past_cache`.
+    /// Whether reads use `past_cache`.
     on: AtomicBool,
     past_cache: RwLock<Option<Descriptor>>,
 }
@@ -65,7 +65,7 @@ impl Handle {
         *self.past_cache.write() = None;
     }
 
-    /// Reads until `buf` is full or the file ends, from where reads come at present.
+    /// Reads until `buf` is full or the file ends, past the cache or not.
     pub(super) fn read_full(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         // ORDERING: acquire, pairs with `read_past_cache`.
         if self.on.load(Ordering::Acquire)
@@ -77,7 +77,7 @@ impl Handle {
     }
 }
 
-/// A descriptor with `O_DIRECT` for the file of `fd`, if its file system takes direct reads.
+/// Opens the file of `fd` again with `O_DIRECT`, if its file system allows direct reads.
 fn open_direct(fd: &OwnedFd, path: &Path) -> io::Result<Option<Descriptor>> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let direct = match uninterrupted(|| Ok(fs::openat(CWD, path, flags, Mode::empty())?)) {
@@ -89,7 +89,7 @@ fn open_direct(fd: &OwnedFd, path: &Path) -> io::Result<Option<Descriptor>> {
     if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
         return Err(io::Error::other("another file has taken its name"));
     }
-    // Some take the flag and refuse the reads.
+    // Some file systems accept the flag and refuse the reads.
     match direct.read_once(&mut AlignedBuf::new(BLOCK), 0) {
         Err(e) if is_refusal(&e) => Ok(None),
         Err(e) => Err(e),

@@ -13,9 +13,9 @@ use std::path::Path;
 /// Two `flock`s: one on the LOCK file, one on its directory where the file system allows that. With the second,
 /// removing the file under a running database lets no other process in.
 ///
-/// `flock` belongs to the open file and not to the process. So it also excludes a second open in this process, and
-/// closing an unrelated descriptor of the same file does not drop it, as it would a POSIX `fcntl` lock. The kernel
-/// drops it when the process dies.
+/// `flock` belongs to the open file and not to the process. So it also excludes a second open in this process. Closing
+/// another descriptor of the file does not drop it, unlike a POSIX `fcntl` lock. The kernel drops it when the process
+/// dies.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: OwnedFd,

@@ -1,23 +1,22 @@
-//! Batches of reads and writes, side by side.
+//! Batches of reads and writes that a worker pool does concurrently.
 
 use super::handle::Handle;
 use crate::retry;
 use crate::worker_pool::WorkerPool;
 use std::{io, slice};
 
-/// Threads that work beside the one that brings a batch. The device is then as busy as its queue makes it; more would
-/// find no processor.
+/// Workers beside the caller of a batch. They keep the queue of the device full; more would find no processor.
 const WORKERS: usize = 15;
 
-/// The threads that do the batches of a file system.
+/// The worker pool for the batches of a file system.
 pub(super) type Workers = WorkerPool<Part>;
 
-/// What is done with the bytes of a part.
+/// The operation on the bytes of a part.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
     Read,
     Write,
-    /// Whole or not at all; the result is 0 if that is refused.
+    /// Writes whole or not at all; the result is 0 if that is refused.
     WriteWhole,
 }
 
@@ -29,18 +28,19 @@ pub(super) struct Part {
     bytes: *mut u8,
     len: usize,
     offset: u64,
-    /// Where its result goes.
+    /// The place for its result.
     done: *mut io::Result<usize>,
 }
 
-// SAFETY: a file is shared between threads by nature. The bytes are lent to this part: shared for a write, alone for a
-// read. The result is this part's alone until its batch has ended. See `run`.
+// SAFETY: a file may be shared between threads. The bytes are borrowed by this part: shared for a write, exclusively
+// for a read. The result belongs to this part alone until its batch has ended. See `run`.
 unsafe impl Send for Part {}
 
-/// Ends the process when it is dropped: others still use what its owner is about to free.
-struct Lent;
+/// A guard that aborts the process when it is dropped by an unwinding thread: other threads still use memory that its
+/// owner would free.
+struct AbortOnUnwind;
 
-impl Drop for Lent {
+impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         std::process::abort();
     }
@@ -48,15 +48,15 @@ impl Drop for Lent {
 
 pub(super) fn workers() -> Workers {
     WorkerPool::new(WORKERS, |part: Part| {
-        // A thread that unwinds from here leaves its batch without an end.
-        let lent = Lent;
+        // If a thread unwound from here, its batch would never end.
+        let guard = AbortOnUnwind;
         // SAFETY: `run` does not return before this part is done, and gives each part a result of its own.
         let (file, done) = unsafe { (&*part.file, &mut *part.done) };
         *done = match part.op {
-            // SAFETY: as above; the bytes are lent to this read alone.
+            // SAFETY: as above; this read alone borrows the bytes.
             Op::Read => file.read_full(unsafe { slice::from_raw_parts_mut(part.bytes, part.len) }, part.offset),
             op => {
-                // SAFETY: as above; the bytes do not change while they are lent.
+                // SAFETY: as above; the bytes do not change while they are borrowed.
                 let buf = unsafe { slice::from_raw_parts(part.bytes, part.len) };
                 match op {
                     Op::WriteWhole => retry::write_whole(&file.own, buf, part.offset).map(usize::from),
@@ -64,7 +64,7 @@ pub(super) fn workers() -> Workers {
                 }
             }
         };
-        std::mem::forget(lent);
+        std::mem::forget(guard);
     })
 }
 
@@ -80,7 +80,7 @@ pub(super) fn write(workers: &Workers, file: &Handle, op: Op, parts: &[(&[u8], u
     run(workers, file, op, parts)
 }
 
-/// Does all `parts`, each of which is the address and the number of bytes that the caller lends, and an offset.
+/// Does all `parts`. Each is an address and a number of bytes, borrowed from the caller, and an offset.
 fn run(
     workers: &Workers,
     file: &Handle,
@@ -88,10 +88,10 @@ fn run(
     parts: impl ExactSizeIterator<Item = (*mut u8, usize, u64)>,
 ) -> Vec<io::Result<usize>> {
     let mut done: Vec<io::Result<usize>> = (0..parts.len()).map(|_| Ok(0)).collect();
-    // No worker uses what is lent, the results included, any more when `run` returns.
-    let lent = Lent;
+    // When `run` returns, no worker uses the borrowed bytes or the results any more.
+    let guard = AbortOnUnwind;
     let parts = parts.zip(&mut done);
     workers.run(parts.map(|((bytes, len, offset), done)| Part { file, op, bytes, len, offset, done }));
-    std::mem::forget(lent);
+    std::mem::forget(guard);
     done
 }

@@ -34,41 +34,41 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// | uring | as direct | one submission with `RWF_DSYNC` to a ring that all files share | `fdatasync` |
 /// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
 ///
-/// Batches of direct I/O ([`File::read_many`], [`File::write_many`]) are done by several threads, which all files of
-/// the value share.
+/// Several threads do the batches of direct I/O ([`File::read_many`], [`File::write_many`]). All files of a `Disk`
+/// share them.
 ///
 /// A direct durable write to blocks that have been written before changes no metadata. So the kernel can pass it to the
 /// device as a single forced-unit-access write, whereas `fdatasync` flushes the whole cache of the device.
 #[derive(Clone, Debug)]
 pub struct Disk {
     direct: bool,
-    /// The threads for batches of direct I/O: transfers of the page cache are copies.
+    /// The workers for batches of direct I/O. Buffered I/O needs none, since its transfers are copies.
     workers: Arc<many::Workers>,
     durable: bool,
-    /// Where durable writes go instead of `pwritev2`. Direct I/O only.
+    /// The ring for durable writes, instead of `pwritev2`. Direct I/O only.
     #[cfg(feature = "uring")]
     ring: Option<Arc<uring::Ring>>,
 }
 
 impl Disk {
-    /// Direct I/O on the file system that holds `dir`. `dir` need not exist yet.
+    /// Returns direct I/O on the file system that holds `dir`. `dir` need not exist yet.
     ///
     /// # Errors
-    /// `InvalidOption` if that file system refuses `O_DIRECT` or `RWF_DSYNC`; what the trial fails with otherwise.
+    /// `InvalidOption` if that file system refuses `O_DIRECT` or `RWF_DSYNC`. Otherwise the error of the trial.
     pub fn direct(dir: &Path) -> Result<Self> {
         if place::takes_direct(dir)? { Self::new(dir, true) } else { Err(place::no_direct(dir)?) }
     }
 
-    /// Buffered I/O on the file system that holds `dir`. `dir` need not exist yet.
+    /// Returns buffered I/O on the file system that holds `dir`. `dir` need not exist yet.
     pub fn buffered(dir: &Path) -> Result<Self> {
         Self::new(dir, false)
     }
 
-    /// Direct I/O, or buffered I/O, which promises the same, where a trial in `dir` shows that the file system refuses
-    /// direct I/O.
+    /// Returns direct I/O, or buffered I/O if a trial in `dir` shows that the file system refuses direct I/O. Both give
+    /// the same guarantees.
     ///
     /// # Errors
-    /// What the trial fails with otherwise: a full disk or a read-only file system does not make the mode another one.
+    /// The error of the trial if it is no refusal. A full disk or a read-only file system does not change the mode.
     pub fn auto(dir: &Path) -> Result<Self> {
         Self::new(dir, place::takes_direct(dir)?)
     }
@@ -83,11 +83,12 @@ impl Disk {
         })
     }
 
-    /// Direct I/O whose durable writes go through io_uring, on the file system that holds `dir`, which need not exist
-    /// yet. If the kernel refuses a submission later on, it goes on as [`Disk::direct`].
+    /// Returns direct I/O with durable writes through io_uring, on the file system that holds `dir`. `dir` need not
+    /// exist yet. If the kernel refuses a submission later, the value goes on as [`Disk::direct`].
     ///
-    /// # Errors `InvalidOption`, with the reason, if the kernel or the file system refuses: there is no io_uring or
-    /// none for this process, no plain write, no `O_DIRECT`, or no `RWF_DSYNC` in a ring.
+    /// # Errors
+    /// `InvalidOption` with the reason of the kernel or the file system: no io_uring or none for this process, no plain
+    /// write, no `O_DIRECT`, or no `RWF_DSYNC` in a ring.
     #[cfg(feature = "uring")]
     pub fn uring(dir: &Path) -> Result<Self> {
         let ring = uring::Ring::new()?;
@@ -95,7 +96,7 @@ impl Disk {
         Ok(Self { ring: Some(Arc::new(ring)), ..Self::new(dir, true)? })
     }
 
-    /// The name of the backend.
+    /// Returns the name of the backend.
     fn name(&self) -> &'static str {
         #[cfg(feature = "uring")]
         if self.ring.is_some() {
@@ -116,7 +117,7 @@ impl Disk {
         }
         #[cfg(feature = "uring")]
         if self.ring.is_some() {
-            // To a ring, O_NONBLOCK says that a write that cannot go on at once fails.
+            // With O_NONBLOCK a write through a ring would fail instead of waiting.
             let flags = fs::fcntl_getfl(&fd).map_err(wrap)?;
             fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(wrap)?;
         }
@@ -127,9 +128,9 @@ impl Disk {
     }
 }
 
-/// Opens with `flags` what is a regular file, and nothing else.
+/// Opens a regular file with `flags`, and refuses everything else.
 fn open_file(path: &Path, flags: OFlags, op: &'static str) -> Result<OwnedFd> {
-    // O_NONBLOCK: whatever lies there, opening it does not block.
+    // O_NONBLOCK: opening does not block, even if the path names a pipe or a device.
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let fd = match uninterrupted(|| Ok(fs::openat(CWD, path, flags, FILE_MODE)?)) {
         Ok(fd) => fd,

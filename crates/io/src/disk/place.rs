@@ -1,4 +1,4 @@
-//! What the file system under a directory is and can do.
+//! Name and abilities of the file system under a directory.
 
 use crate::AlignedBuf;
 use foreshore_base::{Error, InvalidOption, Result, limits::BLOCK};
@@ -35,19 +35,20 @@ const NAMES: [(u32, &str); 15] = [
     (0x0102_1997, "9p"),
     (0x4D44, "vfat"),
 ];
-/// What a kernel or a file system answers to a kind of transfer that it does not have.
+/// Errors of a kernel or a file system that does not support a kind of transfer.
 const REFUSALS: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58F6;
 
-/// Name of the file system that holds `dir`, or will hold it: `ext4`, `tmpfs`, … or its magic number in hex.
+/// Returns the name of the file system that holds `dir`, or will hold it: `ext4`, `tmpfs`, … or its magic number in
+/// hex.
 pub fn filesystem_name(dir: &Path) -> Result<String> {
     let magic = magic(dir)?;
     let known = NAMES.iter().find(|(m, _)| *m == magic);
     Ok(known.map_or_else(|| format!("{magic:#x}"), |(_, name)| (*name).to_owned()))
 }
 
-/// Whether a sync in `dir` reaches a device at all. False on file systems in memory.
+/// Whether a sync in `dir` reaches a device. False on file systems in memory.
 pub fn syncs(dir: &Path) -> Result<bool> {
     Ok(!matches!(magic(dir)?, TMPFS | RAMFS))
 }
@@ -64,35 +65,36 @@ fn magic(dir: &Path) -> Result<u32> {
     Ok(stat.f_type as u32)
 }
 
-/// `dir`, or its nearest ancestor that exists.
+/// Returns `dir`, or its nearest ancestor that exists.
 fn existing(dir: &Path) -> PathBuf {
     let found = dir.ancestors().find(|d| !d.as_os_str().is_empty() && fs::stat(*d).is_ok());
     found.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Whether files in `dir`, which need not exist yet, take direct I/O with durable writes. Leaves nothing behind.
+/// Whether files in `dir` support direct I/O with durable writes. `dir` need not exist yet. Leaves no file behind.
 ///
-/// An existing file answers without space and on a read-only file system: opened for direct I/O, it gives a block.
-/// Otherwise a new file has to take a block and give it back. Only these answers mean that direct I/O is not
+/// If there is a file, the trial reads a block of it, which works without free space and on a read-only file system.
+/// Otherwise the trial writes a block to a new file and reads it back. Only these errors mean that direct I/O is not
 /// supported:
 ///
 /// - `EINVAL` of the open: "The filesystem does not support the `O_DIRECT` flag" (`open(2)`);
 /// - `EINVAL` of the aligned transfer: the alignment does not suit the file (`read(2)`, `write(2)`);
-/// - `EOPNOTSUPP` of the write: `RWF_DSYNC` is unknown (`pwritev2(2)`), or `ENOSYS`: the call is (`syscalls(2)`).
+/// - `EOPNOTSUPP` of the write: the kernel does not know `RWF_DSYNC` (`pwritev2(2)`);
+/// - `ENOSYS` of the write: the kernel does not know the call (`syscalls(2)`).
 ///
 /// # Errors
-/// Whatever else the trial fails with: a full disk, a read-only file system.
+/// Any other error of the trial, such as a full disk or a read-only file system.
 pub(super) fn takes_direct(dir: &Path) -> Result<bool> {
     takes(dir, |fd, buf| Ok(rustix::io::pwritev2(fd, &[IoSlice::new(buf)], 0, ReadWriteFlags::DSYNC)?))
 }
 
-/// The refusal of direct I/O in `dir`.
+/// Returns the error for a directory without direct I/O.
 pub(super) fn no_direct(dir: &Path) -> Result<Error> {
     let expected = format!("auto or buffered: {} refuses O_DIRECT with RWF_DSYNC", filesystem_name(dir)?);
     Ok(InvalidOption { name: "device", value: "direct".into(), expected }.into())
 }
 
-/// Refuses a place that does not take direct I/O with durable writes through `ring`.
+/// Fails unless files in `dir` support direct I/O with durable writes through `ring`.
 #[cfg(feature = "uring")]
 pub(super) fn probe_uring(dir: &Path, ring: &super::uring::Ring) -> Result<()> {
     if takes(dir, |fd, buf| Ok(ring.write_durable(fd.as_fd(), buf, 0)?.unwrap_or(0)))? {
@@ -101,16 +103,16 @@ pub(super) fn probe_uring(dir: &Path, ring: &super::uring::Ring) -> Result<()> {
     Err(super::uring::refused(&format!("{} refuses O_DIRECT with RWF_DSYNC in a ring", filesystem_name(dir)?)))
 }
 
-/// [`takes_direct`], with durable writes by `write`.
+/// Does the trial of [`takes_direct`] with durable writes by `write`.
 fn takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
     let place = existing(dir);
     let by_file = if place == dir { existing_file_takes_direct(dir)? } else { None };
     let Some(takes_direct) = by_file else { return new_file_takes(&place, write) };
-    // Durable writes are then known to the kernel or not: the file system sees but the request to sync.
+    // Whether durable writes work depends on the kernel alone: the file system only gets the request to sync.
     Ok(takes_direct && memory_takes(&place, write)?)
 }
 
-/// Whether the largest file of `dir` gives a block to a direct read, or the next one where that cannot be opened.
+/// Whether a direct read of a block of the largest file in `dir` works, or of the next one if that cannot be opened.
 /// `None` without such a file.
 fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
     let wrap = |e: Errno| Error::io("list", dir, e.into());
@@ -119,7 +121,7 @@ fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
     let mut files = Vec::new();
     for entry in fs::Dir::read_from(&listing).map_err(wrap)? {
         let name = entry.map_err(wrap)?.file_name().to_owned();
-        // A file that is gone by now is none.
+        // Skips a file that was removed meanwhile.
         let Ok(stat) = fs::statat(&listing, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         if FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_size >= BLOCK as i64 {
             files.push((stat.st_size, name));
@@ -131,7 +133,7 @@ fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
         match fs::openat(&listing, name, flags, Mode::empty()) {
             Ok(fd) => {
                 let read = rustix::io::pread(&fd, &mut *AlignedBuf::new(BLOCK), 0);
-                // A block that cannot be read says nothing about direct I/O.
+                // A damaged block is no refusal of direct I/O.
                 return Ok(Some(read.is_ok_and(|n| n == BLOCK) || read.is_err_and(|e| !REFUSALS.contains(&e))));
             }
             Err(Errno::INVAL) => return Ok(Some(false)),

@@ -6,27 +6,27 @@ use foreshore_base::{Error, Result};
 use rustix::fs::OFlags;
 use std::{io, path::Path, sync::Arc};
 
-/// The file system of the operating system, without any operation that changes something: files are opened for reading,
-/// nothing is locked, everything else is refused. For reading files that another process writes.
+/// The file system of the operating system, for reading files that another process writes. Files are opened for reading
+/// and not locked; every operation that would change something is refused.
 ///
-/// Reads go past the page cache where the file system allows it: what the other process writes past the cache shows
-/// at once, and nothing stale does.
+/// Reads go past the page cache where the file system allows it. So they show direct writes of the other process at
+/// once, and no stale bytes.
 #[derive(Clone, Debug)]
 pub struct ReadOnly {
     disk: Disk,
 }
 
 impl ReadOnly {
-    /// Looks at the file system that holds `dir`.
+    /// Returns read access to the file system that holds `dir`.
     ///
     /// # Errors
-    /// `Io` if there is none.
+    /// `Io` if there is no such directory.
     pub fn new(dir: &Path) -> Result<Self> {
         Ok(Self { disk: Disk::buffered(dir)? })
     }
 }
 
-/// The answer to everything that would change something.
+/// Returns the error for an operation that would change something.
 fn refused<T>(op: &'static str, path: &Path) -> Result<T> {
     Err(Error::io(op, path, io::ErrorKind::ReadOnlyFilesystem.into()))
 }
@@ -45,10 +45,10 @@ impl Fs for ReadOnly {
         let direct = open_file(path, OFlags::RDONLY | OFlags::DIRECT, "open");
         let refuses = |e: &io::Error| e.kind() == io::ErrorKind::InvalidInput;
         match direct {
-            Ok(fd) => Ok(Arc::new(DiskFile::new(fd, path.into(), true).looking_only())),
+            Ok(fd) => Ok(Arc::new(DiskFile::new(fd, path.into(), true).read_only())),
             Err(Error::Io { source, .. }) if refuses(&source) => {
                 let fd = open_file(path, OFlags::RDONLY, "open")?;
-                Ok(Arc::new(DiskFile::new(fd, path.into(), false).looking_only()))
+                Ok(Arc::new(DiskFile::new(fd, path.into(), false).read_only()))
             }
             Err(error) => Err(error),
         }

@@ -1,13 +1,13 @@
 //! Durable writes through one io_uring for a file system.
 //!
-//! A durable write is one submission with `RWF_DSYNC`, by the thread that wants it, which waits for its completion.
-//! There are no linked submissions: a short write would break the chain, and its remainder would land after the sync
-//! that was linked to it. The loops of [`crate::retry`] issue the remainder as a durable write of its own.
+//! A durable write is one submission with `RWF_DSYNC`. The writing thread submits it and waits for its completion.
+//! There are no linked submissions: a short write would break the chain, and its remainder would land after the linked
+//! sync. The loops of [`crate::retry`] issue the remainder as a durable write of its own.
 //!
-//! A thread submits its own entries only. The kernel runs the end of an operation on behalf of the thread that
-//! submitted it, and cancels what a thread leaves behind when it ends.
+//! A thread submits its own entries only. The kernel completes an operation in the context of the thread that submitted
+//! it, and cancels the operations of a thread that ends.
 
-use crate::reap::{Completions, Desk};
+use crate::reap::{Completions, Places};
 use foreshore_base::{Error, InvalidOption, Result};
 use foreshore_sync::{LockRank, Mutex, Parker};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
@@ -17,24 +17,25 @@ use rustix::{
 };
 use std::{fmt, io, time::Duration};
 
-/// Writes in flight at once. More threads than these wait for a place.
+/// Writes in flight at once. Further threads wait for a place.
 const PLACES: usize = 64;
-/// Bytes of one submission; a longer write comes back short.
+/// The most bytes of one submission. A longer write is a short one.
 const LONGEST: usize = 1 << 30;
 /// `IORING_ENTER_GETEVENTS`: wait for completions.
 const GETEVENTS: u32 = 1;
-/// How long the reaper waits where the kernel refuses to let it wait for completions.
+/// How long the reaper sleeps if the kernel refuses to wait for completions.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// One ring with the threads that wait at it.
+/// A ring and the places of its operations.
 pub(super) struct Ring {
     ring: IoUring,
-    /// Guards the submission queue. Whether the ring is in use; after a refused submission it no longer is.
+    /// Whether the ring is in use: not any more after a refused submission. The lock guards the submission queue.
     submitting: Mutex<bool>,
-    desk: Desk,
+    places: Places,
 }
 
-/// Ends the process when it is dropped: the kernel still reads a buffer that its owner is about to free.
+/// A guard that aborts the process when it is dropped by an unwinding thread: the kernel still reads a buffer that its
+/// owner would free.
 struct InKernel;
 
 impl Drop for InKernel {
@@ -44,10 +45,10 @@ impl Drop for InKernel {
 }
 
 impl Ring {
-    /// A ring, if the kernel grants one that can write.
+    /// Creates a ring, if the kernel grants one that can write.
     ///
     /// # Errors
-    /// `InvalidOption` that says why not.
+    /// `InvalidOption` with the reason of the kernel.
     pub(super) fn new() -> Result<Self> {
         let ring = IoUring::new(PLACES as u32).map_err(|e| refused(why_not(&e)))?;
         let mut probe = Probe::new();
@@ -55,15 +56,15 @@ impl Ring {
         if probed.is_err() || !probe.is_supported(opcode::Write::CODE) {
             return Err(refused("the kernel's io_uring has no plain write, as before Linux 5.6"));
         }
-        // The places are fewer than the kernel keeps completions for: none is ever lost or put aside.
+        // There are at most as many places as the completion queue holds, so it never overflows.
         debug_assert!(ring.params().cq_entries() as usize >= PLACES);
-        Ok(Self { ring, submitting: Mutex::new(LockRank::File, true), desk: Desk::new(PLACES) })
+        Ok(Self { ring, submitting: Mutex::new(LockRank::File, true), places: Places::new(PLACES) })
     }
 
-    /// One durable write, which may be short. `None` if the ring did not take it, and nothing is written.
+    /// Does one durable write, which may be short. Returns `None` if the ring refused it; nothing is written then.
     pub(super) fn write_durable(&self, fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> io::Result<Option<usize>> {
         let parker = Parker::current();
-        let place = self.desk.enter(&parker);
+        let place = self.places.enter(&parker);
         let len = buf.len().min(LONGEST) as u32;
         let write = opcode::Write::new(types::Fd(fd.as_raw_fd()), buf.as_ptr(), len)
             .offset(offset)
@@ -73,36 +74,36 @@ impl Ring {
         let in_kernel = InKernel;
         if !self.submit(&write) {
             std::mem::forget(in_kernel);
-            self.desk.cancel(place);
+            self.places.cancel(place);
             return Ok(None);
         }
-        // WAIT: park - until this write has completed, in the kernel or at the desk.
-        let result = self.desk.wait(place, &parker, self);
+        // WAIT: park - until this write has completed: in the kernel as the reaper, or for the reaper.
+        let result = self.places.wait(place, &parker, self);
         std::mem::forget(in_kernel);
         match usize::try_from(result) {
             Ok(n) => Ok(Some(n)),
-            // Not started: the kernel could not go on without blocking, or gave the operation up.
+            // Not started: the kernel could not go on without blocking, or cancelled the operation.
             Err(_) if [Errno::AGAIN, Errno::CANCELED].map(Errno::raw_os_error).contains(&-result) => Ok(None),
             Err(_) => Err(io::Error::from_raw_os_error(-result)),
         }
     }
 
-    /// Hands one entry to the kernel. False if it was refused, and then the kernel never sees it.
+    /// Submits one entry to the kernel. Returns false if it was refused; the kernel never sees it then.
     fn submit(&self, entry: &squeue::Entry) -> bool {
         let mut usable = self.submitting.lock();
         if !*usable {
             return false;
         }
-        // SAFETY: the queue is reached under this lock only. The buffer and the file of the entry live until its
-        // completion: the caller waits for it, and aborts rather than unwinds.
+        // SAFETY: the queue is accessed under this lock only. The buffer and the file of the entry live until its
+        // completion, since the caller waits for it and aborts instead of unwinding.
         let pushed = unsafe { self.ring.submission_shared().push(entry) }.is_ok();
-        // An entry that stays in the queue would be submitted by a later call, when its buffer is gone: so there is
-        // none.
+        // An entry that stayed in the queue would be submitted by a later call, when its buffer is gone. So the ring is
+        // not used again.
         *usable = pushed && matches!(self.enter(1, 0, 0), Ok(1));
         *usable
     }
 
-    /// `io_uring_enter`, repeated when a signal interrupts it before it did anything.
+    /// Calls `io_uring_enter`, and again if a signal interrupts it before it did anything.
     fn enter(&self, to_submit: u32, min_complete: u32, flags: u32) -> io::Result<usize> {
         // SAFETY: no argument is passed, and the entries were checked when they were pushed.
         crate::retry::uninterrupted(|| unsafe {
@@ -116,12 +117,12 @@ impl Completions for Ring {
         // WAIT: park - in the kernel, until one of the operations in flight has completed.
         if self.enter(0, 1, GETEVENTS).is_err() {
             // No thread unparks this parker. The operations go on; the queue shows which have completed.
-            Parker::new().park_timeout(PATIENCE); // WAIT: park - for a moment, for want of a wake-up.
+            Parker::new().park_timeout(PATIENCE); // WAIT: park - for a moment, as the kernel sends no wake-up.
         }
     }
 
     fn take(&self, each: &mut dyn FnMut(usize, i32)) {
-        // SAFETY: called under the lock of the desk: one thread at a time.
+        // SAFETY: called under the lock of the places: one thread at a time.
         let completions = unsafe { self.ring.completion_shared() };
         completions.for_each(|entry: cqueue::Entry| each(entry.user_data() as usize, entry.result()));
     }
@@ -129,11 +130,11 @@ impl Completions for Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").field("desk", &self.desk).finish_non_exhaustive()
+        f.debug_struct("Ring").field("places", &self.places).finish_non_exhaustive()
     }
 }
 
-/// Why the kernel grants no ring.
+/// Returns the reason why the kernel grants no ring.
 fn why_not(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSYS) => "the kernel has no io_uring",
@@ -146,7 +147,7 @@ fn why_not(error: &io::Error) -> &'static str {
     }
 }
 
-/// The refusal of the backend, with its reason.
+/// Returns the error for a machine without the backend, with the reason.
 pub(super) fn refused(why: &str) -> Error {
     let expected = format!("auto, direct or buffered: {why}");
     InvalidOption { name: "device", value: "uring".into(), expected }.into()

@@ -18,10 +18,10 @@ pub enum FaultKind {
     /// No space. Only operations that may need some fail: creating, growing, allocating, writing where nothing is
     /// allocated, and writes that are whole or not at all ([`File::write_whole`](crate::File::write_whole)).
     Enospc,
-    /// A write stops after so many bytes and returns that count. Other operations do not meet it.
+    /// A write stops after so many bytes and returns that count. Other operations are not affected.
     ShortWrite(usize),
-    /// A signal interrupts the call before it did anything. Meets writes, length changes, allocations and syncs, and
-    /// only once even if sticky: callers repeat it for ever.
+    /// A signal interrupts the call before it did anything. Affects writes, length changes, allocations and syncs. It
+    /// strikes once even if sticky, since callers repeat the call.
     Eintr,
     /// Power is lost while the operation is in flight. It and every later call fail; see
     /// [`Sim::crash_image`](super::Sim::crash_image) for what is left.
@@ -31,7 +31,8 @@ pub enum FaultKind {
 /// A fault and when it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The operation it strikes. One that it cannot strike, such as a sync with [`FaultKind::Enospc`], is unharmed.
+    /// The operation that it strikes. An operation that cannot fail this way, such as a sync with
+    /// [`FaultKind::Enospc`], is not affected.
     pub at: OpNo,
     /// What goes wrong.
     pub kind: FaultKind,
@@ -39,7 +40,7 @@ pub struct Fault {
     pub sticky: bool,
 }
 
-/// What an operation does, as far as faults care.
+/// The class of an operation, which decides the faults that can strike it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// A write, and whether it may need space.

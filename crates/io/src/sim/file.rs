@@ -29,13 +29,13 @@ pub(super) struct SimFile {
 }
 
 impl SimFile {
-    /// A handle on `ino`, which has been counted.
+    /// Creates a handle on `ino`, which the state has counted already.
     pub(super) fn new(state: Arc<Machine>, path: PathBuf, ino: Ino, seen: u64) -> Self {
         let (syncs, past_cache) = (Syncs::new(), AtomicBool::new(false));
         Self { state, path, ino, syncs, seen: AtomicU64::new(seen), past_cache }
     }
 
-    /// One sync, as the kernel does it.
+    /// Syncs once, as the kernel does it.
     fn sync_once(&self) -> io::Result<()> {
         self.state.operation(Class::Sync, |state, fault| {
             // ORDERING: Relaxed, all under the lock of the state.
@@ -60,7 +60,7 @@ impl SimFile {
         Error::io(op, &self.path, e)
     }
 
-    /// One change of length.
+    /// Changes the length once.
     fn resize_once(&self, space: bool, effect: &Effect) -> io::Result<()> {
         self.state.operation(Class::Length { space }, |state, fault| {
             state.refuse(fault, Op::Nothing)?;
@@ -88,7 +88,7 @@ impl RawFile for SimFile {
     }
 
     fn read_once(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        // ORDERING: Relaxed, a test asks for it before it reads.
+        // ORDERING: Relaxed, a test sets it before it reads, in the same thread.
         let past_cache = self.past_cache.load(Ordering::Relaxed);
         self.state.lock().read(self.ino, buf, offset, past_cache)
     }
@@ -109,21 +109,21 @@ impl RawFile for SimFile {
 }
 
 impl SimFile {
-    /// One write, of which all or nothing survives if it is `whole`.
+    /// Writes once. If `whole`, all or nothing of the write survives.
     fn write_as(&self, buf: &[u8], offset: u64, durable: bool, whole: bool) -> io::Result<usize> {
         let ino = self.ino;
         let mut state = self.state.lock();
         if durable && state.flights.holds(&self.path) {
             return self.state.write_held(state, ino, &self.path, buf, offset);
         }
-        // A file system may have to write elsewhere what is to be whole, as XFS with reflink does.
+        // A file system may have to do such a write out of place, as XFS with reflink does.
         let space = whole || !state.content(ino).is_allocated(offset, buf.len());
         let result = state.operation(Class::Write { space }, |state, fault| {
             let n = match fault {
                 Some(FaultKind::ShortWrite(n)) if !whole => n.min(buf.len()),
                 _ => buf.len(),
             };
-            // A durable write takes the length that it needs along, even one that an earlier sync failed to keep.
+            // A durable write makes the length that it needs durable, even one that an earlier sync failed to keep.
             let grow = durable || offset + n as u64 > state.content(ino).len();
             let effect = Effect::Write { ino, offset, bytes: Bytes::new(&buf[..n]), grow, whole };
             state.refuse(fault, Op::FailedWrite(effect.clone()))?;
@@ -134,7 +134,7 @@ impl SimFile {
             let durable = durable && !state.lying;
             Ok((n, if durable { Op::Durable(effect) } else { Op::Effect(effect) }))
         });
-        self.state.tell(&state);
+        self.state.notify_power_loss(&state);
         result
     }
 }
@@ -148,7 +148,7 @@ impl File for SimFile {
         retry::read_full(self, buf, offset).map_err(|e| self.error("read", e))
     }
 
-    /// Reads as worker threads do: in any order, and to the end whatever fails.
+    /// Reads the parts as worker threads do: in any order, and on after a failure.
     fn read_many(&self, parts: &mut [(&mut [u8], u64)]) -> Vec<Result<usize>> {
         let mut order: Vec<_> = parts.iter_mut().enumerate().collect();
         self.state.lock().shuffle(&mut order);

@@ -1,7 +1,7 @@
-//! Several durable writes in flight at once, landing in the order that a test chooses: see [`Sim::hold`].
+//! Several durable writes in flight at once, which land in the order that a test chooses ([`Sim::hold`]).
 //!
-//! The issue of a held write is recorded as one operation, what reaches the medium and what lands as others. So crash
-//! points lie between them, and the media know what is in flight at each.
+//! The record has one operation for the issue of a held write, and others for its sectors that reach the medium and for
+//! its landing. So crash points lie between them, and the media know the writes in flight at each.
 
 use super::{
     OpNo, Sim,
@@ -21,10 +21,10 @@ use std::{io, ops::Range, path::Path, sync::Arc, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Machine {
-    /// A durable write that is held: waits until the test lets it land.
+    /// Does a held durable write: waits until the test lets it land.
     ///
-    /// `state` says that writes to the file are held. It is locked from that look to the entry of the write: once the
-    /// holding has stopped, no thread lets a write land.
+    /// `state` says that writes to the file are held. It stays locked from that check until the write is entered. So no
+    /// write is entered after the holding has stopped, when no thread would let it land.
     pub(super) fn write_held<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -37,7 +37,7 @@ impl Machine {
         let effect = Effect::Write { ino, offset, bytes: Bytes::new(buf), grow: true, whole: false };
         let no = state.ops;
         let issued = state.operation(Class::Write { space }, |_, fault| Ok((fault, Op::Issue(no, effect.clone()))));
-        self.tell(&state);
+        self.notify_power_loss(&state);
         let flight = Flight { no, path: path.to_owned(), offset, len: buf.len() };
         state.flights.issue(Held { flight, effect, fault: issued?, result: None });
         self.changed.notify_all();
@@ -48,7 +48,7 @@ impl Machine {
                 Some(None) => return Err(off()),
                 None => {}
             }
-            // WAIT: park - until the test releases the write or takes the power.
+            // WAIT: park - until the test releases the write or power is lost.
             let (next, timed_out) = self.wait(state, 2 * PATIENCE);
             state = next;
             let open = state.flights.up().any(|flight| flight.no == no) && state.need_power().is_ok();
@@ -88,22 +88,22 @@ impl State {
 }
 
 impl Sim {
-    /// Holds durable writes from now on, to the files whose handles have a path that `which` names.
+    /// Holds later durable writes to the files whose handles have a path that `which` selects.
     ///
     /// [`Sim::hold`] keeps the durable writes of the files that it names in flight: the threads that issue them park.
     /// The test finds them by [`Sim::wait_for_flights`], in the order of their issue, and
     ///
     /// - lets one return, before or after those issued earlier: [`Sim::release`];
     /// - lets one fail while the others succeed: [`Sim::fail`], or a [`Fault`](super::Fault) at the number of its
-    ///   issue, which tells on release;
+    ///   issue, which takes effect on release;
     /// - puts all or some sectors of one on the medium although it has not returned: [`Sim::reach`]. With
     ///   [`Persist::None`](super::Persist::None), a crash image holds what was reached and nothing else in flight: any
     ///   subset, whole or torn;
     /// - or leaves that to a policy: in a crash image, what is in flight fares like an unsynced write.
     ///   [`Persist::Whole`](super::Persist::Whole) keeps or loses each as a whole.
     ///
-    /// The issue of a held write is one operation, reaching and landing are others, all of them crash points. Live, its
-    /// bytes appear when it lands. A power loss ends all waits with an error.
+    /// The issue of a held write is one operation; reaching and landing are others. All of them are crash points. In
+    /// the live image its bytes appear when it lands. A power loss ends all waits with an error.
     ///
     /// ```
     /// use foreshore_io::{Fs, Sim, sim::Persist};

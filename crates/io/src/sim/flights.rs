@@ -1,4 +1,4 @@
-//! The durable writes in flight, as a machine keeps them.
+//! The durable writes in flight on a simulated machine.
 
 use super::{
     fault::{FaultKind, OpNo},
@@ -44,12 +44,12 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    /// Holds the writes that the filter names from now on.
+    /// Holds later writes that the filter selects.
     pub(super) fn hold(&mut self, filter: Option<Arc<Filter>>) {
         self.filter = filter;
     }
 
-    /// Whether any writes are held from now on.
+    /// Whether any later write is held.
     pub(super) fn is_holding(&self) -> bool {
         self.filter.is_some()
     }
@@ -63,7 +63,7 @@ impl Flights {
         self.held.push(held);
     }
 
-    /// Those that have not landed, in the order of their issue.
+    /// Returns the writes that have not landed, in the order of their issue.
     pub(super) fn up(&self) -> impl Iterator<Item = &Flight> {
         self.held.iter().filter(|held| held.result.is_none()).map(|held| &held.flight)
     }
@@ -73,7 +73,7 @@ impl Flights {
         held.expect("no write of this number is in flight")
     }
 
-    /// Takes the result of a write that has landed; or, if power `is_lost`, the write without a result.
+    /// Removes a write that has landed and returns its result. If power `is_lost`, removes it without a result.
     pub(super) fn take(&mut self, no: OpNo, is_lost: bool) -> Option<Option<Result<usize, Errno>>> {
         let at = self.held.iter().position(|held| held.flight.no == no);
         let at = at.expect("a held write stays until its thread takes its result");

@@ -1,4 +1,4 @@
-//! What would survive: the durable image, and the effects that no sync has reached.
+//! The media: the durable image, and the effects that no sync has made durable.
 
 use super::{fault::OpNo, rng::Rng};
 use crate::content::{Content, pieces};
@@ -74,7 +74,7 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// Bytes `[start, end)` of a write, as far as it has them.
+    /// Returns bytes `[start, end)` of a write, as far as it has them.
     pub(super) fn part(&self, start: usize, end: usize) -> Option<Self> {
         let Self::Write { ino, offset, bytes, grow, whole } = self else { return None };
         let end = end.min(bytes.get().len());
@@ -88,7 +88,7 @@ impl Effect {
         (start < end).then(|| part(start))
     }
 
-    /// The names that it gives or takes.
+    /// Returns the names that it adds or removes.
     fn names(&self) -> impl Iterator<Item = &Path> {
         let (one, other) = match self {
             Self::CreateDir { path } | Self::Create { path, .. } | Self::Remove { path, .. } => (Some(path), None),
@@ -98,7 +98,7 @@ impl Effect {
         one.into_iter().chain(other).map(PathBuf::as_path)
     }
 
-    /// The file whose sync makes this durable.
+    /// Returns the file whose sync makes this durable.
     pub(super) fn file(&self) -> Option<Ino> {
         match self {
             Self::Write { ino, .. } | Self::SetLen { ino, .. } | Self::Allocate { ino, .. } => Some(*ino),
@@ -106,7 +106,7 @@ impl Effect {
         }
     }
 
-    /// The directory whose sync makes this durable. A rename is one effect, of the directory of the new name.
+    /// Returns the directory whose sync makes this durable. A rename is one effect, of the directory of the new name.
     fn dir(&self) -> Option<PathBuf> {
         match self {
             Self::CreateDir { path } | Self::Create { path, .. } | Self::Remove { path, .. } => Some(parent(path)),
@@ -115,7 +115,7 @@ impl Effect {
         }
     }
 
-    /// Applies a change of names. Does what it can where earlier changes are missing.
+    /// Applies a change of names, as far as possible if earlier changes are missing.
     pub(super) fn rename_in(&self, names: &mut Names<Ino>) {
         match self {
             Self::CreateDir { path } => names.put(path, Node::Dir),
@@ -155,7 +155,7 @@ pub(super) enum Op {
     Issue(OpNo, Effect),
     /// Part of a write in flight is on the medium.
     Reach(Effect),
-    /// A held write ended like this.
+    /// A held write landed with this operation.
     Land(OpNo, Box<Op>),
     /// A change that some later sync makes durable.
     Effect(Effect),
@@ -165,8 +165,8 @@ pub(super) enum Op {
     FailedWrite(Effect),
     Sync(Ino),
     FailedSync(Ino),
-    /// A look past the cache: of what failed syncs have left, these bytes are on the medium and the others are not.
-    Settle(Ino, Vec<Effect>),
+    /// A read past the cache has resolved the stranded bytes: these are on the medium, the others are lost.
+    ResolveStranded(Ino, Vec<Effect>),
     SyncDir(PathBuf),
     FailedSyncDir(PathBuf),
     /// Nothing happened.
@@ -174,7 +174,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// What may reach the medium while the operation is in flight.
+    /// Returns the effect that may reach the medium while the operation is in flight.
     pub(super) fn effect(&self) -> Option<&Effect> {
         match self {
             Self::Issue(_, effect) | Self::Effect(effect) | Self::Durable(effect) | Self::FailedWrite(effect) => {
@@ -208,7 +208,7 @@ impl Media {
         Self { names, files, pending: Vec::new(), flying: Vec::new() }
     }
 
-    /// Everything of which a power loss leaves any part: what no sync has reached, and what is in flight.
+    /// Returns the effects of which a power loss leaves any part: those without a sync, and those in flight.
     pub(super) fn open_effects(&self) -> impl Iterator<Item = &Effect> {
         let flying = self.flying.iter().map(|(_, effect)| effect);
         self.pending.iter().map(|pending| &pending.effect).chain(flying)
@@ -238,7 +238,7 @@ impl Media {
             Op::Sync(ino) => self.commit_file(ino),
             Op::SyncDir(dir) => self.commit_dir(&dir),
             Op::FailedSync(ino) => self.strand(|effect| matches!(effect, Effect::Write { ino: of, .. } if *of == ino)),
-            Op::Settle(ino, landed) => {
+            Op::ResolveStranded(ino, landed) => {
                 self.pending.retain(|pending| !pending.stranded || pending.effect.file() != Some(ino));
                 for effect in landed {
                     commit(&mut self.files, &mut self.pending, ino, &effect);
@@ -257,7 +257,7 @@ impl Media {
 
     /// Decides which bytes of a failed sync of a file are on the medium: all, none, or each sector by the toss of a
     /// coin. `None` if there are no such bytes.
-    pub(super) fn settle(&self, ino: Ino, rng: &mut Rng) -> Option<Vec<Effect>> {
+    pub(super) fn resolve_stranded(&self, ino: Ino, rng: &mut Rng) -> Option<Vec<Effect>> {
         let is_left = |pending: &&Pending| pending.stranded && pending.effect.file() == Some(ino);
         self.pending.iter().find(is_left)?;
         let share = [0.0, 1.0, 0.5, 0.5][rng.below(4) as usize];
@@ -274,7 +274,7 @@ impl Media {
         Some(landed)
     }
 
-    /// A file with everything that a sync could make durable.
+    /// Returns a file with every effect that a sync could make durable.
     pub(super) fn written(&self, ino: Ino) -> Content {
         let mut content = self.files.get(&ino).cloned().unwrap_or_default();
         for pending in self.pending.iter().filter(|pending| !pending.stranded && pending.effect.file() == Some(ino)) {
@@ -321,7 +321,7 @@ impl Media {
         for pending in std::mem::take(&mut self.pending) {
             if pending.effect.dir().is_some_and(|of| of == dir) && !pending.stranded {
                 pending.effect.rename_in(&mut self.names);
-                // What is durable now can no longer be undone by an earlier effect on the same names.
+                // An earlier effect on the same names can no longer undo this one.
                 kept.retain(|earlier| {
                     !earlier.effect.names().any(|name| pending.effect.names().any(|own| own == name))
                 });
@@ -340,18 +340,18 @@ impl Media {
     }
 }
 
-/// Makes one effect on a file durable. What is durable now can no longer be overwritten by an `earlier` effect.
+/// Makes one effect on a file durable. An `earlier` effect can no longer overwrite its bytes.
 fn commit(files: &mut BTreeMap<Ino, Content>, earlier: &mut Vec<Pending>, ino: Ino, effect: &Effect) {
     effect.apply(files.entry(ino).or_default());
     match effect {
-        Effect::Write { offset, bytes, .. } => cut(earlier, ino, *offset, offset + bytes.get().len() as u64),
-        Effect::SetLen { len, .. } => cut(earlier, ino, *len, u64::MAX),
+        Effect::Write { offset, bytes, .. } => remove_range(earlier, ino, *offset, offset + bytes.get().len() as u64),
+        Effect::SetLen { len, .. } => remove_range(earlier, ino, *len, u64::MAX),
         _ => {}
     }
 }
 
-/// Takes `[from, to)` out of the pending writes of a file.
-fn cut(pending: &mut Vec<Pending>, ino: Ino, from: u64, to: u64) {
+/// Removes `[from, to)` from the pending writes of a file.
+fn remove_range(pending: &mut Vec<Pending>, ino: Ino, from: u64, to: u64) {
     let touched = |p: &Pending| match &p.effect {
         Effect::Write { ino: of, offset, bytes, .. } => {
             *of == ino && *offset < to && offset + bytes.get().len() as u64 > from
@@ -381,7 +381,7 @@ fn cut(pending: &mut Vec<Pending>, ino: Ino, from: u64, to: u64) {
     }
 }
 
-/// Sectors that `[offset, offset + len)` touches: part of the range in each, as offsets from its start.
+/// Returns the part of `[offset, offset + len)` in each sector that it touches, as offsets from its start.
 pub(super) fn sectors(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     pieces(offset, len, SECTOR).map(|(_, range, from)| from..from + range.len())
 }

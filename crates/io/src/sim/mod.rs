@@ -63,7 +63,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// An empty disk. `seed` goes into the randomness of its crash images.
+    /// Creates an empty disk. `seed` determines its crash images.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::from_state(State::new(seed, Names::new(), BTreeMap::new()))
@@ -73,19 +73,19 @@ impl Sim {
         Self { state: Arc::new(Machine::new(state)) }
     }
 
-    /// Operations so far that changed or synced something, or tried to: the number of the next one.
+    /// Returns the count of operations that changed or synced something, or tried to. It is the number of the next one.
     #[must_use]
     pub fn ops(&self) -> OpNo {
         self.state.lock().ops
     }
 
-    /// Reads so far.
+    /// Returns the count of reads.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.state.lock().reads
     }
 
-    /// The operations so far that may have needed space: those that [`FaultKind::Enospc`] strikes.
+    /// Returns the operations that may have needed space: those that [`FaultKind::Enospc`] strikes.
     #[must_use]
     pub fn space_ops(&self) -> Vec<OpNo> {
         self.state.lock().space_ops.clone()
@@ -96,7 +96,7 @@ impl Sim {
         self.state.lock().faults.push(fault);
     }
 
-    /// Lets read number `at` fail with `EIO`, and all later ones if `sticky`.
+    /// Makes read number `at` fail with `EIO`, and all later ones if `sticky`.
     pub fn inject_read_error(&self, at: u64, sticky: bool) {
         self.state.lock().read_faults.push((at, sticky));
     }
@@ -108,13 +108,13 @@ impl Sim {
         state.read_faults.clear();
     }
 
-    /// How many operations and reads met a fault so far.
+    /// Returns how many operations and reads met a fault.
     #[must_use]
     pub fn faults_met(&self) -> u64 {
         self.state.lock().faults_met
     }
 
-    /// Makes syncs lie: from now on they succeed and make nothing durable. Outside of what a database can promise.
+    /// Makes syncs lie: they succeed and make nothing durable. No database keeps its promises on such a disk.
     pub fn set_lying(&self, lying: bool) {
         self.state.lock().lying = lying;
     }
@@ -137,7 +137,7 @@ impl Sim {
         self.state.lock().opaque = opaque;
     }
 
-    /// The operations so far that synced a file or a directory.
+    /// Returns the operations that synced a file or a directory.
     #[must_use]
     pub fn sync_ops(&self) -> Vec<OpNo> {
         self.state.lock().sync_ops.clone()
@@ -156,8 +156,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Stops recording operations and drops the record. For long runs: [`Sim::crash_image`] still works, and
-    /// [`Sim::crash_points`] has the present alone.
+    /// Stops recording operations and drops the record, for long runs. [`Sim::crash_image`] still works, and
+    /// [`Sim::crash_points`] has only the present point.
     pub fn stop_recording(&self) {
         self.state.lock().journal = None;
     }
@@ -166,7 +166,7 @@ impl Sim {
     pub fn power_off(&self) {
         let mut state = self.state.lock();
         state.crashed = true;
-        self.state.tell(&state);
+        self.state.notify_power_loss(&state);
     }
 
     /// Whether power is lost, by [`Sim::power_off`] or a [`FaultKind::Crash`].
@@ -175,7 +175,7 @@ impl Sim {
         self.state.lock().crashed
     }
 
-    /// Runs one operation on names: `apply` changes the live side and returns what changed, if anything did.
+    /// Runs one operation on names. `apply` changes the live image and returns the effect, if there is one.
     fn change_names<T>(
         &self,
         op: &'static str,

@@ -1,4 +1,4 @@
-//! What a power loss leaves: legal subsets of the effects that no sync has reached.
+//! Policies of power loss: which legal subset of the effects without a sync survives.
 
 use super::{
     media::{Effect, Ino, Media, sectors},
@@ -9,7 +9,7 @@ use crate::names::Names;
 use foreshore_base::limits::SECTOR;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which unsynced effects survive.
+/// The policy that decides which unsynced effects survive.
 ///
 /// An effect is made of units. A write has one unit for each 512-byte sector that it touches. Every other effect is one
 /// unit, a write by [`File::write_whole`](crate::File::write_whole) too. A surviving sector past the end of the file
@@ -38,7 +38,8 @@ pub enum Persist {
     MetadataFirst,
     /// Names and bytes survive, lengths do not: bytes past the old end are lost.
     DataFirst,
-    /// Each sector is old, new, zeros, garbage, or new up to or from a random byte; names and lengths by coin.
+    /// Each sector is old, new, zeros, garbage, or new up to or from a random byte. A name or length survives with
+    /// probability one half.
     Torn,
 }
 
@@ -58,7 +59,7 @@ impl Persist {
     ];
 }
 
-/// What becomes of one unit. Cuts are in bytes from the start of the sector's part of the write.
+/// The fate of one unit. Offsets are in bytes from the start of the sector's part of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Old,
@@ -69,7 +70,7 @@ enum Fate {
     Tail(usize),
 }
 
-/// Units of an effect.
+/// Returns the number of units of an effect.
 fn units(effect: &Effect) -> u64 {
     match effect {
         Effect::Write { offset, bytes, whole: false, .. } => sectors(*offset, bytes.get().len()).count() as u64,
@@ -83,7 +84,7 @@ struct Dice {
     rng: Rng,
     /// Number of the next unit.
     unit: u64,
-    /// The unit that Prefix, Suffix, DropOne and KeepOne turn on.
+    /// The unit that Prefix, Suffix, DropOne and KeepOne choose.
     chosen: u64,
 }
 
@@ -96,7 +97,7 @@ impl Dice {
         Self { policy, rng, unit: 0, chosen }
     }
 
-    /// The fate of a sector of which `len` bytes are written.
+    /// Draws the fate of a sector of which `len` bytes are written.
     fn sector(&mut self, len: usize) -> Fate {
         match self.policy {
             Persist::DataFirst => Fate::New,
@@ -125,7 +126,8 @@ impl Dice {
         }
     }
 
-    /// Whether a unit that is kept or lost whole is kept. `Metadata`- and `DataFirst` are decided by their callers.
+    /// Draws whether a unit that survives whole or not at all survives. Callers decide for `MetadataFirst` and
+    /// `DataFirst`.
     fn whole(&mut self) -> bool {
         let unit = self.unit;
         self.unit += 1;
@@ -145,7 +147,7 @@ impl Dice {
         self.rng.below(len as u64 + 1) as usize
     }
 
-    /// Applies what survives of a write.
+    /// Applies the surviving part of a write.
     fn write(&mut self, content: &mut Content, effect: &Effect) {
         let Effect::Write { offset, bytes, grow, whole, .. } = effect else { return };
         if self.policy == Persist::MetadataFirst {
@@ -170,7 +172,7 @@ impl Dice {
                 Fate::New => content.write(at, part),
                 Fate::Head(n) => content.write(at, &part[..n]),
                 Fate::Tail(n) => content.write(at + n as u64, &part[n..]),
-                // The device writes whole sectors: so are the bytes beside the written ones.
+                // The device writes whole sectors, so the bytes beside the written ones are zeros too.
                 Fate::Zero => content.write(at - at % SECTOR as u64, &[0; SECTOR]),
                 Fate::Garbage => {
                     let noise: [u8; SECTOR] = std::array::from_fn(|_| self.rng.next() as u8);
@@ -181,7 +183,7 @@ impl Dice {
     }
 }
 
-/// Names and contents after a power loss with `in_flight` under way.
+/// Returns names and contents after a power loss while `in_flight` is in flight.
 pub(super) fn image(
     media: &Media,
     in_flight: Option<&Effect>,

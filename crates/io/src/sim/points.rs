@@ -38,30 +38,30 @@ pub struct CrashPoints {
     seed: u64,
     media: Media,
     op: OpNo,
-    /// Operations from `op` on, last first.
+    /// The operations from `op` on, last first.
     rest: Vec<Op>,
 }
 
 impl CrashPoints {
-    /// The crash points of the record of a machine, or of the present if there is none.
+    /// Returns the crash points of the record of a machine, or the present point if there is no record.
     pub(super) fn of_record(state: &State) -> Self {
         let (media, op, mut rest) = state.recorded();
         rest.reverse();
         Self { seed: state.seed(), media, op, rest }
     }
 
-    /// The crash point of this moment.
+    /// Returns the crash point of this moment.
     pub(super) fn of_present(state: &State) -> Self {
         Self { seed: state.seed(), media: state.media.clone(), op: state.ops, rest: Vec::new() }
     }
 
-    /// The operation in flight.
+    /// Returns the number of the operation in flight.
     #[must_use]
     pub fn op(&self) -> OpNo {
         self.op
     }
 
-    /// Lets the operation in flight return and puts the next one in flight. False if there is none.
+    /// Lets the operation in flight return and puts the next one in flight. Returns false if there is none.
     pub fn advance(&mut self) -> bool {
         let Some(op) = self.rest.pop() else { return false };
         self.media.complete(op);
@@ -69,7 +69,7 @@ impl CrashPoints {
         true
     }
 
-    /// The disk as the next start may find it.
+    /// Returns the disk as the next start may find it.
     #[must_use]
     pub fn image(&self, policy: &Persist, seed: u64) -> Sim {
         let in_flight = self.rest.last().and_then(Op::effect);
@@ -80,21 +80,22 @@ impl CrashPoints {
 }
 
 impl Sim {
-    /// The disk as the next start may find it if power is lost now, or was lost. Live and durable are the same there.
+    /// Returns the disk as the next start may find it if power is lost now, or was lost. Its live and durable images
+    /// are equal.
     #[must_use]
     pub fn crash_image(&self, policy: &Persist, seed: u64) -> Self {
         CrashPoints::of_present(&self.state.lock()).image(policy, seed)
     }
 
-    /// All crash points of the record, from its start.
+    /// Returns all crash points of the record, from its start.
     #[must_use]
     pub fn crash_points(&self) -> CrashPoints {
         CrashPoints::of_record(&self.state.lock())
     }
 
-    /// The crash image with operation `op` in flight: everything before it has returned, itself it has not.
+    /// Returns the crash image with operation `op` in flight: every earlier operation has returned.
     ///
-    /// One image costs as much as a walk to `op`; [`Sim::crash_points`] gives those of all operations in one walk.
+    /// One image costs a walk to `op`; [`Sim::crash_points`] makes those of all operations in one walk.
     ///
     /// # Panics
     /// If `op` is not in the record.

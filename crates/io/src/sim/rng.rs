@@ -5,7 +5,7 @@
 pub(super) struct Rng(u64);
 
 impl Rng {
-    /// A stream for this combination of numbers.
+    /// Creates the stream of this combination of numbers.
     pub(super) fn new(parts: &[u64]) -> Self {
         let mut rng = Self(0);
         for part in parts {
@@ -23,13 +23,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, or zero.
+    /// Draws a number below `bound`, or zero if `bound` is zero.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         // The bias of the remainder does not matter for bounds this small.
         self.next() % bound.max(1)
     }
 
-    /// True with probability `p`.
+    /// Draws true with probability `p`.
     pub(super) fn chance(&mut self, p: f64) -> bool {
         ((self.next() >> 11) as f64) < p * (1_u64 << 53) as f64
     }

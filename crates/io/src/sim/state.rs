@@ -1,4 +1,4 @@
-//! The running side of the simulated machine: live names and contents, counters, the plan of faults, the record.
+//! The running simulated machine: live names and contents, counters, planned faults, the record.
 
 use super::{
     fault::{Class, Fault, FaultKind, OpNo},
@@ -11,7 +11,7 @@ use crate::names::Names;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
 use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
-/// What was durable when recording began, and every operation since.
+/// The record: the media when recording began, and every operation since.
 #[derive(Clone)]
 pub(super) struct Journal {
     base: Media,
@@ -24,14 +24,14 @@ pub(super) struct State {
     seed: u64,
     pub(super) names: Names<Ino>,
     pub(super) files: BTreeMap<Ino, Content>,
-    /// Open handles by file. A file without names and handles is forgotten.
+    /// Counts of open handles by file. A file without names and handles is removed.
     handles: BTreeMap<Ino, usize>,
     next_ino: Ino,
     pub(super) media: Media,
     pub(super) journal: Option<Journal>,
     pub(super) ops: OpNo,
     pub(super) reads: u64,
-    /// Operations that `ENOSPC` could have struck.
+    /// The operations that `ENOSPC` could have struck.
     pub(super) space_ops: Vec<OpNo>,
     pub(super) faults: Vec<Fault>,
     pub(super) read_faults: Vec<(u64, bool)>,
@@ -41,27 +41,27 @@ pub(super) struct State {
     pub(super) whole_writes: bool,
     /// Whether writes go to a page cache that syncs write back.
     pub(super) buffered: bool,
-    /// Whether no read looks past the page cache.
+    /// Whether no read bypasses the page cache.
     pub(super) opaque: bool,
-    /// Write-back errors of a file.
+    /// Write-back errors by file.
     pub(super) errors: BTreeMap<Ino, Errors>,
-    /// Syncs of files and directories.
+    /// The operations that synced a file or a directory.
     pub(super) sync_ops: Vec<OpNo>,
     pub(super) crashed: bool,
     pub(super) flights: Flights,
 }
 
-/// The write-back errors of a file, counted: a handle that has seen less reports one at its next sync.
+/// Counts of the write-back errors of a file. A handle that has seen fewer than `met` reports one at its next sync.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Errors {
     met: u64,
     reported: u64,
 }
 
-/// The state, and where threads wait for it to change.
+/// The state, and the condition for its changes.
 pub(super) struct Machine {
     state: Mutex<State>,
-    /// A write was issued or has landed, or power is lost.
+    /// Signalled when a write was issued or has landed, or power is lost.
     pub(super) changed: Condvar,
 }
 
@@ -74,7 +74,7 @@ impl Machine {
         self.state.lock()
     }
 
-    /// [`State::operation`], for one whose class does not depend on the state.
+    /// Runs [`State::operation`] for a class that does not depend on the state.
     pub(super) fn operation<T>(
         &self,
         class: Class,
@@ -82,7 +82,7 @@ impl Machine {
     ) -> io::Result<T> {
         let mut state = self.lock();
         let result = state.operation(class, run);
-        self.tell(&state);
+        self.notify_power_loss(&state);
         result
     }
 
@@ -102,26 +102,26 @@ impl Machine {
         }
     }
 
-    /// Ends the waits of held writes if power is lost.
-    pub(super) fn tell(&self, state: &State) {
+    /// Wakes held writes if power is lost.
+    pub(super) fn notify_power_loss(&self, state: &State) {
         if state.crashed {
             self.changed.notify_all();
         }
     }
 }
 
-/// What everybody is told after power was lost.
+/// Returns the error of every call after a power loss.
 pub(super) fn off() -> io::Error {
     io::Error::other("the simulated machine has lost power")
 }
 
-/// `EIO`.
+/// Returns `EIO`.
 fn eio() -> io::Error {
     rustix::io::Errno::IO.into()
 }
 
 impl State {
-    /// A machine that has just started on these names and contents.
+    /// Creates a machine that has just started with these names and contents.
     pub(super) fn new(seed: u64, mut names: Names<Ino>, files: BTreeMap<Ino, Content>) -> Self {
         names.unlock_all();
         let next_ino = files.keys().next_back().map_or(0, |last| last + 1);
@@ -152,7 +152,7 @@ impl State {
         }
     }
 
-    /// The same machine with no program on it: no handles, no locks.
+    /// Returns a copy of the machine with no program on it: no handles, no locks.
     pub(super) fn fork(&self) -> Self {
         let mut fork = self.clone();
         fork.names.unlock_all();
@@ -167,7 +167,7 @@ impl State {
         if self.crashed { Err(off()) } else { Ok(()) }
     }
 
-    /// Numbers and runs one operation, which gets the fault that strikes it and returns what it did.
+    /// Numbers and runs one operation. `run` gets the fault that strikes it and returns what it did.
     pub(super) fn operation<T>(
         &mut self,
         class: Class,
@@ -185,7 +185,7 @@ impl State {
         self.faults_met += u64::from(fault.is_some());
         let result = run(self, fault);
         if self.ops != number {
-            // Refused: noted there.
+            // `refuse` has noted the operation already.
             return result.map(|(value, _)| value);
         }
         match result {
@@ -209,7 +209,7 @@ impl State {
         }
     }
 
-    /// Ends the operation with the error that `fault` asks for, if it asks for one. `failed` is what `EIO` leaves.
+    /// Ends the operation with the error of `fault`, if it has one. `failed` is what an `EIO` leaves.
     pub(super) fn refuse(&mut self, fault: Option<FaultKind>, failed: Op) -> io::Result<()> {
         let (left, error) = match fault {
             Some(FaultKind::Eio | FaultKind::LateEio) => (failed, eio()),
@@ -222,7 +222,7 @@ impl State {
         Err(error)
     }
 
-    /// Records a completed operation and lets the media follow.
+    /// Records a completed operation and applies it to the media.
     pub(super) fn note(&mut self, op: Op) {
         self.media.complete(op.clone());
         self.record(op);
@@ -235,7 +235,7 @@ impl State {
         self.ops += 1;
     }
 
-    /// Starts the record anew, from what is on the media now.
+    /// Starts the record anew, from the media as they are now.
     pub(super) fn restart_record(&mut self) {
         if let Some(journal) = &mut self.journal {
             *journal = Journal { base: self.media.clone(), first: self.ops, ops: Vec::new() };
@@ -275,7 +275,7 @@ impl State {
         *self.handles.entry(ino).or_default() += 1;
     }
 
-    /// Gives a handle back.
+    /// Releases a handle.
     pub(super) fn release(&mut self, ino: Ino) {
         let handles = self.handles.get_mut(&ino).expect("an open file has a handle");
         *handles -= 1;
@@ -285,7 +285,7 @@ impl State {
         }
     }
 
-    /// Forgets a file that has neither name nor handle.
+    /// Removes a file that has neither name nor handle.
     pub(super) fn reap(&mut self, ino: Ino) {
         if !self.handles.contains_key(&ino) && !self.names.files().any(|named| named == ino) {
             self.files.remove(&ino);
@@ -293,12 +293,12 @@ impl State {
         }
     }
 
-    /// The live content of an open file.
+    /// Returns the live content of an open file.
     pub(super) fn content(&mut self, ino: Ino) -> &mut Content {
         self.files.get_mut(&ino).expect("an open file has content")
     }
 
-    /// Puts `items` in an order that follows from the seed and the operations so far.
+    /// Shuffles `items` by the seed and the operations so far.
     pub(super) fn shuffle<T>(&self, items: &mut [T]) {
         let mut rng = Rng::new(&[self.seed, self.ops]);
         for last in (1..items.len()).rev() {
@@ -317,7 +317,7 @@ impl State {
         self.errors.entry(ino).or_default().met += 1;
     }
 
-    /// Whether a file has an error that a handle has not `seen`, which it has then.
+    /// Returns whether a file has an error that a handle has not `seen`, and marks it as seen.
     pub(super) fn report_error(&mut self, ino: Ino, seen: &mut u64) -> bool {
         let Some(errors) = self.errors.get_mut(&ino) else { return false };
         let is_new = *seen < errors.met;
@@ -325,24 +325,24 @@ impl State {
         is_new
     }
 
-    /// Decides what the medium has of bytes whose write-back failed, and drops about half of the cache.
+    /// Decides which bytes of failed write-backs are on the medium, and drops about half of the cache.
     pub(super) fn drop_cache(&mut self, ino: Ino) {
         let mut rng = Rng::new(&[self.seed, self.ops, ino]);
-        if let Some(landed) = self.media.settle(ino, &mut rng) {
-            self.note(Op::Settle(ino, landed));
+        if let Some(landed) = self.media.resolve_stranded(ino, &mut rng) {
+            self.note(Op::ResolveStranded(ino, landed));
         }
         let medium = self.medium(ino);
         self.content(ino).refresh(&medium, |_| rng.chance(0.5));
     }
 
-    /// What a read past the cache shows, which makes the cache write back before.
+    /// Returns what a read past the cache shows, after the cache has written back.
     fn medium(&self, ino: Ino) -> Content {
         let mut medium = self.media.written(ino);
         medium.grow(self.files.get(&ino).map_or(0, Content::len));
         medium
     }
 
-    /// Counts a read and reads, past the cache or not.
+    /// Counts a read and does it, past the cache or not.
     pub(super) fn read(&mut self, ino: Ino, buf: &mut [u8], offset: u64, past_cache: bool) -> io::Result<usize> {
         self.need_power()?;
         let number = self.reads;

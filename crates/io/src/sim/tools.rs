@@ -1,4 +1,4 @@
-//! Damage, and looks at a disk from outside, for tests. None of it counts as an operation.
+//! Inspection and damage of a disk, for tests. None of it counts as an operation.
 
 use super::{Sim, state::State};
 use crate::content::Content;
@@ -10,8 +10,7 @@ use std::{
 };
 
 impl Sim {
-    /// A copy of the machine, live and durable side, with its record and its plan of faults, but with no file open
-    /// and no lock held.
+    /// Returns a copy of the machine: both images, the record and the planned faults, but no open file and no lock.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self::from_state(self.state.lock().fork())
@@ -24,11 +23,11 @@ impl Sim {
         let mut state = self.state.lock();
         let machine = state.fork();
         state.crashed = true;
-        self.state.tell(&state);
+        self.state.notify_power_loss(&state);
         Self::from_state(machine)
     }
 
-    /// Every file with its live length, by path from the root.
+    /// Returns every file with its live length, by path from the root.
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         let state = self.state.lock();
@@ -36,12 +35,12 @@ impl Sim {
         state.names.entries().map(|(path, ino)| (path.to_owned(), length(ino))).collect()
     }
 
-    /// The live bytes of a file.
+    /// Returns the live bytes of a file.
     pub fn contents(&self, path: &Path) -> Result<Vec<u8>> {
         Ok(self.content_of(path)?.to_vec())
     }
 
-    /// Flips the bits of `mask` in the byte at `offset`, on both sides.
+    /// Flips the bits of `mask` in the byte at `offset`, in both images.
     ///
     /// # Errors
     /// `Io` if the file is shorter.
@@ -51,25 +50,25 @@ impl Sim {
         self.patch(path, offset, &byte)
     }
 
-    /// Exchanges two ranges of `len` bytes: misdirected writes.
+    /// Exchanges two ranges of `len` bytes, as misdirected writes do.
     pub fn swap(&self, path: &Path, a: u64, b: u64, len: usize) -> Result<()> {
         let (at_a, at_b) = (self.range(path, a, len)?, self.range(path, b, len)?);
         self.patch(path, a, &at_b)?;
         self.patch(path, b, &at_a)
     }
 
-    /// Overwrites bytes inside a file: with older ones, a lost write.
+    /// Overwrites bytes inside a file. With older bytes this is a lost write.
     pub fn patch(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<()> {
         self.range(path, offset, bytes.len())?;
         self.damage(path, |content| content.write(offset, bytes))
     }
 
-    /// Cuts or grows a file behind the program's back.
+    /// Truncates or grows a file without the program's knowledge.
     pub fn truncate(&self, path: &Path, len: u64) -> Result<()> {
         self.damage(path, |content| content.set_len(len))
     }
 
-    /// Replaces the bytes of a file by those of a file of another disk: a backup, another database.
+    /// Replaces the bytes of a file by those of a file of another disk, such as a backup or another database.
     pub fn replace(&self, path: &Path, other: &Self, other_path: &Path) -> Result<()> {
         let theirs = other.content_of(other_path)?;
         self.damage(path, |content| content.clone_from(&theirs))
@@ -81,7 +80,7 @@ impl Sim {
         Ok(state.files.get(&ino).cloned().unwrap_or_default())
     }
 
-    /// Bytes of a file that must be there.
+    /// Returns bytes of a file, all of which must exist.
     fn range(&self, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         if self.content_of(path)?.read(&mut bytes, offset) == len {
@@ -90,7 +89,7 @@ impl Sim {
         Err(Error::io("read", path, io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// Changes a file on the live and on the durable side, and starts the record anew.
+    /// Changes a file in both images, and starts the record anew.
     fn damage(&self, path: &Path, change: impl Fn(&mut Content)) -> Result<()> {
         let state: &mut State = &mut self.state.lock();
         let ino = state.names.file(&normal(path)).map_err(|e| Error::io("open", path, e))?;

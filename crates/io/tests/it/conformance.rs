@@ -1,4 +1,4 @@
-//! Every backend keeps the contract of `Fs` and `File`. One suite, run on all of them.
+//! Every backend keeps the contract of `Fs` and `File`: one suite runs on all of them.
 
 use foreshore_base::{Error, InvalidOption, limits::BLOCK};
 use foreshore_io::{AlignedBuf, Device, Disk, File, Fs, Kind, Mem, Sim};
@@ -284,7 +284,7 @@ fn a_batch_is_written_whole_and_a_refused_part_fails_it() {
         fs.create_dir(dir).unwrap();
         let file = fs.create(&dir.join("f")).unwrap();
         let parts: Vec<_> = (0..40_u8).map(|n| filled(BLOCK * (1 + usize::from(n % 3)), n)).collect();
-        // Last in the file first, with room between.
+        // Last in the file first, with gaps between.
         let parts: Vec<(&[u8], u64)> =
             parts.iter().enumerate().map(|(n, part)| (&part[..], (40 - n as u64) * 4 * BLOCK_U64)).collect();
         file.write_many(&[]).unwrap();

@@ -1,4 +1,4 @@
-//! What every disk promises.
+//! The promises of every disk.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 mod conformance;

@@ -11,8 +11,7 @@ fn page(byte: u8) -> AlignedBuf {
     page
 }
 
-/// Whatever the file system under the target directory can do: what is offered works, and what is refused has written
-/// nothing.
+/// On any file system under the target directory, an offered whole write works, and a refused one has written nothing.
 #[test]
 fn the_disk_keeps_its_word() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("whole-{}", std::process::id()));

@@ -1,13 +1,13 @@
-//! Models of the completions of a ring: every thread gets its own result, and none waits for ever. A forgotten one
-//! shows as a deadlock.
+//! Models of the completions of a ring: every thread gets its own result, and none waits for ever. A lost wake-up shows
+//! as a deadlock.
 
-use foreshore_io::model::{Completions, Desk};
+use foreshore_io::model::{Completions, Places};
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Condvar, LockRank, Mutex, Parker};
 use std::sync::Arc;
 
-/// A kernel that completes what is issued at once, or when a thread that stands for the device says so.
+/// A kernel that completes an operation when it is issued, or when a thread that plays the device says so.
 struct Kernel {
     queue: Mutex<Queue>,
     moved: Condvar,
@@ -73,28 +73,28 @@ impl Completions for Kernel {
 }
 
 struct Ring {
-    desk: Desk,
+    places: Places,
     kernel: Kernel,
 }
 
 impl Ring {
     fn new(places: usize, is_instant: bool) -> Arc<Self> {
-        Arc::new(Self { desk: Desk::new(places), kernel: Kernel::new(is_instant) })
+        Arc::new(Self { places: Places::new(places), kernel: Kernel::new(is_instant) })
     }
 
     fn operate(&self) {
         let parker = Parker::new();
-        let place = self.desk.enter(&parker);
+        let place = self.places.enter(&parker);
         self.kernel.issue(place);
-        let result = self.desk.wait(place, &parker, &self.kernel);
+        let result = self.places.wait(place, &parker, &self.kernel);
         assert_eq!(result, place as i32 + 10, "the result of another operation");
     }
 
     /// An operation that the kernel refuses.
     fn refused(&self) {
         let parker = Parker::new();
-        let place = self.desk.enter(&parker);
-        self.desk.cancel(place);
+        let place = self.places.enter(&parker);
+        self.places.cancel(place);
     }
 }
 
@@ -118,7 +118,7 @@ fn instant(threads: usize, places: usize) {
     run((0..threads).map(|_| operation(&ring)).collect());
 }
 
-/// Two threads, and a device that completes what they issue when it likes.
+/// Two threads, and a device that completes their operations at any time.
 fn with_a_device() {
     let ring = Ring::new(2, false);
     let device = ring.clone();

@@ -1,4 +1,4 @@
-//! Models of the syncs of one open file: no writer is told that a page is durable which the kernel has dropped.
+//! Models of the syncs of one open file: no writer gets a success for a page that the kernel has dropped.
 
 use foreshore_io::model::Syncs;
 use foreshore_sync::model::{check, mutated};
@@ -46,7 +46,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Write-back and report are two steps: another sync may come between them.
+    /// Syncs in two steps, write-back and report: another sync may come between them.
     fn sync(&self) -> io::Result<()> {
         self.0.lock().write_back();
         let is_error = mem::take(&mut self.0.lock().is_error);
@@ -74,7 +74,7 @@ fn write(file: &(Syncs, Cache), page: usize) -> bool {
     is_told
 }
 
-/// Two writers, the first sync of which fails, and one that comes when both have ended.
+/// Two writers, of which the first sync fails, and one that begins when both have ended.
 fn a_sync_fails() {
     let file = file(Some(0));
     let writers: Vec<_> = (0..2)

@@ -1,11 +1,11 @@
-//! Models of the worker pool: when a batch is over no thread is at one of its tasks any more, and none waits for ever.
+//! Models of the worker pool: when a batch has ended no thread runs one of its tasks any more, and none waits for ever.
 
 use foreshore_io::model::WorkerPool;
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::{UnsafeCell, thread};
 use std::sync::Arc;
 
-/// What tasks write to; loom fails when two threads are at the same cell.
+/// Cells that tasks write to. Loom fails when two threads access the same cell.
 struct Cells([UnsafeCell<u32>; 2]);
 
 // SAFETY: a cell is touched by the one task that has it, and by the caller when the batch is over; the models check

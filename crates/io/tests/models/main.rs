@@ -1,4 +1,4 @@
-//! Models of the kernels. Nothing in ordinary builds.
+//! Models of the kernels. Empty in ordinary builds.
 
 #[cfg(foreshore_loom)]
 mod loom_reap;
