@@ -90,9 +90,37 @@ impl PageId {
     }
 }
 
-/// Identity of a database, in every file header.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// A universally unique identifier: the identity of a database, in every file header, and a type of keys and values.
+///
+/// It converts from and to the 16 bytes and the `u128` that other crates have too, and it is ordered by its bytes.
+/// `Uuid::from(id.into_bytes())` takes one of the crate `uuid`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
+
+impl From<[u8; 16]> for Uuid {
+    fn from(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<Uuid> for [u8; 16] {
+    fn from(uuid: Uuid) -> Self {
+        uuid.0
+    }
+}
+
+impl From<u128> for Uuid {
+    /// The highest byte of the number comes first.
+    fn from(number: u128) -> Self {
+        Self(number.to_be_bytes())
+    }
+}
+
+impl From<Uuid> for u128 {
+    fn from(uuid: Uuid) -> Self {
+        Self::from_be_bytes(uuid.0)
+    }
+}
 
 impl fmt::Debug for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,13 +8,21 @@
 //! |---|---|---|---|---|---|
 //! | `u8` … `u128` | `u64` | big-endian | same | little-endian | same |
 //! | `i8` … `i128` | `i64` | big-endian, sign bit flipped | same | little-endian | same |
+//! | `f32`, `f64` | `f64` | big-endian, sign bit flipped; negative: all bits flipped | same | little-endian | same |
 //! | `bool` | `bool` | `00` or `01` | same | same | same |
-//! | `&str` | `str` | UTF-8 | each `00` as `00 FF`, then `00 00` | UTF-8 | length in 4 bytes, UTF-8 |
-//! | `&[u8]` | `bytes` | the bytes | each `00` as `00 FF`, then `00 00` | the bytes | length in 4 bytes, the bytes |
+//! | `char` | `char` | its number, as `u32` | same | its number, as `u32` | same |
+//! | `&str`, `String` | `str` | UTF-8 | each `00` as `00 FF`, then `00 00` | UTF-8 | length in 4 bytes, UTF-8 |
+//! | `&[u8]`, `Vec<u8>` | `bytes` | the bytes | each `00` as `00 FF`, then `00 00` | the bytes | length in 4 bytes, the bytes |
 //! | `[u8; N]` | `[u8;16]` | the bytes | same | same | same |
+//! | [`Uuid`](crate::Uuid) | `uuid` | the 16 bytes | same | same | same |
+//! | [`Timestamp`] | `time` | seconds since 1970 as `i64`, nanoseconds as `u32` | same | the same fields | same |
+//! | `Duration` | `duration` | seconds as `u64`, nanoseconds as `u32` | same | the same fields | same |
 //! | `Option<T>` | `option<u64>` | `00`, or `01` and `T` whole | `00`, or `01` and `T` as part | `00`, or `01` and `T` whole | `00`, or `01` and `T` as part |
-//! | tuples of 2 to 6 | `(u64,str)` | the parts | same | the parts | same |
+//! | `Reverse<T>` | `reverse<u64>` | `T` as part, all bits flipped | same | `T` whole | `T` as part |
+//! | tuples of 1 to 8 | `(u64,str)` | the parts | same | the parts | same |
 //! | `()` | `unit` | - | - | nothing | nothing |
+//!
+//! Floating-point numbers are in the total order of IEEE 754, as `f64::total_cmp`: negative NaN, -∞ … -0, 0 … ∞, NaN.
 //!
 //! A string sorts before its extensions in both encodings. As a whole key the shorter string is a prefix of the longer.
 //! As a part of a tuple it ends with `00 00`, which is below the escape `00 FF` and below every other byte. The
@@ -24,13 +32,16 @@
 
 mod fixed;
 mod nested;
+mod reverse;
 mod shown;
 mod text;
+mod time;
 
 #[cfg(test)]
 mod tests;
 
 pub use shown::write_key;
+pub use time::Timestamp;
 
 use crate::codec::Decoder;
 use std::fmt::Debug;
@@ -38,15 +49,19 @@ use std::fmt::Debug;
 /// A type that tables hold as values.
 ///
 /// `Ref` is what a caller passes in and `Owned` what it gets back: `&str` and `String` for text, the type itself for
-/// numbers. A method that takes `impl Borrow<V::Ref<'a>>` accepts both `7_u64` and `&7`, and `"text"`.
+/// numbers. A method that takes `impl Borrow<V::Ref<'a>>` accepts both `7_u64` and `&7`, and `"text"`. An application
+/// may implement it; the documentation of `TableDef` has an example.
 pub trait Value {
     /// The borrowed form.
     type Ref<'a>: Debug;
     /// The owned form.
     type Owned: Debug + Clone + Send + 'static;
 
-    /// The name that the catalogue stores. Never changes for a type.
+    /// The name that the catalogue stores. Never changes for a type. Two types share it only if they encode alike.
     fn type_name() -> String;
+
+    /// Returns the borrowed form of an owned value.
+    fn to_ref(owned: &Self::Owned) -> Self::Ref<'_>;
 
     /// Appends the whole encoding.
     fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>);

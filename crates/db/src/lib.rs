@@ -82,13 +82,19 @@ pub use check::Report;
 pub use damage::{DamageStats, DamagedPage};
 pub use db::Db;
 pub use error::{Error, Result};
-pub use foreshore_base::key::{Key, Value};
-pub use foreshore_base::{Csn, InvalidOption, Lockable, Lsn, PageId, Place, TableId, TableRef, Waiter, Xid, limits};
-pub use foreshore_buffer::{DoublewriteKind, PageWrites};
+pub use foreshore_base::codec::{Decoder, Short};
+pub use foreshore_base::key::{Key, Timestamp, Value};
+pub use foreshore_base::{
+    Csn, GroupNo, InvalidOption, Lockable, Lsn, PageId, Place, TableId, TableRef, Uuid, Waiter, Xid, limits,
+};
+pub use foreshore_btree::TreeStats;
+pub use foreshore_buffer::{DoublewriteKind, PageWrites, PoolStats};
 pub use foreshore_io::Device;
-pub use foreshore_lock::{LockWait, Locked, RowLock, Strength};
-pub use foreshore_txn::Isolation;
-pub use foreshore_wal::Group;
+pub use foreshore_lock::{LockStats, LockWait, Locked, RowLock, Strength};
+pub use foreshore_recovery::{CheckpointStats, RecoveryStats};
+pub use foreshore_space::SpaceStats;
+pub use foreshore_txn::{Isolation, OldestSnapshot, OldestTransaction, TxnStats};
+pub use foreshore_wal::{Group, LogStats};
 pub use memory::{MemoryShares, MemoryUse};
 #[doc(hidden)]
 pub use options::LabOptions;

@@ -9,6 +9,62 @@ use std::{fmt, marker::PhantomData};
 ///
 /// A constant if the name is known: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The names of
 /// the types are stored when the table is created and compared at each open. `TableDef<&[u8], &[u8]>` holds raw bytes.
+///
+/// **Types.** Keys and values are integers, `f32`, `f64`, `bool`, `char`, `&str` or `String`, `&[u8]` or `Vec<u8>`,
+/// `[u8; N]`, `Option`, `Reverse`, tuples of 1 to 8, [`Uuid`](crate::Uuid), [`Timestamp`](crate::Timestamp) and
+/// `Duration`; `()` is a value. `TableDef<String, u64>` and `TableDef<&str, u64>` open the same table.
+///
+/// **Types of an application** implement [`Key`] and [`Value`]. The crate `foreshore-derive` writes the
+/// implementations of structs and enums, and `foreshore-serde` stores values by serde. By hand, a type is best encoded
+/// as one of those above:
+///
+/// ```
+/// use foreshore::{Db, Decoder, Device, Error, Key, Options, TableDef, Value};
+///
+/// /// A version `major.minor`, in the order of its numbers.
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct Version(u16, u16);
+///
+/// impl Value for Version {
+///     type Ref<'a> = Version;
+///     type Owned = Version;
+///
+///     fn type_name() -> String {
+///         "version".into()
+///     }
+///     fn to_ref(owned: &Version) -> Version {
+///         *owned
+///     }
+///     fn encode(value: &Version, out: &mut Vec<u8>) {
+///         <(u16, u16)>::encode(&(value.0, value.1), out);
+///     }
+///     fn decode(bytes: &[u8]) -> Option<Version> {
+///         <(u16, u16)>::decode(bytes).map(|(major, minor)| Version(major, minor))
+///     }
+/// }
+///
+/// impl Key for Version {
+///     fn encode_key(key: &Version, out: &mut Vec<u8>) {
+///         Self::encode_key_part(key, out);
+///     }
+///     fn encode_key_part(key: &Version, out: &mut Vec<u8>) {
+///         <(u16, u16)>::encode_key_part(&(key.0, key.1), out);
+///     }
+///     fn decode_key_part(from: &mut Decoder<'_>) -> Option<Version> {
+///         <(u16, u16)>::decode_key_part(from).map(|(major, minor)| Version(major, minor))
+///     }
+/// }
+///
+/// const RELEASES: TableDef<Version, &str> = TableDef::new("releases");
+/// # let db = Options::new().device(Device::Null).open("/db")?;
+/// db.run(|tx| {
+///     let releases = tx.open(RELEASES)?;
+///     releases.insert(Version(1, 10), "autumn")?;
+///     releases.insert(Version(1, 9), "summer")
+/// })?;
+/// assert_eq!(db.read().open(RELEASES)?.last()?, Some((Version(1, 10), "autumn".to_owned())));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct TableDef<'n, K, V> {
     name: &'n str,
     types: PhantomData<fn(K) -> V>,

@@ -1,11 +1,15 @@
 //! Types whose encoding has a fixed length, the same whole and as a part.
 
 use super::{Key, Value, whole};
+use crate::Uuid;
 use crate::codec::Decoder;
 
 /// Value and key methods for types whose encoding has a fixed length, the same whole and as a part.
 macro_rules! fixed {
     (value { $encode:expr, $decode:expr }) => {
+        fn to_ref(owned: &Self::Owned) -> Self::Ref<'_> {
+            *owned
+        }
         fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&$encode(*value));
         }
@@ -63,6 +67,73 @@ integer! {
     i32 flip Self::MIN;
     i64 flip Self::MIN;
     i128 flip Self::MIN;
+}
+
+/// Floating-point numbers, `$bits` wide, in their total order.
+macro_rules! float {
+    ($($float:ident as $bits:ident, $signed:ident;)*) => {$(
+        impl Value for $float {
+            type Ref<'a> = Self;
+            type Owned = Self;
+
+            fn type_name() -> String {
+                stringify!($float).into()
+            }
+
+            fixed!(value { Self::to_le_bytes, |bytes| Some(Self::from_le_bytes(bytes)) });
+        }
+
+        impl Key for $float {
+            fixed!(key {
+                |n: Self| {
+                    let bits = n.to_bits();
+                    // All bits of a negative number, and the sign bit of any other.
+                    let flip = (bits.cast_signed() >> ($bits::BITS - 1)).cast_unsigned() | $signed::MIN.cast_unsigned();
+                    (bits ^ flip).to_be_bytes()
+                },
+                |bytes| {
+                    let placed = $bits::from_be_bytes(bytes);
+                    let flip = (!placed.cast_signed() >> ($bits::BITS - 1)).cast_unsigned() | $signed::MIN.cast_unsigned();
+                    Some(Self::from_bits(placed ^ flip))
+                }
+            });
+        }
+    )*};
+}
+
+float! {
+    f32 as u32, i32;
+    f64 as u64, i64;
+}
+
+impl Value for char {
+    type Ref<'a> = Self;
+    type Owned = Self;
+
+    fn type_name() -> String {
+        "char".into()
+    }
+
+    fixed!(value { |c| u32::from(c).to_le_bytes(), |bytes| Self::from_u32(u32::from_le_bytes(bytes)) });
+}
+
+impl Key for char {
+    fixed!(key { |c| u32::from(c).to_be_bytes(), |bytes| Self::from_u32(u32::from_be_bytes(bytes)) });
+}
+
+impl Value for Uuid {
+    type Ref<'a> = Self;
+    type Owned = Self;
+
+    fn type_name() -> String {
+        "uuid".into()
+    }
+
+    fixed!(value { |uuid: Self| uuid.0, |bytes| Some(Self(bytes)) });
+}
+
+impl Key for Uuid {
+    fixed!(key { |uuid: Self| uuid.0, |bytes| Some(Self(bytes)) });
 }
 
 /// Zero and one are the only bytes of a `bool`.

@@ -11,6 +11,10 @@ impl<T: Value> Value for Option<T> {
         format!("option<{}>", T::type_name())
     }
 
+    fn to_ref(owned: &Self::Owned) -> Self::Ref<'_> {
+        owned.as_ref().map(T::to_ref)
+    }
+
     fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
         out.push(u8::from(value.is_some()));
         if let Some(value) = value {
@@ -84,6 +88,10 @@ macro_rules! tuple {
                 format!("({})", [$($name::type_name()),*].join(","))
             }
 
+            fn to_ref(owned: &Self::Owned) -> Self::Ref<'_> {
+                ($($name::to_ref(&owned.$index),)*)
+            }
+
             fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
                 $($name::encode_part(&value.$index, out);)*
             }
@@ -117,8 +125,11 @@ macro_rules! tuple {
     };
 }
 
+tuple!(A 0);
 tuple!(A 0, B 1);
 tuple!(A 0, B 1, C 2);
 tuple!(A 0, B 1, C 2, D 3);
 tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);

@@ -1,9 +1,11 @@
 //! Keys as messages show them: decoded by the type name that the catalogue has.
 
 use super::Key;
-use crate::MAX_NAMED_KEY;
+use super::reverse::unflipped;
 use crate::codec::Decoder;
+use crate::{MAX_NAMED_KEY, Uuid};
 use std::fmt::{self, Debug, Write};
+use std::time::Duration;
 
 /// Writes a key, decoded by the name of its type. One that does not decode is shown as its bytes.
 pub fn write_key(f: &mut impl Write, type_name: Option<&str>, key: &[u8]) -> fmt::Result {
@@ -31,6 +33,10 @@ fn show(name: &mut &str, from: &mut Decoder<'_>, whole: bool, out: &mut String) 
         *name = inner;
         return show_option(name, from, whole, out);
     }
+    if let Some(inner) = name.strip_prefix("reverse<") {
+        *name = inner;
+        return show_reverse(name, from, out);
+    }
     let end = name.find([',', ')', '>']).unwrap_or(name.len());
     let (own, rest) = name.split_at(end);
     *name = rest;
@@ -46,6 +52,12 @@ fn show(name: &mut &str, from: &mut Decoder<'_>, whole: bool, out: &mut String) 
         "i32" => put::<i32>(from, out),
         "i64" => put::<i64>(from, out),
         "i128" => put::<i128>(from, out),
+        "f32" => put::<f32>(from, out),
+        "f64" => put::<f64>(from, out),
+        "char" => put::<char>(from, out),
+        "uuid" => put::<Uuid>(from, out),
+        "time" => show_time(from, out),
+        "duration" => put::<Duration>(from, out),
         "str" if whole => add(out, &std::str::from_utf8(rest_of(from)).ok()?),
         "str" => put::<&str>(from, out),
         "bytes" if whole => add_bytes(out, rest_of(from)),
@@ -59,13 +71,18 @@ fn show(name: &mut &str, from: &mut Decoder<'_>, whole: bool, out: &mut String) 
 
 fn show_tuple(name: &mut &str, from: &mut Decoder<'_>, out: &mut String) -> Option<()> {
     out.push('(');
-    loop {
+    for part in 0.. {
         show(name, from, false, out)?;
         let mut rest = name.chars();
         let separator = rest.next()?;
         *name = rest.as_str();
         match separator {
             ',' => out.push_str(", "),
+            // A tuple of one part has a comma of its own.
+            ')' if part == 0 => {
+                out.push(',');
+                break;
+            }
             ')' => break,
             _ => return None,
         }
@@ -89,6 +106,20 @@ fn show_option(name: &mut &str, from: &mut Decoder<'_>, whole: bool, out: &mut S
     }
     *name = name.strip_prefix('>')?;
     Some(())
+}
+
+fn show_reverse(name: &mut &str, from: &mut Decoder<'_>, out: &mut String) -> Option<()> {
+    out.push_str("Reverse(");
+    unflipped(from, |from| show(name, from, false, out))?;
+    out.push(')');
+    *name = name.strip_prefix('>')?;
+    Some(())
+}
+
+/// Shows a point in time as seconds since 1970.
+fn show_time(from: &mut Decoder<'_>, out: &mut String) -> Option<()> {
+    let (secs, nanos) = (i64::decode_key_part(from)?, u32::decode_key_part(from)?);
+    write!(out, "{secs}.{nanos:09}").ok()
 }
 
 /// What follows the type that `name` begins with.
@@ -125,6 +156,8 @@ fn add_bytes(out: &mut String, bytes: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Timestamp;
+    use std::cmp::Reverse;
 
     fn says<K: Key>(key: &K::Ref<'_>) -> String {
         let (mut bytes, mut text) = (Vec::new(), String::new());
@@ -141,6 +174,15 @@ mod tests {
         assert_eq!(says::<&str>(&"é \"x\""), r#""é \"x\"""#);
         assert_eq!(says::<&[u8]>(&&b"a\0b"[..]), r#"b"a\x00b""#);
         assert_eq!(says::<[u8; 2]>(&[1, 65]), r#"b"\x01A""#);
+        assert_eq!(says::<f32>(&-1.5), "-1.5");
+        assert_eq!(says::<f64>(&f64::INFINITY), "inf");
+        assert_eq!(says::<char>(&'é'), "'é'");
+        assert_eq!(says::<Uuid>(&Uuid([0xAB; 16])), "abababab-abab-abab-abab-abababababab");
+        assert_eq!(says::<Timestamp>(&Timestamp::new(-1, 750_000_000).expect("a time")), "-1.750000000");
+        assert_eq!(says::<Duration>(&Duration::from_millis(1500)), "1.5s");
+        assert_eq!(says::<Reverse<(&str, u8)>>(&Reverse(("x", 1))), r#"Reverse(("x", 1))"#);
+        assert_eq!(says::<(Reverse<u8>, Option<Reverse<&str>>)>(&(Reverse(1), None)), "(Reverse(1), None)");
+        assert_eq!(says::<(u8,)>(&(1,)), "(1,)");
         assert_eq!(says::<Option<u8>>(&None), "None");
         assert_eq!(says::<Option<&str>>(&Some("x")), r#"Some("x")"#);
         assert_eq!(says::<(u32, &str, &[u8])>(&(1, "a", &b"b"[..])), r#"(1, "a", b"b")"#);
@@ -156,11 +198,27 @@ mod tests {
             text
         };
         assert_eq!(says(None, b"a\x01"), r#""a\x01""#);
-        for name in ["u64", "(u8", "(u8,u8", "option<u8", "option<", "[u8;x]", "[u8;99]", "new", "", "bool", "(,)"] {
+        for name in [
+            "u64",
+            "(u8",
+            "(u8,u8",
+            "option<u8",
+            "option<",
+            "reverse<u8",
+            "f64",
+            "time",
+            "char",
+            "[u8;x]",
+            "[u8;99]",
+            "new",
+            "",
+            "bool",
+            "(,)",
+        ] {
             assert_eq!(says(Some(name), b"a\x02"), r#""a\x02""#, "{name}");
         }
         assert_eq!(says(Some("u64"), &[b'a'; 70]), format!("\"{}\"…", "a".repeat(64)), "cut off");
-        for name in ["u64", "str", "(str,u8)", "option<(u8,bytes)>"] {
+        for name in ["u64", "str", "(str,u8)", "option<(u8,bytes)>", "reverse<(bytes,char)>"] {
             (0_u8..=255).for_each(|first| drop(says(Some(name), &[first, 1, 0, 255, 0])));
         }
     }

@@ -11,6 +11,10 @@ impl Value for &[u8] {
         "bytes".into()
     }
 
+    fn to_ref(owned: &Self::Owned) -> Self::Ref<'_> {
+        owned
+    }
+
     fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(value);
     }
@@ -62,6 +66,10 @@ impl Value for &str {
         "str".into()
     }
 
+    fn to_ref(owned: &Self::Owned) -> Self::Ref<'_> {
+        owned
+    }
+
     fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(value.as_bytes());
     }
@@ -87,4 +95,54 @@ impl Key for &str {
     fn decode_key_part(from: &mut Decoder<'_>) -> Option<Self::Owned> {
         String::from_utf8(<&[u8]>::decode_key_part(from)?).ok()
     }
+}
+
+/// Owned types that are another spelling of a borrowed one: `TableDef<String, Vec<u8>>` opens the same table as
+/// `TableDef<&str, &[u8]>`, and its methods take `&str` and `&[u8]`.
+macro_rules! owned {
+    ($($owned:ty as $borrowed:ty;)*) => {$(
+        impl Value for $owned {
+            type Ref<'a> = <&'a $borrowed as Value>::Ref<'a>;
+            type Owned = Self;
+
+            fn type_name() -> String {
+                <&$borrowed>::type_name()
+            }
+
+            fn to_ref(owned: &Self::Owned) -> Self::Ref<'_> {
+                owned
+            }
+
+            fn encode(value: &Self::Ref<'_>, out: &mut Vec<u8>) {
+                <&$borrowed>::encode(value, out);
+            }
+
+            fn decode(bytes: &[u8]) -> Option<Self::Owned> {
+                <&$borrowed>::decode(bytes)
+            }
+        }
+
+        impl Key for $owned {
+            fn encode_key(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
+                <&$borrowed>::encode_key(key, out);
+            }
+
+            fn decode_key(bytes: &[u8]) -> Option<Self::Owned> {
+                <&$borrowed>::decode_key(bytes)
+            }
+
+            fn encode_key_part(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
+                <&$borrowed>::encode_key_part(key, out);
+            }
+
+            fn decode_key_part(from: &mut Decoder<'_>) -> Option<Self::Owned> {
+                <&$borrowed>::decode_key_part(from)
+            }
+        }
+    )*};
+}
+
+owned! {
+    String as str;
+    Vec<u8> as [u8];
 }

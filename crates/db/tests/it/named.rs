@@ -114,6 +114,10 @@ impl Value for Small {
         "small".into()
     }
 
+    fn to_ref(owned: &u64) -> u64 {
+        *owned
+    }
+
     fn encode(value: &u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&value.to_le_bytes());
     }
