@@ -1,48 +1,48 @@
-//! What a record depends on.
+//! The dependencies of a record.
 
 use foreshore_base::{Csn, Lsn};
 use foreshore_sync::model::mutant;
 
 /// The greatest stamp that a record must exceed, collected by kind so that no source is forgotten.
 ///
-/// An LSN is a Lamport stamp: whatever a change rests on has a smaller one. Then every cut of the log at a stamp is
-/// closed under dependency, and recovery may stop at any such cut.
+/// An LSN is a Lamport stamp: every record that a change depends on has a smaller one. So every cut of the log at a
+/// stamp is closed under dependency, and recovery may stop at any such cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Dep(u64);
 
 impl Dep {
-    /// Depends on nothing.
+    /// Starts with no dependency.
     pub const fn none() -> Self {
         Self(0)
     }
 
-    /// The LSN of a page that is changed, or that was read to decide the change, optimistic reads included.
+    /// Adds the LSN of a page that is changed, or that was read to decide the change, optimistic reads included.
     pub fn page(self, lsn: Lsn) -> Self {
         if mutant("sabotage: a record forgets the pages it rests on") { self } else { self.max(lsn.0) }
     }
 
-    /// The last LSN of the same transaction.
+    /// Adds the last LSN of the same transaction.
     pub fn transaction(self, lsn: Lsn) -> Self {
         self.max(lsn.0)
     }
 
-    /// The stamp of a version that was overwritten or observed.
+    /// Adds the stamp of a version that was overwritten or observed.
     pub fn observed(self, csn: Csn) -> Self {
         self.max(csn.0)
     }
 
-    /// The last LSN of a freed page whose id is used again. Without it the old page on disk could mask its successor.
+    /// Adds the last LSN of a freed page whose id is reused. Without it the old page on disk could mask its successor.
     pub fn freed(self, lsn: Lsn) -> Self {
         self.max(lsn.0)
     }
 
-    /// A stamp that a checkpoint reports as committed: the checkpoint must not survive where the commit does not.
+    /// Adds a stamp that a checkpoint reports as committed: the checkpoint must not survive without the commit.
     pub fn checkpoint(self, csn: Csn) -> Self {
         self.max(csn.0)
     }
 
-    /// The greatest stamp collected.
+    /// Returns the greatest stamp collected.
     #[must_use]
     pub const fn lsn(self) -> Lsn {
         Lsn(self.0)

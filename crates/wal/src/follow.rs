@@ -1,27 +1,26 @@
-//! Following the tail: records as they become durable, in this process or another.
+//! Following the tail of the log: records as they become durable, in this process or another.
 //!
-//! A follower reads groups in the order of the chain, as a start does, from a place that it remembers. At the end it
-//! answers `None` and may be asked again. It never hands out a record that a crash could take back, unless it is told
-//! to; what it has handed out is found by every later start.
+//! A follower reads groups in the order of the chain, like recovery, from a remembered position. At the end it returns
+//! `None` and may be called again. It never returns a record that a crash could drop, unless it is `unconfirmed`: every
+//! later start finds the records that it has returned.
 //!
 //! | made by | a group counts when | a wait ends when |
 //! |---|---|---|
 //! | [`Log::follow`](crate::Log::follow), in the process that writes | its cut is not above what is durable | the log raises `durable` |
-//! | [`Follower::open`], anywhere | a later group in the chain says that it is durable (`acked_upto`) | a check finds such a group |
+//! | [`Follower::open`], anywhere | a later group in the chain confirms it (`acked_upto`) | a check finds such a group |
 //! | the same, [`unconfirmed`](Follower::unconfirmed) | it is whole | a check finds one |
 //!
-//! **In another process** nothing but files is shared: nothing is locked, opened for writing or written. A group is on
-//! disk before the log says that it is durable. So the last groups, as many as are in flight at a time, count only when
-//! the next one is written, and with them all that waits for their cut. On a busy log that lag is a write or two. On an
-//! idle log it lasts: the last group of a log that was closed counts when another one is appended. An application that
-//! needs it earlier appends an empty record now and then, or reads unconfirmed records, of which a crash may take back
-//! the last ones.
+//! **In another process** the follower shares only files. It locks nothing and opens no file for writing. A group is on
+//! disk before a later one confirms it. So the last groups, as many as are in flight at a time, count only when the
+//! next one is written. On a busy log that lag is a write or two. On an idle log it lasts: the last group of a closed
+//! log counts when another one is appended. An application that needs records earlier appends an empty record now and
+//! then. Or it reads unconfirmed records, of which a crash may drop the last ones.
 //!
-//! **Starts.** A writer may crash and start while it is followed. Groups that were not confirmed are read anew at each
-//! check. So a follower finds what the start puts in their place, passes over what it repeats, and forgets the records
-//! that it dropped.
+//! **Restarts.** A writer may crash and restart while it is followed. The follower rereads unconfirmed groups at each
+//! check. So it finds the groups that the restart writes in their place, skips the repeated ones, and forgets the
+//! dropped records.
 //!
-//! **Truncation.** Nothing keeps the log from being truncated under a follower: it then gets `LogTruncated`.
+//! **Truncation.** A follower does not keep the log from being truncated: it then gets `LogTruncated`.
 
 mod cursor;
 mod watch;
@@ -43,24 +42,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use watch::watch;
 
-/// First and longest pause between two checks of files that another process writes.
+/// The first and the longest pause between two checks of files that another process writes.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(16)];
 /// Groups in a row after which a follower reads whole windows.
 const CATCHING_UP: u32 = 4;
-/// How often a file that is renamed or written meanwhile is read again.
+/// The most attempts to read a file that is renamed or written meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// What proves that a group counts.
+/// The evidence that a group counts.
 enum Witness {
-    /// The log itself.
+    /// The durable LSN of the log.
     Log(Arc<Core>),
-    /// A later group.
+    /// A later group that confirms it.
     Groups,
-    /// The group itself: it is whole.
+    /// The group itself, if it is whole.
     Itself,
 }
 
-/// Reads a log while it is written. See the head of this file.
+/// A reader of a log that is being written. The records come as they become durable, in this process or another.
 pub struct Follower {
     home: Home,
     witness: Witness,
@@ -68,16 +67,16 @@ pub struct Follower {
     reader: GroupReader,
     merge: Merge,
     at: Cursor,
-    /// The newest group that some header says to be durable. Never wrong, whatever becomes of that header.
+    /// The newest group that a header confirms. It stays confirmed even if that header is lost.
     confirmed: GroupNo,
-    /// The incarnation of the last group that the last check passed.
+    /// The incarnation of the last group that the last check has read.
     end: Incarnation,
-    /// Checks since the last group, and the state of the control file when a hole was searched for last.
+    /// The count of checks since the last group, and the control file at the last search for a hole.
     checks: u32,
     searched: u64,
-    /// Groups read since the end was met last.
+    /// Groups read since the follower was last at the end.
     run: u32,
-    /// What was durable when the log was asked last.
+    /// The durable LSN at the last check.
     seen: Lsn,
 }
 
@@ -88,12 +87,12 @@ impl std::fmt::Debug for Follower {
 }
 
 impl Follower {
-    /// Follows the log in `dir` from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]. Reads
-    /// files only, so another process may be writing them; [`foreshore_io::ReadOnly`] opens them for nothing else.
+    /// Follows the log in `dir` from group `from` on, or from the oldest group if `from` is [`GroupNo::ZERO`]. It only
+    /// reads files, so another process may write them. [`foreshore_io::ReadOnly`] is the `fs` for that.
     ///
     /// # Errors
-    /// `LogTruncated` if `from` has been given up, `Foreign`, `Newer`, `Corrupted` or `Truncated` for files that are
-    /// not a sound log of `uuid`, or what reading failed with.
+    /// `LogTruncated` if `from` was truncated; `Foreign`, `Newer`, `Corrupted` or `Truncated` if the files are no sound
+    /// log of `uuid`; or the error of the disk.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, from: GroupNo) -> Result<Self> {
         Self::new(Home { fs: fs.clone(), dir: dir.to_owned(), uuid }, Witness::Groups, from)
     }
@@ -124,19 +123,20 @@ impl Follower {
         })
     }
 
-    /// Takes groups as soon as they are whole. A crash of the writer may take back records that were handed out then.
-    /// Its next start does not find them, and others may come in their place. Reading on answers `LogRetracted`.
+    /// Accepts groups as soon as they are whole. A crash of the writer may drop records that the follower has returned.
+    /// The writer's next start does not find them, and others may replace them. The next read then returns
+    /// `LogRetracted`.
     #[must_use]
     pub fn unconfirmed(mut self) -> Self {
         self.witness = Witness::Itself;
         self
     }
 
-    /// The next record, in ascending order of LSN; `None` at the end, as it is now.
+    /// Returns the next record, in ascending order of LSN, or `None` at the present end.
     ///
     /// # Errors
-    /// `LogTruncated` if the next group has been given up meanwhile, `LogRetracted` as [`Follower::unconfirmed`] says,
-    /// `Corrupted`, `LostLog`, or what reading failed with.
+    /// `LogTruncated` if the next group was truncated meanwhile; `LogRetracted` (see [`Follower::unconfirmed`]);
+    /// `Corrupted`; `LostLog`; or the error of the disk.
     pub fn read(&mut self) -> Result<Option<LoggedRecord>> {
         loop {
             if let Some(record) = self.merge.next()? {
@@ -148,20 +148,21 @@ impl Follower {
         }
     }
 
-    /// The group with which another follower goes on where this one is. It finds every record that this one has not
-    /// handed out, and perhaps some that it has: those are not above the LSN of the last one. Records of two sessions
-    /// may carry one LSN. So a caller that passes over known ones by LSN stops where [`Follower::read`] has answered
-    /// `None`, or where the LSN changes.
+    /// Returns the group from which another follower can continue. That follower finds every record that this one has
+    /// not returned. It may also find some that this one has returned, with LSNs not above that of the last one.
+    ///
+    /// Records of two sessions may have the same LSN. So a caller that skips known records by LSN stops where
+    /// [`Follower::read`] has returned `None`, or where the LSN changes.
     #[must_use]
     pub fn resume_at(&self) -> GroupNo {
         self.merge.oldest().unwrap_or(self.at.next).max(self.from)
     }
 
-    /// Waits until there may be more to read, for at most `timeout`, and returns whether there may. Parks; where the
-    /// log is written by another process, checks the files in between, at least every 16 ms. Asks for no write.
+    /// Waits until there may be more to read, for at most `timeout`, and returns whether there may. The thread parks.
+    /// If another process writes the log, it checks the files at least every 16 ms. It requests no write.
     ///
     /// # Errors
-    /// `Poisoned` if the log of this process has stopped, so that nothing comes any more; as [`Follower::read`].
+    /// `Poisoned` if the log of this process has stopped and no more records come; those of [`Follower::read`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         let clock = SystemClock::new();
         let left = || timeout.saturating_sub(clock.now().into());
@@ -177,19 +178,19 @@ impl Follower {
             if left.is_zero() {
                 return Ok(false);
             }
-            // WAIT: park - another process writes and wakes no thread here, so only time ends it.
+            // WAIT: park - another process writes and wakes no thread here, so only the timeout ends it.
             Parker::current().park_timeout(pause.min(left));
             pause = (2 * pause).min(longest);
         }
     }
 
-    /// The group to be read next.
+    /// Returns the next group to read.
     #[cfg(test)]
     pub(crate) fn next_group(&self) -> GroupNo {
         self.at.next
     }
 
-    /// Moves the records of the next group that counts into the merge; false if there is none now.
+    /// Moves the records of the next group that counts into the merge. Returns false if there is none now.
     fn read_group(&mut self) -> Result<bool> {
         let Step { header, file, offset } = loop {
             if !self.probe()? {
@@ -221,7 +222,7 @@ impl Follower {
         Ok(true)
     }
 
-    /// Whether the next group is there and counts.
+    /// Whether the next group exists and counts.
     fn probe(&mut self) -> Result<bool> {
         if let Witness::Log(core) = &self.witness {
             self.seen = core.pipeline.progress().durable();
@@ -229,8 +230,8 @@ impl Follower {
         if self.at.next <= self.confirmed || (self.run > 0 && self.check(false)?) {
             return Ok(true);
         }
-        // What was read ahead may have been written since. The end moves in small steps, so no more is read than
-        // needed.
+        // Bytes that were read ahead may have been written since. The end moves in small steps, so only the needed
+        // bytes are read.
         self.reader.forget();
         self.run = 0;
         let counts = self.check(false)? || (self.check_control()? && self.check(true)?);
@@ -240,11 +241,11 @@ impl Follower {
         Ok(counts)
     }
 
-    /// Whether the group that was handed out last, unconfirmed, is still there. Its segment is opened anew: a start
-    /// that has no use for the file removes it, and then the file at hand would show the group for ever.
+    /// Checks that the last returned group, which was unconfirmed, still exists. Its segment is opened anew: a start
+    /// may have removed the file, and an open handle would show the group for ever.
     ///
     /// # Errors
-    /// As [`Self::find_again`].
+    /// Those of [`Self::find_again`].
     fn check_last(&mut self) -> Result<()> {
         let Some(&Accepted { offset, crc, .. }) = self.at.tail.last() else { return Ok(()) };
         self.reader.forget();
@@ -257,11 +258,11 @@ impl Follower {
         self.find_again()
     }
 
-    /// Goes to where the chain goes on if the segment at hand has been given up; true if it has. The next group may
-    /// have been kept none the less: a start has repeated it, or one before it, in a later segment.
+    /// Moves to the position where the chain continues if the current segment was truncated. Returns whether it was.
+    /// The next group may exist nevertheless, if a start has repeated it, or one before it, in a later segment.
     ///
     /// # Errors
-    /// As [`Self::find_again`].
+    /// Those of [`Self::find_again`].
     fn move_on(&mut self) -> Result<bool> {
         let newest = read_control(&self.home)?.newest();
         if newest.first > self.at.next {
@@ -274,11 +275,11 @@ impl Follower {
         Ok(given_up)
     }
 
-    /// Walks from the first group that is kept to the next one.
+    /// Walks from the first group of the log to the next one to read.
     ///
     /// # Errors
-    /// `LogTruncated` if the next one is not kept; `LogRetracted` or `LostLog` if the chain holds other groups than
-    /// those that were passed.
+    /// `LogTruncated` if the next one does not exist; `LogRetracted` or `LostLog` if the chain holds other groups than
+    /// those that were read.
     fn find_again(&mut self) -> Result<()> {
         self.reader.forget();
         let mut at = front(&self.home)?;
@@ -297,8 +298,8 @@ impl Follower {
         Ok(())
     }
 
-    /// What an error of reading says. Files change under the reader when the log is truncated, and nothing else that
-    /// may be said of them counts then.
+    /// Replaces an error of reading by `LogTruncated` if the log was truncated: files change under the reader then,
+    /// which may cause any other error.
     fn explain(&self, error: Error) -> Error {
         match read_control(&self.home).map(|control| control.newest().first) {
             Ok(first) if first > self.at.next => self.truncated(first),
@@ -310,7 +311,7 @@ impl Follower {
         Error::LogTruncated { dir: self.home.dir.clone(), wanted: self.at.next, first }
     }
 
-    /// Whether the chain holds what makes the next group count.
+    /// Whether the chain holds the evidence that the next group counts.
     fn check(&mut self, holes: bool) -> Result<bool> {
         let mut ahead = self.at.clone();
         let counts = self.check_along(&mut ahead, holes);
@@ -323,7 +324,7 @@ impl Follower {
             self.confirmed = match &self.witness {
                 Witness::Log(_) if header.cut <= self.seen => header.group,
                 Witness::Log(_) => return Ok(false),
-                // What a header says is true whatever becomes of it, but it says nothing of itself.
+                // A header confirms earlier groups even if it is lost itself, but it does not confirm its own group.
                 Witness::Groups => self.confirmed.max(header.acked_upto.min(GroupNo(header.group.0 - 1))),
                 Witness::Itself => return Ok(true),
             };
@@ -335,11 +336,11 @@ impl Follower {
         Ok(false)
     }
 
-    /// Whether to check again, and behind holes, which the last start may have left. Searching for one reads much, so
-    /// it is done once for each start and then more and more seldom.
+    /// Whether to check again behind holes, which the last start may have left. A search for a hole reads much. So it
+    /// is done once for each start, and then less and less often.
     ///
     /// # Errors
-    /// As [`Self::move_on`].
+    /// Those of [`Self::move_on`].
     fn check_control(&mut self) -> Result<bool> {
         if self.move_on()? {
             return Ok(true);
@@ -351,7 +352,7 @@ impl Follower {
         let due = self.searched != newest.seq || self.checks.is_power_of_two();
         if started && due {
             if self.searched != newest.seq {
-                // What a start before this one has left there may be gone.
+                // A hole of an earlier start may have vanished.
                 self.at.hole = None;
             }
             self.searched = newest.seq;
@@ -360,14 +361,14 @@ impl Follower {
     }
 }
 
-/// The place of the first group.
+/// Returns the position of the first group.
 fn front(home: &Home) -> Result<Cursor> {
     let mut attempts = 0;
     loop {
         let start = read_control(home)?.newest();
         match home.open_segment(start.segment) {
             Ok((file, size)) => return Ok(Cursor::new(&start, file, size)),
-            // The log may be truncated between the two reads, and the file be another segment already.
+            // The log may be truncated between the two reads, and the file may be another segment by then.
             Err(_) if attempts < ATTEMPTS && read_control(home)?.newest() != start => attempts += 1,
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 let file = home.segment_path(start.segment);
@@ -378,7 +379,7 @@ fn front(home: &Home) -> Result<Cursor> {
     }
 }
 
-/// Reads the control file, of which one slot may be half written at a time.
+/// Reads the control file. One of its slots may be half written.
 fn read_control(home: &Home) -> Result<Control> {
     let mut attempts = 0;
     loop {

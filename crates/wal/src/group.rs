@@ -1,4 +1,4 @@
-//! Sealing what the buffer yields into a group with a place behind the last one, and writing it.
+//! Sealing buffered records into a group with a place behind the last one, and writing it.
 
 use crate::buffer::{Drained, LogBuffer, Staging};
 use crate::format::{Decoded, FIRST_GROUP, GROUP_HEADER, GroupHeader};
@@ -12,7 +12,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use std::sync::Arc;
 
-/// Where the next group goes.
+/// The place of the next group.
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub(crate) incarnation: Incarnation,
@@ -23,7 +23,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Gives the data of `group` its header and its place.
+    /// Assigns the data of `group` a header and a place.
     fn append(&mut self, segments: &Segments, group: &mut GroupMemory, cut: Lsn, order: Order) -> Result<()> {
         let data_len = group.staging.data_len();
         let (bytes, n_ext) = group.staging.finish();
@@ -52,8 +52,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Gives `group`, of `total` bytes and with a predecessor of checksum `prev_crc`, its place behind the last one. A
-    /// group that does not fit the rest of the segment goes to the next one.
+    /// Assigns `group` the place behind the last one. It has `total` bytes, and its predecessor has checksum
+    /// `prev_crc`. A group that does not fit the rest of the segment goes to the next one.
     pub(crate) fn place(
         &mut self,
         segments: &Segments,
@@ -84,7 +84,7 @@ pub(crate) struct GroupMemory {
 }
 
 impl GroupMemory {
-    /// For groups of at most `bytes`, which `growth` counts.
+    /// Allocates memory for groups of at most `bytes`, which `growth` counts.
     pub(crate) fn new(bytes: usize, growth: &Arc<GrowthWatch>) -> Self {
         Self { staging: Staging::new(bytes), place: None, len: 0, growth: growth.clone() }
     }
@@ -110,7 +110,7 @@ impl Group for GroupMemory {
 pub(crate) struct Sealer {
     pub(crate) buffer: Arc<dyn LogBuffer>,
     pub(crate) segments: Arc<Segments>,
-    /// None of a log without files, whose groups are dropped. That measures how fast sessions append.
+    /// `None` in a log without files, which drops its groups to measure how fast sessions append.
     pub(crate) tail: Option<Tail>,
 }
 
@@ -125,8 +125,8 @@ impl Leader for Sealer {
         }?;
         let data_len = group.staging.data_len();
         assert!(upto >= order.sealed, "group {} is cut at {upto}, below {}", order.number, order.sealed);
-        // A cut that only raises the stamp is worth a group if a commit waits for it: what is acknowledged stands in a
-        // header.
+        // A cut that only raises the stamp is worth a group if a commit waits for it, since a header records the
+        // acknowledged stamp.
         if data_len == 0 && (upto == order.sealed || order.space_in.is_some()) {
             return Ok(None);
         }

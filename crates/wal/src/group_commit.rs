@@ -1,17 +1,17 @@
 //! Group commit: when the leader seals a group, as a pure function of what it observes.
 //!
-//! The engine has two policies, see [`Group`]. Others are plugged in through [`GroupPolicy`].
+//! The engine has two policies ([`Group`]). Others are plugged in through [`GroupPolicy`].
 //!
-//! The engine's windows are of two kinds. Both begin when the device is free, and neither is longer than the bound of
-//! the policy:
+//! The engine has two kinds of group-commit window. Both begin when the device is free, and neither exceeds the limit
+//! of the policy:
 //!
-//! - **Returning commits.** A thread or a future waits. The commits that the last group acknowledged are about to come
-//!   again, so the leader yields its processor until as many bytes have come as it held. Without this, threads that
-//!   commit in a loop split into two halves that wait for each other's writes.
-//! - **Pipelined commits.** All committers go on with their work. The flusher sleeps while commits come at a rate that
-//!   makes the group worth its write.
+//! - **Returning commits**: a thread or a future waits. The committers that the last group acknowledged will soon
+//!   commit again. So the leader yields its processor until as many bytes are pending as the last group held. Without
+//!   this, threads that commit in a loop split into two halves that wait for each other's writes.
+//! - **Pipelined commits**: no committer waits. The flusher sleeps while commits arrive at a rate that makes the group
+//!   worth its write.
 //!
-//! A full log buffer, and a cut that left records behind, override every policy.
+//! A full log buffer, or a cut that left records behind, overrides every policy.
 //!
 //! **The default** is a window of 50 us, by measurement: TPC-B on two processors, shared with other work, on a device
 //! of 100 us. Either two threads blocked, or two threads had 64 pipelined commits in flight each. Latencies are in
@@ -34,17 +34,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When a group of commits is written, in the engine itself.
+/// The engine's policy of group commit: when a group of commits is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// As soon as the device is free and a commit waits.
+    /// Writes as soon as the device is free and a commit waits.
     Greedy,
-    /// The same, after a window for more commits. The window begins when the device is free and ends within this time;
-    /// it ends earlier when more waiting cannot pay.
+    /// Writes after a window for more commits. The window begins when the device is free and ends within this time. It
+    /// ends earlier if a longer wait cannot pay.
     Window(Duration),
 }
 
-/// The longest bound of a window.
+/// The largest limit of a window.
 const MAX_WINDOW: Duration = Duration::from_secs(10);
 
 impl Default for Group {
@@ -54,7 +54,7 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Checks the bound.
+    /// Checks the limit.
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Self::Window(max) if max.is_zero() || max > MAX_WINDOW => Err(InvalidOption {
@@ -83,10 +83,11 @@ impl Group {
     }
 }
 
-/// A shorter flush is over before a thread is awake, so a window could only lose.
+/// The least flush latency with a window. A shorter flush ends before a thread is awake, so a window could only lose.
 const LEAST_LATENCY: Duration = Duration::from_micros(16);
 
-/// The longest window for returning commits. A thread needs no longer to wake up and commit because the device is slow.
+/// The longest window for returning commits. The time for a wake-up and a commit does not grow with the device's
+/// latency.
 const MAX_RETURN: Duration = Duration::from_micros(50);
 
 fn for_returning(max: Duration, seen: &Observation) -> Decision {
@@ -94,11 +95,11 @@ fn for_returning(max: Duration, seen: &Observation) -> Decision {
     if seen.returning > 0 && seen.now < end && seen.may_yield { Decision::Yield } else { Decision::Seal }
 }
 
-/// A timer ends a shorter sleep too late: the kernel rounds up by 50 us.
+/// The shortest sleep of the flusher. A timer ends a shorter one too late, since the kernel rounds up by 50 us.
 const LEAST_SLEEP: Duration = Duration::from_micros(60);
-/// Bytes that the window must promise: fewer fit the padding of the group to a block.
+/// The least bytes that a window must promise: fewer fit the padding of the group to a block.
 const LEAST_GAIN: u64 = 4 << 10;
-/// Bytes of a group that is worth its write: padding is a sixteenth of it at most.
+/// The bytes of a group that is worth its write: padding is a sixteenth of it at most.
 const ENOUGH: u64 = 32 << 10;
 
 fn for_pipelined(max: Duration, seen: &Observation) -> Decision {
@@ -110,14 +111,14 @@ fn for_pipelined(max: Duration, seen: &Observation) -> Decision {
     if left < LEAST_SLEEP || nanos_to(LEAST_GAIN) > Nanos::from(left).0 { Decision::Seal } else { Decision::Wait(left) }
 }
 
-/// The weight of the last flush in the mean latency. A device that changes its speed is followed within some 20 groups,
-/// and one slow flush among them moves the mean by less than the precision of a window.
+/// The divisor of the last flush's weight in the mean latency. The mean follows a change of the device's speed within
+/// some 20 groups. One slow flush among them moves it by less than the precision of a window.
 const WEIGHT: u32 = 8;
 
-/// What is known of the flushes so far.
+/// Statistics of the flushes so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flushes {
-    /// Flushes.
+    /// Count of flushes.
     pub count: u64,
     /// Mean latency, recent flushes weighing most.
     pub mean: Duration,
@@ -136,7 +137,7 @@ impl Flushes {
     }
 }
 
-/// What the holder of the lead sees when a group may be sealed and a commit waits for it.
+/// The observations of a leader when it may seal a group that a commit waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
     /// The time now.
@@ -147,51 +148,51 @@ pub struct Observation {
     pub in_flight: u64,
     /// Whether the last cut left records behind.
     pub left_behind: bool,
-    /// From when on a group beside one in flight is worth its write: half a flush after the last one was sealed, or at
-    /// once if that left records behind.
+    /// The time from which a group beside one in flight is worth its write. It is half a flush after the last one was
+    /// sealed, or at once if that left records behind.
     pub beside_from: Nanos,
     /// When the last group was sealed.
     pub sealed_at: Nanos,
-    /// When a leader first looked for this group.
+    /// When a leader first considered this group.
     pub opened_at: Nanos,
     /// Whether a thread or a future waits for the group. Otherwise all its commits are pipelined.
     pub is_awaited: bool,
-    /// Bytes of the records that wait for the group. Zero with [`Group::Greedy`], which does not ask.
+    /// Bytes of the records that wait for the group. Zero with [`Group::Greedy`], which does not need them.
     pub pending_bytes: u64,
-    /// Bytes that the last group acknowledged, less those that have come since.
+    /// Bytes that the last group acknowledged, less those that have arrived since.
     pub returning: u64,
     /// The flushes so far.
     pub flushes: Flushes,
-    /// Whether the last yield came back in time.
+    /// Whether the last yield returned in time.
     pub may_yield: bool,
 }
 
-/// What to do about a group that might be sealed.
+/// The decision of a policy about a group that might be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Seal it now.
     Seal,
-    /// Lend the processor to other threads once, then decide again. A leader that has yielded often enough seals.
+    /// Yield the processor once, then decide again. A leader that has yielded often enough seals.
     Yield,
-    /// Decide again when this time is over, or when the bounds of the policy are reached.
+    /// Decide again after this time, or when the bounds of the policy are reached.
     Wait(Duration),
     /// Decide again when a group completes. Only for a group beside another one in flight.
     Hold,
 }
 
-/// Commits and bytes with which a group is sealed at once, whatever else a plugged-in policy decides.
+/// The commits and bytes at which a group is sealed at once, before a plugged-in policy decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupBounds {
-    /// Commits that wait. One that is asked for twice, flushed soon and then waited for, counts twice: the group is
-    /// sealed early, never late.
+    /// Commits that wait. A commit that is requested twice, first without a wait and then with one, counts twice. So
+    /// the group may be sealed early, but never late.
     pub commits: Option<u64>,
     /// Bytes appended and not sealed.
     pub bytes: Option<u64>,
 }
 
-/// A policy of group commit that is plugged in.
+/// A plugged-in policy of group commit.
 pub trait GroupPolicy: Send + fmt::Debug {
-    /// Returns the bounds with which a group is sealed at once. They do not change.
+    /// Returns the bounds at which a group is sealed at once. They do not change.
     fn bounds(&self) -> GroupBounds {
         GroupBounds::default()
     }
@@ -200,12 +201,12 @@ pub trait GroupPolicy: Send + fmt::Debug {
     fn decide(&mut self, seen: &Observation) -> Decision;
 }
 
-/// Makes a policy for each log that is opened.
+/// A factory that makes a policy for each log that is opened.
 #[derive(Clone)]
 pub struct GroupSource(Arc<dyn Fn() -> Box<dyn GroupPolicy> + Send + Sync>);
 
 impl GroupSource {
-    /// A source that calls `make`.
+    /// Creates a source that calls `make`.
     pub fn new(make: impl Fn() -> Box<dyn GroupPolicy> + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
@@ -231,49 +232,49 @@ impl PartialEq for GroupSource {
 
 impl Eq for GroupSource {}
 
-/// What a thread that has to wait sees just before it parks.
+/// The observations of a waiting thread just before it parks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BeforePark {
     /// Yields of this wait so far, and how many it may have.
     pub(crate) yields: u32,
     pub(crate) max_yields: u32,
-    /// Sessions that may want to run: as many as there have been at once.
+    /// Sessions that may want to run: the most that have existed at once.
     pub(crate) sessions: usize,
     pub(crate) processors: usize,
     pub(crate) may_yield: bool,
 }
 
-/// Says whether a thread lends its processor to others once more before it parks. With more sessions than processors
-/// another thread may want to run, and the wait is often over when the thread runs again. Then no thread has to wake
-/// it.
+/// Whether a thread yields its processor once more before it parks. With more sessions than processors another thread
+/// may want to run. The wait is often over when the thread runs again, and then no thread has to wake it.
 ///
-/// Measured on two processors that compilers shared, and a device of 100 us, with 128 threads of one commit each. With
-/// a yield before nearly each park a commit took 16.4 us of processor time, and 17.5 us without. The median latency was
-/// 0.8 ms instead of 1.7 ms.
+/// Measured on two processors that compilers shared, and a device of 100 us, with 128 threads of one commit each. A
+/// commit took 16.4 us of processor time with a yield before nearly each park, and 17.5 us without. The median latency
+/// was 0.8 ms instead of 1.7 ms.
 pub(crate) fn yields_before_park(seen: &BeforePark) -> bool {
     seen.yields < seen.max_yields && seen.sessions > seen.processors && seen.may_yield
 }
 
-/// How yields that come back late are made rare. A late one has shown that other threads had better use for the
-/// processor.
+/// The rule that makes late yields rare. A late yield shows that other threads need the processor more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateYields {
     /// A yield that takes longer is late.
     pub(crate) after: Duration,
-    /// A late yield is followed by none for so many times what it took.
+    /// After a late yield no thread yields for this multiple of its duration.
     pub(crate) pause: u32,
 }
 
 impl LateYields {
-    /// Those of a leader: twice its window. Meanwhile no group is written, so they take a ninth of the time at most.
+    /// The rule of a leader: late after twice its window. No group is written meanwhile, so late yields take a ninth of
+    /// the time at most.
     pub(crate) const LEADER: Self = Self { after: Duration::from_micros(2 * MAX_RETURN.as_micros() as u64), pause: 8 };
 
-    /// Those of a thread that would park otherwise: 16 flushes, or 1 ms. They cost that thread alone.
+    /// Returns the rule of a thread that would park otherwise: late after 16 flushes, or 1 ms. A late yield costs only
+    /// that thread.
     pub(crate) fn of_waiter(flush_latency: Duration) -> Self {
         Self { after: Duration::from_millis(1).max(flush_latency * 16), pause: 2 }
     }
 
-    /// Returns for how long no thread yields after a yield that took `took`: zero if it was not late.
+    /// Returns the pause without yields after a yield that took `took`: zero if it was not late.
     pub(crate) fn pause_after(self, took: Duration) -> Duration {
         if took > self.after { took * self.pause } else { Duration::ZERO }
     }

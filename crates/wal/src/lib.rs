@@ -1,4 +1,5 @@
-//! A write-ahead log: many sessions append, groups go to disk, waiters learn what is durable. Payload is opaque bytes.
+//! A write-ahead log: many sessions append, leaders write groups to disk, waiters learn what is durable. Payload is
+//! opaque bytes.
 //!
 //! ```
 //! use foreshore_wal::{Dep, Fs, Log, LogOptions, Mem, Record, Session, Uuid};
@@ -25,16 +26,19 @@
 //! # }
 //! ```
 //!
-//! **The path of a record**: [`Session::reserve`] admits it, and [`Session::append`] copies it into the buffer and
-//! stamps it. A leader seals a group of what the buffer holds and writes it. Then what waited for the stamp goes on.
-//! `pipeline` says which thread leads, and `buffer` what a group may hold.
+//! **The path of a record**:
 //!
-//! **On disk** the log is a chain of groups in segment files. Groups are multiples of 4 KiB, never rewritten, and never
-//! share a block, so a torn write harms only what was never acknowledged. See `format`.
+//! 1. [`Session::reserve`] admits it.
+//! 2. [`Session::append`] stamps it and copies it into the buffer (`buffer`).
+//! 3. A leader seals a group of the buffered records and writes it (`pipeline`).
+//! 4. The waiters for its stamp go on.
 //!
-//! **Failures.** A failed write or sync of a group poisons the log: nothing is acknowledged after it and it is never
-//! tried again. A full disk is not that: reservations are refused while prepared space is short, and go on when there
-//! is some.
+//! **On disk** the log is a chain of groups in segment files (`format`). Groups are multiples of 4 KiB. They are never
+//! rewritten and never share a block, so a torn write harms only unacknowledged records.
+//!
+//! **Failures.** A failed write or sync of a group poisons the log: it is never retried, and nothing is acknowledged
+//! after it. A full disk does not poison the log: reservations are refused while prepared space is short, and succeed
+//! again when there is some.
 
 // Kernels are `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
@@ -82,7 +86,7 @@ pub mod model {
     pub use crate::watch::GrowthWatch;
 }
 
-/// What a log buffer other than lanes is made of, and how it is plugged in.
+/// The interface for log buffers other than lanes.
 ///
 /// [`LogOptions::buffer`] takes a [`MakeLogBuffer`](log_buffer::MakeLogBuffer), whose buffers keep the contract of
 /// [`LogBuffer`](log_buffer::LogBuffer). A buffer that draws positions from one ring copies records by
@@ -108,7 +112,7 @@ pub use throttle::LogLimits;
 pub use ticket::CommitTicket;
 pub use undo_log::undo_log_cost;
 
-// What the interface above is made of, so that a program that wants a log alone depends on this crate alone.
+// The types of the interface above, so that a program that uses only the log depends on this crate alone.
 pub use foreshore_base::{Csn, Error, GroupNo, Lsn, Result, Uuid};
 pub use foreshore_io::{Disk, Fs, Mem, ReadOnly};
 

@@ -1,4 +1,4 @@
-//! The log as its users hold it.
+//! The handle of an open log.
 
 mod space;
 
@@ -18,8 +18,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A log in use. Clones are handles of the same log; the last one dropped stops its threads without flushing, see
-/// [`Log::close`].
+/// An open log. Clones are handles of the same log. Dropping the last one stops its threads without flushing; to flush,
+/// call [`Log::close`].
 #[derive(Clone)]
 pub struct Log {
     handle: Arc<Handle>,
@@ -27,7 +27,7 @@ pub struct Log {
 
 struct Handle {
     core: Arc<Core>,
-    /// For tickets without a session.
+    /// The reference that tickets without a session clone.
     shared: BiasedRef<Arc<Core>>,
     daemons: Mutex<Vec<Daemon>>,
 }
@@ -60,21 +60,21 @@ pub struct LogStats {
     pub group_bytes: u64,
     /// Durable writes of groups.
     pub writes: u64,
-    /// Memory of the buffer that may have been touched: its ring, or the lanes that sessions have had.
+    /// Memory of the buffer that may have been touched: its ring, or the lanes that sessions have used.
     pub buffer_bytes: u64,
-    /// Segment files made.
+    /// Segment files created.
     pub segments_made: u64,
-    /// Segment files used again.
+    /// Segment files reused.
     pub segments_recycled: u64,
-    /// Tickets whose futures or callbacks wait.
+    /// Tickets with a waiting future or callback.
     pub watchers: usize,
     /// Callbacks and wakers of tickets that panicked.
     pub callback_panics: u64,
-    /// Times that a thread which waited for durability has yielded its processor instead of parking at once.
+    /// Times that a thread that waited for durability yielded its processor before it parked.
     pub yields: u64,
-    /// Nanoseconds that sessions were slowed down for because too much log stood behind the redo start, all together.
+    /// Nanoseconds that the throttle slowed sessions down in all, because too much log stood behind the redo start.
     pub slowed_nanos: u64,
-    /// What waits for durability were spent on, if that is measured.
+    /// The parts of waits for durability, if they are measured.
     pub waits: Waits,
 }
 
@@ -82,31 +82,31 @@ impl Log {
     /// Number of the first group of a new log.
     pub const FIRST_GROUP: GroupNo = FIRST;
 
-    /// Makes a new, empty log in `dir`, whose parent exists. What an earlier attempt left there without a control file
-    /// is removed. All is durable when it returns, but for the name of `dir` itself.
+    /// Creates an empty log in `dir`, whose parent exists. Removes the files of an earlier attempt that has left no
+    /// control file. When it returns, all is durable except the name of `dir` itself.
     ///
     /// # Errors
-    /// `Io` with `AlreadyExists` if there is a log, `InvalidOption`, or what the disk answered.
+    /// `Io` with `AlreadyExists` if there is a log; `InvalidOption`; or the error of the disk.
     pub fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<()> {
         open::create(fs, dir, uuid, options)
     }
 
-    /// Opens the log in `dir`: finds its end, makes what it accepts durable before it is believed, and begins a new
-    /// incarnation. The caller holds the lock of the database.
+    /// Opens the log in `dir`: finds its end, makes the accepted groups durable, and begins a new incarnation. The
+    /// caller holds the lock of the database.
     ///
     /// # Errors
-    /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated` without having written anything; `InvalidOption`; or
-    /// what the disk answered.
+    /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated`, before anything was written; `InvalidOption`; or the
+    /// error of the disk.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Self, Recovered)> {
         let (parts, recovered) = open::open(fs, dir, uuid, options)?;
         Ok((Self::new(parts), recovered))
     }
 
-    /// A log without files, for measuring how fast sessions append: groups are sealed and dropped, without
-    /// checksum and without a write. Everything else goes as usual; "durable" means dropped.
+    /// Returns a log without files, for measuring how fast sessions append. Groups are sealed and dropped, without
+    /// checksum and without a write. All else works as usual; "durable" means dropped.
     ///
     /// # Errors
-    /// `InvalidOption`, or what getting memory or threads failed with.
+    /// `InvalidOption`, or the error of an allocation or of a thread's start.
     pub fn discarding(options: &LogOptions) -> Result<Self> {
         open::discarding(options).map(Self::new)
     }
@@ -119,59 +119,62 @@ impl Log {
         Session::lease(&self.handle.core)
     }
 
-    /// Every record with an LSN up to here survives a crash.
+    /// Returns the durable LSN: every record with an LSN up to it survives a crash.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.progress().durable()
     }
 
-    /// Every record with an LSN up to here is in a sealed group.
+    /// Returns the sealed LSN: every record with an LSN up to it is in a sealed group.
     #[must_use]
     pub fn sealed(&self) -> Lsn {
         self.progress().sealed()
     }
 
-    /// Number of the next group to be sealed. A record appended after this call is in that group or a later one.
+    /// Returns the number of the next group to be sealed. A record appended after this call is in that group or a later
+    /// one.
     #[must_use]
     pub fn next_group(&self) -> GroupNo {
         self.progress().next_group()
     }
 
-    /// Upper bound of the LSNs handed out so far.
+    /// Returns an upper bound of the LSNs assigned so far.
     #[must_use]
     pub fn current(&self) -> Lsn {
         self.core().buffer.current()
     }
 
-    /// The clock of commits: at or above the LSN of every record with [`flags::COMMIT`](crate::flags::COMMIT) whose
-    /// append happened before this call. A reader of a value sees what came before the append of every commit up to it.
+    /// Returns the commit clock. It is at or above the LSN of every record with [`flags::COMMIT`](crate::flags::COMMIT)
+    /// whose append happened before this call. A reader of the clock sees all that happened before the append of every
+    /// commit up to its value.
     #[must_use]
     pub fn commit_clock(&self) -> Csn {
         self.core().buffer.commit_clock().csn()
     }
 
-    /// Raises the clock of commits to `csn`, so that [`Log::durable`] can get there too, though no record has that
-    /// stamp. False, and nothing has changed, in a log whose stamps are positions of records: a further commit record
-    /// gets a stamp above all that were read from the clock before.
+    /// Raises the commit clock to `csn`, so that [`Log::durable`] can reach it too, though no record has that stamp.
+    ///
+    /// Returns false and changes nothing in a log whose stamps are positions of records. There a further commit record
+    /// gets a stamp above all values of the clock that were read before.
     #[must_use]
     pub fn raise_commit_clock(&self, csn: Csn) -> bool {
         self.core().buffer.raise_commit_clock(csn.lsn())
     }
 
-    /// Largest payload of [`Session::append`] in bytes under this log's options.
+    /// Returns the largest payload of [`Session::append`] in bytes under this log's options.
     #[must_use]
     pub fn max_record(&self) -> usize {
         self.core().limits.max_record
     }
 
-    /// Largest payload of [`Session::append_large`] in bytes: [`crate::MAX_LARGE`], but where the buffer takes whole
-    /// records only.
+    /// Returns the largest payload of [`Session::append_large`] in bytes. It is [`crate::MAX_LARGE`], unless the buffer
+    /// takes whole records only.
     #[must_use]
     pub fn max_large(&self) -> usize {
         self.core().limits.max_large
     }
 
-    /// Largest argument of [`Session::reserve`].
+    /// Returns the largest argument of [`Session::reserve`].
     #[must_use]
     pub fn max_reserve(&self) -> usize {
         self.core().limits.max_reserve
@@ -188,49 +191,48 @@ impl Log {
         self.core().force(lsn, Calls::Elsewhere, None).map(drop)
     }
 
-    /// The acknowledgement of a commit record at `record` with stamp `csn`, due when `target` is durable: the greater
-    /// of `csn` and what the transaction has observed.
+    /// Returns the ticket of a commit record at `record` with stamp `csn`. It resolves when `target` is durable: the
+    /// greatest of `csn` and the stamps that the transaction has observed.
     pub fn ticket(&self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
         CommitTicket::new(self.handle.shared.clone(), spread(target), record, csn, target)
     }
 
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: at once, on the thread that learns it.
-    /// It comes before callbacks of tickets, which may wait for what it gives back, so it waits for no other thread. A
-    /// panic in it goes no further.
+    /// Calls `function` once, when `lsn` is durable or the log has stopped, on the thread that detects it. The call
+    /// comes before callbacks of tickets, since those may wait for what `function` releases. So `function` must wait
+    /// for no other thread. A panic in it is caught.
     pub fn release_when_durable(&self, lsn: Lsn, function: impl FnOnce() + Send + 'static) {
         self.core().pipeline.release_when_durable(spread(lsn), lsn, Box::new(|_| function()));
     }
 
-    /// Asks for `lsn` to be durable soon, without waiting: for commits whose tickets are waited for elsewhere, or not
-    /// at all. Costs a store, a fence and a load; wakes a flusher only if it is parked and no thread writes. With
-    /// [`LogOptions::max_unacked`] commits of the session that are not durable its next reservation waits.
+    /// Requests that `lsn` becomes durable soon, without waiting: for commits whose tickets another thread waits for,
+    /// or none. Costs a store, a fence and a load; wakes a flusher only if it is parked and no thread writes. If
+    /// [`LogOptions::max_unacked`] requested commits of the session are not durable, its next reservation waits.
     pub fn flush_soon(&self, session: &mut Session, lsn: Lsn) {
         session.flush_soon(lsn);
     }
 
-    /// Calls the callbacks that are due of tickets of the session with this number (see [`Session::number`]): a
-    /// committer spares the threads that write this work. Callbacks are code of users, so the caller holds nothing that
-    /// they want.
+    /// Calls the due callbacks of tickets of the session with this number ([`Session::number`]). So a committer takes
+    /// this work off the threads that write. Callbacks are code of users, so the caller holds no lock that they may
+    /// need.
     pub fn acknowledge(&self, session: usize) {
         self.core().pipeline.acks().acknowledge(session);
     }
 
-    /// Calls the callbacks and wakers that are due of all tickets, as [`acknowledge`](Self::acknowledge) does.
+    /// Calls the due callbacks and wakers of all tickets, as [`acknowledge`](Self::acknowledge) does.
     pub fn acknowledge_all(&self) {
         self.core().pipeline.acks().acknowledge_all();
     }
 
-    /// Calls `function` once when the log has stopped, on a thread that holds nothing, as callbacks of tickets.
+    /// Calls `function` once when the log has stopped, on a thread that holds no lock, like callbacks of tickets.
     pub fn on_stop(&self, function: impl FnOnce() + Send + 'static) {
         self.core().pipeline.acks().call_when_stopped(Box::new(function));
     }
 
-    /// Follows this log from group `from` on, or from the oldest group if that is [`GroupNo::ZERO`]: yields what is
-    /// durable, and can wait for more. For following it from another process see [`Follower::open`].
+    /// Follows this log from group `from` on, or from the oldest group if `from` is [`GroupNo::ZERO`]. The follower
+    /// yields durable records, and can wait for more. [`Follower::open`] follows a log of another process.
     ///
     /// # Errors
-    /// `LogTruncated` if `from` has been given up, `InvalidOption` for a log without files, or what reading failed
-    /// with.
+    /// `LogTruncated` if `from` was truncated; `InvalidOption` for a log without files; or the error of the disk.
     pub fn follow(&self, from: GroupNo) -> Result<Follower> {
         if !self.core().has_files {
             let (name, value, expected) = ("follow", "a log without files".into(), "a log in a directory".into());
@@ -239,22 +241,23 @@ impl Log {
         Follower::of(self.handle.core.clone(), from)
     }
 
-    /// Gives up the log before group `before`: the caller has made sure that recovery starts there or later. Works in
-    /// whole segments, and keeps what the older slot of the control file needs.
+    /// Truncates the log before group `before`. The caller has made sure that recovery starts there or later. Releases
+    /// whole segments, and keeps those that the older slot of the control file needs.
     ///
     /// # Errors
-    /// What the disk answered. Nothing is lost; it may be tried again.
+    /// The error of the disk. Nothing is lost, and the caller may try again.
     pub fn truncate(&self, before: GroupNo) -> Result<()> {
         self.core().segments.truncate(before, self.progress().durable_group())
     }
 
-    /// Bytes of all groups written since the log was opened, exactly. They stand still while nothing is appended.
+    /// Returns the exact bytes of all groups written since the log was opened. They are constant while nothing is
+    /// appended.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.core().growth.written()
     }
 
-    /// Counters since the log was opened.
+    /// Returns the counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> LogStats {
         let Core { pipeline, segments, slots, growth, .. } = self.core();
@@ -280,13 +283,13 @@ impl Log {
         }
     }
 
-    /// Stops the log because of `cause`: all waiters get an error, and no group is begun after. Those in flight may
+    /// Stops the log because of `cause`: all waiters get an error, and no group begins afterwards. Groups in flight may
     /// still become durable.
     pub fn poison(&self, cause: &Error) {
         self.core().pipeline.stop(cause);
     }
 
-    /// The error that all callers get if the log has stopped.
+    /// Returns the error that all callers get if the log has stopped.
     #[must_use]
     pub fn poisoned(&self) -> Option<Error> {
         self.progress().stop_error()
@@ -302,8 +305,8 @@ impl Log {
         self.core().segments.prepare_step()
     }
 
-    /// Makes everything appended so far durable and stops the threads of this log. Sessions stay usable; what they
-    /// append from now on is flushed only where a thread waits for it.
+    /// Makes all appended records durable and stops the threads of this log. Sessions stay usable; their later records
+    /// are flushed only if a thread waits for them.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -313,8 +316,8 @@ impl Log {
         forced
     }
 
-    /// Stops the threads of this log, then calls what they would have. The caller holds nothing that callbacks may
-    /// want.
+    /// Stops the threads of this log, then calls the due callbacks in their place. The caller holds no lock that
+    /// callbacks may need.
     pub fn end_threads(&self) {
         let daemons = std::mem::take(&mut *self.handle.daemons.lock());
         daemons.into_iter().for_each(Daemon::stop);
@@ -336,7 +339,8 @@ impl Log {
     }
 }
 
-/// Spreads over the shards by what is at hand: stamps are multiples of eight in some buffers.
+/// Returns the shard of a ticket without a session. Stamps are multiples of eight in some buffers, so the low bits do
+/// not count.
 const fn spread(lsn: Lsn) -> usize {
     (lsn.0 ^ lsn.0 >> 3) as usize % SHARDS
 }

@@ -11,38 +11,37 @@ use foreshore_sync::available_parallelism;
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Most groups in flight. Readers of a damaged log rely on it: what lies behind the last acknowledged group is no more.
+/// The most groups in flight. Readers of a damaged log rely on it: there are no more groups behind the last
+/// acknowledged one.
 pub(crate) const MAX_IN_FLIGHT: usize = 16;
 
-/// How a log is built and run. A value, never a cargo feature; nothing here changes the format.
+/// Options of a log. None of them changes the format.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
     /// Size of a segment file in bytes, a multiple of 4 KiB, at least 64 KiB. Segments of other sizes stay readable.
     pub segment_bytes: u64,
-    /// Makes the buffer that sessions append to, if that is not to be lanes: one for each session, in which no append
-    /// waits. See [`crate::log_buffer`].
+    /// Makes another buffer than lanes ([`crate::log_buffer`]). Lanes are one buffer for each session, in which no
+    /// append waits.
     pub buffer: Option<Arc<dyn MakeLogBuffer>>,
-    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Touched only as it is used. Of lanes, each
-    /// session at work has a sixteenth of it, at least 64 KiB and at most 256 KiB, unless `lane_memory` says otherwise.
+    /// Memory of the buffer in bytes, a power of two from 64 KiB to 1 GiB. Untouched until it is used. A lane has a
+    /// sixteenth of it, but 64 KiB at least and 256 KiB at most, unless `lane_memory` says otherwise.
     pub ring_bytes: usize,
-    /// Memory of all lanes in bytes; 0 for a lane for each session. With less there are fewer lanes, of 64 to 256 KiB
-    /// each, at least four, and late sessions share some of them. Such a session has a lane from a reservation to its
-    /// [`crate::Session::release`], which it must not forget: others wait for the lane.
+    /// Memory of all lanes in bytes; 0 gives each session a lane. With a limit there are at least four lanes, of 64 to
+    /// 256 KiB each, and late sessions share some of them. Such a session has a lane from a reservation until its
+    /// [`crate::Session::release`]. It must not forget that call, because other sessions wait for the lane.
     pub lane_memory: usize,
     /// Sessions at once, 1 to 65536.
     pub max_sessions: usize,
-    /// When a group of commits is written. A window is for logs with `background` threads; without them it is
-    /// [`Group::Greedy`].
+    /// The policy of group commit. A window needs `background` threads; without them [`Group::Greedy`] is used.
     pub group: Group,
-    /// Makes a policy that takes the place of `group`.
+    /// Makes a policy that replaces `group`.
     pub group_from: Option<GroupSource>,
-    /// Commits that one session may have asked the flusher for and that are not durable yet, 1 to 2^20, before its next
-    /// reservation waits.
+    /// The most commits, 1 to 2^20, that one session may have requested from the flusher and that are not durable yet.
+    /// With more its next reservation waits.
     pub max_unacked: usize,
-    /// Groups that may be in flight at once, at most 16; 0 leaves it to the number of processors.
+    /// The most groups in flight at once, up to 16; 0 derives it from the number of processors.
     pub in_flight: usize,
-    /// Whether to measure what waits are spent on, see [`crate::LogStats::waits`]. Costs some reads of the clock a
-    /// commit.
+    /// Whether to measure the parts of waits ([`crate::LogStats::waits`]). Costs some reads of the clock a commit.
     pub measure_waits: bool,
     /// Segments kept ready ahead of the one in use.
     pub ready_segments: usize,
@@ -70,7 +69,7 @@ impl Default for LogOptions {
     }
 }
 
-/// The bounds of what sessions append, in bytes but for the last.
+/// Limits of appends. All are in bytes except the last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Largest payload of one record, and of one that may travel in fragments.
@@ -80,18 +79,18 @@ pub(crate) struct Limits {
     pub(crate) max_reserve: usize,
     /// Credit that a session takes at once and may keep while idle.
     pub(crate) credit_quantum: u64,
-    /// Commits of a session that may be asked for and not durable before its next reservation waits.
+    /// The most requested commits of a session that are not durable; with more its next reservation waits.
     pub(crate) max_unacked: usize,
 }
 
-/// Log space for the records of one restart that compensate nothing.
+/// Log space for the records of one restart that are no compensations.
 const RESTART_BYTES: u64 = 64 << 10;
 
-/// Least log space for work that frees space: some transactions at once, each with a block granted for its rollback and
-/// with its records.
+/// The least log space for work that frees space: some concurrent transactions, each with its records and a block
+/// granted for its rollback.
 const FREEING_BYTES: u64 = 256 << 10;
 
-/// Fewest lanes, where there are as many sessions.
+/// The fewest lanes, unless there are fewer sessions.
 const MIN_LANES: usize = 4;
 
 impl LogOptions {
@@ -133,34 +132,34 @@ impl LogOptions {
         Ok(buffer)
     }
 
-    /// The lanes of sessions. In a buffer that is not lanes each session is known by its slot.
+    /// Returns the assignment of lanes to sessions. In another buffer the slot of a session stands for its lane.
     pub(crate) fn session_lanes(&self) -> SessionLanes {
         let shared = self.shared_lanes();
         let own = if self.has_lanes() { self.lanes() - shared } else { self.max_sessions };
         SessionLanes::new(own, shared)
     }
 
-    /// The bounds of what sessions append.
+    /// Returns the limits of appends.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             max_record: self.max_record(),
             max_large: if self.fragments() { crate::MAX_LARGE } else { self.max_record() },
-            // Four fit the ring, or one the lane.
+            // Four reservations fit the ring, or one fits the lane.
             max_reserve: if self.has_lanes() { self.lane_bytes() } else { self.ring_bytes / 4 },
-            // So that all idle credit is a quarter of the ring.
+            // All idle credit together is at most a quarter of the ring.
             credit_quantum: ((self.ring_bytes / (4 * self.max_sessions)).min(16 << 10) / 8 * 8) as u64,
             max_unacked: self.max_unacked,
         }
     }
 
-    /// The policies of group commit: the engine's own, and the one that takes its place.
+    /// Returns the engine's policy of group commit, and the one that replaces it.
     pub(crate) fn group(&self) -> (Group, Option<&GroupSource>) {
         // A window needs a flusher that sleeps.
         (if self.background { self.group } else { Group::Greedy }, self.group_from.as_ref())
     }
 
-    /// Groups that may be in flight. On up to two processors it is 1: the next group is best left to grow meanwhile.
-    /// Then it is 2, and up to 8 where many processors append.
+    /// Returns the most groups in flight. It is 1 on up to two processors, where the next group better grows meanwhile.
+    /// On more processors it is 2 to 8.
     pub(crate) fn width(&self) -> usize {
         match (self.in_flight, available_parallelism()) {
             (0, processors) => (processors / 2).clamp(1, 8),
@@ -168,14 +167,14 @@ impl LogOptions {
         }
     }
 
-    /// Largest group in bytes: at least two fit a segment.
+    /// Returns the largest group in bytes. At least two fit a segment.
     pub(crate) fn max_group(&self) -> usize {
         let half = usize::try_from((self.segment_bytes - format::FIRST_GROUP) / 2).unwrap_or(format::MAX_GROUP);
         (half / BLOCK * BLOCK).min(format::MAX_GROUP)
     }
 
-    /// Bytes of a lane: a sixteenth of the ring or a part of the memory of lanes. It is not less than a large
-    /// reservation takes, and not more than stays in a cache.
+    /// Returns the bytes of a lane: a sixteenth of the ring, or a part of the memory of lanes. A lane holds a large
+    /// reservation, and fits a processor's cache.
     fn lane_bytes(&self) -> usize {
         let share = match self.lane_memory {
             0 => self.ring_bytes / 16,
@@ -184,7 +183,7 @@ impl LogOptions {
         share.clamp(64 << 10, 256 << 10)
     }
 
-    /// Lanes of the buffer: at most one for each session.
+    /// Returns the number of lanes: at most one for each session.
     fn lanes(&self) -> usize {
         match self.lane_memory {
             0 => self.max_sessions,
@@ -192,12 +191,13 @@ impl LogOptions {
         }
     }
 
-    /// Lanes that sessions share: none if each has its own. A quarter, so that late sessions do not all wait for one.
+    /// Returns the number of lanes that sessions share: none if each session has its own. Otherwise a quarter of all,
+    /// so that late sessions do not all wait for one.
     fn shared_lanes(&self) -> usize {
         if self.has_lanes() && self.lanes() < self.max_sessions { self.lanes() / 4 } else { 0 }
     }
 
-    /// Bytes of the buffer that may have been touched when `sessions` have been at work.
+    /// Returns the bytes of the buffer that may have been touched by `sessions` sessions.
     pub(crate) fn touched(&self, sessions: usize) -> usize {
         if self.has_lanes() { self.lanes_of(sessions) * self.lane_bytes() } else { self.ring_bytes }
     }
@@ -211,13 +211,13 @@ impl LogOptions {
         self.buffer.as_ref().is_none_or(|maker| maker.fragments())
     }
 
-    /// Lanes that so many sessions may have used.
+    /// Returns the number of lanes that so many sessions may have used.
     fn lanes_of(&self, sessions: usize) -> usize {
         if sessions > self.lanes() - self.shared_lanes() { self.lanes() } else { sessions }
     }
 
-    /// Largest payload of one record: fits a group behind the largest table of extents. Eight fit the ring; in a buffer
-    /// that takes whole records only, four.
+    /// Returns the largest payload of one record. It fits a group behind the largest table of extents. Eight fit the
+    /// ring, or four in a buffer that takes whole records only.
     fn max_record(&self) -> usize {
         let table = format::EXTENT * Staging::max_extents(self.max_group());
         let group = self.max_group() - format::GROUP_HEADER - table - format::ENVELOPE;
@@ -228,50 +228,50 @@ impl LogOptions {
         ring.min(group) / 8 * 8
     }
 
-    /// Prepared log space, in bytes, below which more is prepared, and ordinary reservations are refused on a full
-    /// disk. It is the sum of what is in flight, what a restart needs, the end of the segment in use, and the margin.
+    /// Returns the bytes of prepared log space that ordinary work must leave. Below it more is prepared, and on a full
+    /// disk ordinary reservations are refused. It is the sum of the bytes in flight, the need of a restart, the end of
+    /// the segment in use, and the margin.
     pub(crate) fn kept_back(&self, sessions: usize) -> u64 {
         self.margin() + self.for_restart() + self.in_flight_bytes(sessions) + self.tail()
     }
 
-    /// The part that work which frees space may use on a full disk, and checkpoints. Without it all groups still find
-    /// their place: what they leave empty of segments is in the other parts. On a disk that is not full writers may use
-    /// it, too, while a segment is being prepared. A segment more than is kept back is ready by then, so they rarely
-    /// do.
+    /// Returns the margin: the part that checkpoints and work that frees space may use on a full disk. All groups find
+    /// their place without it, since the other parts include the empty ends of segments. On a disk that is not full,
+    /// writers may use it while a segment is being prepared. They rarely do, because one more segment is ready by then.
     pub(crate) fn margin(&self) -> u64 {
         match self.has_lanes() {
             true => (self.segment_bytes / 2).max(FREEING_BYTES),
-            // A full ring with its padding comes on top: nothing bounds the groups that a ring is drained in.
+            // A full ring with its padding comes on top, since the number of groups of a full ring has no limit.
             false => self.segment_bytes.max(2 * self.ring_bytes as u64),
         }
     }
 
-    /// Prepared space for what one restart logs beside compensations: it repeats the groups that were in flight, and
-    /// raises the ceiling of xids, ends transactions and takes a checkpoint.
+    /// Returns the prepared space for the records of one restart that are no compensations. A restart repeats the
+    /// groups that were in flight, raises the ceiling of xids, ends transactions and takes a checkpoint.
     pub(crate) fn for_restart(&self) -> u64 {
         self.prepared_for(RESTART_BYTES + (self.width() * self.max_group()) as u64)
     }
 
-    /// Prepared space for what `sessions` may have been admitted for and not sealed yet. It covers the buffer, and for
-    /// each session a group of what it does just now, and one of the record that ends its transaction.
+    /// Returns the prepared space for admitted records of `sessions` that are not sealed. It covers the buffer, and for
+    /// each session one group of its current work and one of the record that ends its transaction.
     pub(crate) fn in_flight_bytes(&self, sessions: usize) -> u64 {
         self.prepared_for((self.touched(sessions) + sessions * 2 * BLOCK) as u64)
     }
 
-    /// Most bytes that stay empty at the end of a segment: less than the next group takes, and groups are whole blocks.
+    /// Returns the most bytes that stay empty at the end of a segment: a block less than the largest group.
     fn tail(&self) -> u64 {
         (self.max_group() - BLOCK) as u64
     }
 
-    /// Bytes of prepared segments, their headers not counted, that hold `bytes` of groups for certain, in any order and
-    /// of any sizes. Each segment that is left holds all but a [`tail`](Self::tail). The tail of the segment in use
-    /// comes on top, once for all.
+    /// Returns the bytes of prepared segments, without headers, that hold `bytes` of groups of any order and sizes.
+    /// Each full segment leaves at most a [`tail`](Self::tail) empty. The tail of the segment in use is counted
+    /// elsewhere.
     pub(crate) fn prepared_for(&self, bytes: u64) -> u64 {
         let tail = self.tail();
         bytes + (bytes * tail).div_ceil(self.segment_bytes - format::FIRST_GROUP - tail)
     }
 
-    /// Segments to keep ready: enough for `kept_back` bytes, grants included, and one to fill.
+    /// Returns the number of segments to keep ready: enough for `kept_back` bytes, grants included, and one to fill.
     pub(crate) fn ready_target(&self, kept_back: u64) -> usize {
         let for_kept_back = kept_back.div_ceil(self.segment_bytes - format::FIRST_GROUP);
         let for_kept_back = usize::try_from(for_kept_back).unwrap_or(usize::MAX - 1) + 1;

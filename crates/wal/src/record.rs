@@ -1,9 +1,9 @@
-//! Records as sessions append them and as readers get them back.
+//! Records to append, and records read back.
 
 use foreshore_base::{GroupNo, Lsn};
 
-/// Largest payload of one record in bytes; smaller where [`crate::LogOptions`] ask for a small ring or small segments.
-/// Larger payloads travel as fragments.
+/// Largest payload of one record in bytes. It is smaller if [`crate::LogOptions`] request a small ring or small
+/// segments. Larger payloads are split into fragments.
 pub const MAX_RECORD: usize = 32 << 10;
 /// Largest payload of a fragmented record in bytes.
 pub const MAX_LARGE: usize = 1 << 30;
@@ -36,7 +36,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Bytes of payload.
+    /// Returns the bytes of payload.
     #[must_use]
     pub fn payload_len(&self) -> usize {
         self.parts.iter().map(|part| part.len()).sum()
@@ -46,7 +46,7 @@ impl Record<'_> {
 /// A record read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedRecord {
-    /// Its LSN. Of a fragmented record, that of its last fragment.
+    /// Its LSN. A fragmented record has that of its last fragment.
     pub lsn: Lsn,
     /// The tag it was appended with.
     pub tag: u64,
@@ -54,7 +54,7 @@ pub struct LoggedRecord {
     pub flags: u8,
     /// The payload.
     pub payload: Vec<u8>,
-    /// The group it stands in. Of a fragmented record, the group of its first fragment: reading from that group on
+    /// The group that contains it. A fragmented record has that of its first fragment, so a reader that starts there
     /// finds all of it.
     pub group: GroupNo,
 }

@@ -23,35 +23,35 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, mem};
 
-/// How long a session waits at most for free space in the buffer before it tries to lead again.
+/// The longest wait of a session for free space in the buffer before it tries to lead again.
 const SPACE_RETRY: Duration = Duration::from_millis(1);
 
-/// The right to append, leased from [`crate::Log::session`] and returned on drop. Not tied to a thread.
+/// The right to append, leased from [`crate::Log::session`] and returned on drop. It is not tied to a thread.
 ///
-/// Appending is split in two, because an append happens under page latches: [`Session::reserve`] may wait or fail and
-/// comes before the first latch; [`Session::append`] does neither.
+/// Appending has two steps, because an append happens under page latches. [`Session::reserve`] may wait or fail, and
+/// comes before the first latch. [`Session::append`] neither waits nor fails.
 pub struct Session {
     core: Arc<Core>,
-    /// Hands the log out to tickets.
+    /// The owner whose references tickets hold.
     owner: BiasedOwner<Arc<Core>>,
     slot: usize,
-    /// What the buffer knows it by: a lane of its own, or one that it has for this reservation.
+    /// Its lane of the buffer: its own, or a shared one for this reservation.
     lane: Option<usize>,
     /// Bytes that may still be appended.
     credit: u64,
     /// Log space for the rollback of its transaction.
     undo_log: UndoLog,
-    /// Bytes appended by ordinary work for which it has not paid the throttle.
+    /// Bytes appended by ordinary work that the throttle has not charged yet.
     unpaid: u64,
     /// The purpose of the newest reservation.
     purpose: Purpose,
     /// Whether ordinary reservations are for work that frees space.
     frees: bool,
-    /// When its waits for log space are over, by the clock of the throttle, if they are limited.
+    /// The end of its waits for log space, by the clock of the throttle, if they are limited.
     until: Option<Nanos>,
-    /// Commits that the flusher was asked for.
+    /// Commits that were requested from the flusher.
     commits: Commits,
-    /// Whether log space is kept back for what it has in flight.
+    /// Whether log space is kept back for its records in flight.
     is_counted: bool,
 }
 
@@ -61,14 +61,15 @@ impl fmt::Debug for Session {
     }
 }
 
-/// The purpose of a reservation: how far down into the prepared log space it may reach (see [`crate::undo_log`]).
+/// The purpose of a reservation. It decides which parts of the prepared log space the reservation may use
+/// ([`crate::undo_log`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// Not into what rollbacks and a restart need.
+    /// Leaves the space for rollbacks and a restart.
     Ordinary,
-    /// Not into what is in flight.
+    /// Leaves the space for records in flight.
     Rollback,
-    /// To the end: each takes a group at most, which is kept back for its session.
+    /// May use all: it needs one group at most, which is kept back for its session.
     End,
 }
 
@@ -92,32 +93,34 @@ impl Session {
         })
     }
 
-    /// A small number that no other session has at the same time.
+    /// Returns a small number that no other session has at the same time.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.slot
     }
 
-    /// Bytes that a record of `payload_len` bytes of payload takes of a reservation.
+    /// Returns the bytes of a reservation that a record with `payload_len` bytes of payload uses.
     #[must_use]
     pub const fn cost(payload_len: usize) -> usize {
         record_size(payload_len)
     }
 
-    /// Makes sure that records of together `max_bytes` (see [`Session::cost`]) can be appended. Held until used, until
-    /// [`Session::release`] or drop; a second reservation includes what is left of the first. May write a group to free
-    /// space in the buffer. May park, also while too much log stands behind the redo start, and, where the disk is
-    /// full, until log is given up. Call it without latches.
+    /// Reserves space for records of `max_bytes` in all (see [`Session::cost`]). The reservation ends when it is used,
+    /// at [`Session::release`], or on drop. A second reservation includes the rest of the first.
     ///
-    /// `DiskFull` if prepared log space is short, none can be made and none is given up. `LogSpace` if the time for
-    /// waits is over (see [`Session::limit_waits`]). `Poisoned`; what making log space failed with.
+    /// Call it without latches: it may write a group to free space in the buffer, and it may park. It parks for space
+    /// in the buffer, while too much log stands behind the redo start, and on a full disk until log is truncated.
+    ///
+    /// # Errors
+    /// `DiskFull` if prepared log space is short, none can be made and no log is truncated. `LogSpace` if the time for
+    /// waits is over (see [`Session::limit_waits`]). `Poisoned`; or the error of making log space.
     ///
     /// # Panics
     /// If `max_bytes` is above [`crate::Log::max_reserve`].
-    // Part of the caller: what it mostly does is a few comparisons, less than to pass its result through memory.
+    // Inlined: the common case is a few comparisons, which cost less than passing the result through memory.
     #[inline(always)]
     pub fn reserve(&mut self, max_bytes: usize) -> Result<()> {
-        // What was reserved before has been returned by the time of the refusal, if writers are slowed.
+        // If writers are slowed down, the earlier reservation has been returned by the time of a refusal.
         let held = self.credit as usize;
         match self.admit(max_bytes, Purpose::Ordinary) {
             Err(Error::DiskFull { .. }) => self.reserve_after_wait(max_bytes.max(held)),
@@ -125,27 +128,27 @@ impl Session {
         }
     }
 
-    /// Reserves for compensations and checkpoints, which may use the log space that is kept back for them. Otherwise as
-    /// [`Session::reserve`].
+    /// Reserves like [`Session::reserve`], for compensations and checkpoints. They may use the log space that is kept
+    /// back for them.
     ///
     /// # Errors
-    /// `DiskFull` if no more is prepared than what is in flight may take, and none can be made: nothing has changed,
-    /// and it may be tried again. `Poisoned`.
+    /// `DiskFull` if the prepared space only suffices for records in flight, and no more can be made. Nothing has
+    /// changed then, and the caller may try again. `Poisoned`.
     ///
     /// # Panics
-    /// As [`Session::reserve`].
+    /// Like [`Session::reserve`].
     pub fn reserve_rollback(&mut self, max_bytes: usize) -> Result<()> {
         self.admit(max_bytes, Purpose::Rollback)
     }
 
-    /// Reserves for the record that ends a transaction: a commit, an end, a decision. It is never refused. Otherwise as
-    /// [`Session::reserve`].
+    /// Reserves like [`Session::reserve`], for the record that ends a transaction: a commit, an end, a decision. A full
+    /// disk never refuses it.
     ///
     /// # Errors
     /// `Poisoned`.
     ///
     /// # Panics
-    /// As [`Session::reserve`].
+    /// Like [`Session::reserve`].
     pub fn reserve_end(&mut self, max_bytes: usize) -> Result<()> {
         self.admit(max_bytes, Purpose::End)
     }
@@ -175,12 +178,12 @@ impl Session {
             return Ok(());
         }
         assert!(max_bytes <= self.core.limits.max_reserve, "a reservation of {max_bytes} bytes");
-        // What is taken beyond the need stays small enough for all idle sessions together.
+        // The extra credit is small enough for all idle sessions together.
         let more = need.next_multiple_of(8).max(self.core.limits.credit_quantum) - self.credit;
         spent::during(Spent::LogWait, || self.measured(|session| session.refill(more, purpose)))
     }
 
-    /// Does `work`, and counts its time as spent before a record is in the buffer, if that is measured.
+    /// Does `work`, and counts its time as spent before the append, if waits are measured.
     fn measured<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let from = self.core.measured_now();
         let result = work(self);
@@ -209,7 +212,8 @@ impl Session {
         };
         self.lane = Some(lane);
         if !core.has_files && core.buffer.is_short(lane) {
-            // WAIT: help - a copy, for no group is written; the next half of the lane is free when this one is full.
+            // WAIT: help - copies records, and writes no group. The next half of the lane is free when this one is
+            // full.
             core.pipeline.lead_for_space(lane);
         }
         let mut is_first = true;
@@ -218,22 +222,22 @@ impl Session {
                 core.segments.admit(frees)?;
             }
             let found = core.buffer.admit(lane, more);
-            // Before the second attempt the session has led, if it could: that is no wait.
+            // The second attempt comes right after the session has led, if it could, and without a wait.
             if found.is_none() && !mem::take(&mut is_first) {
                 self.time_to_wait(purpose)?;
             }
             Ok(found)
         });
         if admitted.is_err() && self.credit == 0 && !mutant("lanes: a refused session keeps its lane") {
-            // The transaction does not end here, and other sessions wait for the lane.
+            // The transaction goes on, and other sessions wait for the lane.
             self.release_all();
         }
         self.credit += admitted?;
         Ok(())
     }
 
-    /// Returns what is reserved and not needed, but for a small share that saves the next reservation a trip. A session
-    /// that goes idle or waits for a lock must not keep a reservation: the ring is shared, and so may be its lane.
+    /// Returns the unused reservation, except for a small credit that makes the next reservation cheap. A session that
+    /// goes idle or waits for a lock must not keep a reservation: the ring is shared, and so may be its lane.
     pub fn release(&mut self) {
         match self.core.lanes.of_slot(self.slot) {
             Some(_) => self.release_credit(self.core.limits.credit_quantum),
@@ -251,7 +255,7 @@ impl Session {
         }
     }
 
-    /// Returns all that is reserved, and the lane if that is a shared one.
+    /// Returns the whole reservation, and the lane if it is a shared one.
     fn release_all(&mut self) {
         self.release_credit(0);
         if self.core.lanes.of_slot(self.slot).is_none()
@@ -263,11 +267,13 @@ impl Session {
 
     /// Appends a record and returns its LSN, greater than `dep`. Never waits and never fails.
     ///
-    /// If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and
-    /// flags. If `dep` is a stamp of another log, which lies ahead of this one: then the record is in. In `lanes`, if
-    /// `dep` is beyond what they can count on from: then it is not.
-    // A record that goes through memory on its way is read back in other pieces than it was written in, which takes
-    // longer than its checksum.
+    /// # Panics
+    /// - If the record was not reserved for, is larger than [`crate::Log::max_record`], or has bits outside of tag and
+    ///   flags.
+    /// - If `dep` is a stamp of another log that is ahead of this one. The record is appended then.
+    /// - In `lanes`, if `dep` is beyond the range of stamps. The record is not appended then.
+    // Inlined, so that the record does not go through memory: reading it back in other pieces than it was written in
+    // takes longer than its checksum.
     #[inline(always)]
     pub fn append(&mut self, record: Record<'_>, dep: Dep) -> Lsn {
         assert!(record.flags & !flags::CALLER == 0, "flags {:#x} are not the caller's", record.flags);
@@ -295,23 +301,23 @@ impl Session {
         lsn
     }
 
-    /// Appends a record of any size up to [`crate::Log::max_large`] and returns its LSN, that of its last fragment.
-    /// Reserves by itself and may wait between fragments: call it without latches.
+    /// Appends a record of any size up to [`crate::Log::max_large`] and returns the LSN of its last fragment, which is
+    /// its own. Reserves by itself and may wait between fragments, so call it without latches.
     ///
     /// # Errors
-    /// As [`Session::reserve`], and `ValueTooLarge`. A record that fails half-way was never appended.
+    /// Those of [`Session::reserve`], and `ValueTooLarge`. A record that fails half-way does not count.
     ///
     /// # Panics
-    /// If tag or flags have bits outside of theirs.
+    /// If tag or flags have bits outside of their ranges.
     pub fn append_large(&mut self, record: Record<'_>, dep: Dep) -> Result<Lsn> {
         self.append_large_after(record, dep, || ())
     }
 
-    /// Appends a large record for a caller that notes from which group on it needs the log. Calls `before` once,
-    /// between the reservation for the first append and that append, which nothing delays or refuses any more.
+    /// Appends like [`Session::append_large`], for a caller that notes the first group that it needs. Calls `before`
+    /// once, after the reservation for the first fragment and before its append, which can no longer wait or fail.
     ///
     /// # Errors
-    /// As [`Session::append_large`].
+    /// Those of [`Session::append_large`].
     pub fn append_large_after(&mut self, record: Record<'_>, dep: Dep, before: impl FnOnce()) -> Result<Lsn> {
         let total = record.payload_len();
         let max = self.core.limits.max_large;
@@ -338,7 +344,7 @@ impl Session {
             let parts: Vec<&[u8]> = std::iter::once(&link[..]).chain(pieces.take(len)).collect();
             self.reserve(Self::cost(8 + len))?;
             before.take().into_iter().for_each(|before| before());
-            // Only the last fragment speaks for the record.
+            // Only the last fragment has the flags of the record.
             let caller = if left == 0 { record.flags } else { 0 };
             lsn = self.append_any(Record { tag: record.tag, flags: caller | kind, parts: &parts }, lsn);
             first = first.or(Some(lsn));
@@ -346,8 +352,8 @@ impl Session {
         Ok(lsn)
     }
 
-    /// Returns the ticket of a commit of this session, as [`crate::Log::ticket`] does. [`crate::Log::acknowledge`] with
-    /// the number of the session calls the callback of the ticket, too.
+    /// Returns the ticket of a commit of this session, like [`crate::Log::ticket`]. [`crate::Log::acknowledge`] with
+    /// the number of the session also calls the callback of this ticket.
     pub fn ticket(&mut self, record: Lsn, csn: Csn, target: Lsn) -> CommitTicket {
         CommitTicket::new(self.owner.hand_out(), self.slot, record, csn, target)
     }
@@ -362,7 +368,7 @@ impl Session {
         }
     }
 
-    /// Removes the commits that are durable from the list, and returns what is durable.
+    /// Removes the durable commits from the list, and returns the durable LSN.
     fn forget_durable(&mut self) -> Lsn {
         let durable = self.core.pipeline.progress().durable();
         let times = self.core.pipeline.wait_times();
@@ -375,7 +381,7 @@ impl Session {
     /// Waits while too many commits of this session are not durable.
     fn wait_for_commits(&mut self) -> Result<()> {
         while let Some(oldest) = self.commits.oldest_of(self.core.limits.max_unacked) {
-            // WAIT: help - or park, as every wait for durability.
+            // WAIT: help - or park, like every wait for durability.
             self.core.pipeline.force(oldest, Calls::Elsewhere)?;
             self.forget_durable();
         }

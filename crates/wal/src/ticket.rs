@@ -11,21 +11,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit is
-/// acknowledged: when it and everything that the transaction has seen are durable, or at once if the ticket is
-/// [relaxed](Self::relax), until it is [hardened](Self::harden).
+/// The ticket of a commit that becomes durable: wait for it, poll it, or await it on any runtime.
+///
+/// The ticket resolves when the commit, and every commit that the transaction has observed, are durable. A
+/// [relaxed](Self::relax) ticket resolves at once, unless it is [hardened](Self::harden) again.
 ///
 /// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that
-/// wait. Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is
+/// wait. A ticket may be dropped at any time. A forgotten one leaves an entry that is removed when the commit is
 /// durable.
 #[must_use = "a commit is acknowledged only when its ticket says so"]
 pub struct CommitTicket {
-    /// Handed out by the session, so that a commit touches no word that others count in.
+    /// A reference counted by the session, so that a commit writes no counter that other threads write.
     core: BiasedRef<Arc<Core>>,
     record: Lsn,
     csn: Csn,
     target: Lsn,
-    /// The session's slot, or any other: where the acknowledgement is kept.
+    /// The slot with the shard of the acknowledgement: that of the session, or any other.
     slot: usize,
     /// Whether the commit is acknowledged though it is not durable.
     is_relaxed: bool,
@@ -47,28 +48,28 @@ impl CommitTicket {
         Self { core, record, csn, target, slot, is_relaxed: false, registered: None }
     }
 
-    /// LSN of the commit record.
+    /// Returns the LSN of the commit record.
     #[must_use]
     pub const fn record_lsn(&self) -> Lsn {
         self.record
     }
 
-    /// Stamp of the commit.
+    /// Returns the stamp of the commit.
     #[must_use]
     pub const fn csn(&self) -> Csn {
         self.csn
     }
 
-    /// Lets the ticket resolve at once, for a caller that only needs the place in the order of commits. The disk
-    /// follows when it does; [`harden`](Self::harden) makes the ticket wait for it again.
+    /// Makes the ticket resolve at once, for a caller that only needs the place in the order of commits. The commit
+    /// becomes durable later. [`harden`](Self::harden) makes the ticket wait for that again.
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub const fn relax(mut self) -> Self {
         self.is_relaxed = true;
         self
     }
 
-    /// Makes a relaxed ticket wait for durability, blocking or awaited, and asks for the disk at once:
-    /// `ticket.harden().wait()` or `ticket.harden().await`. The ticket of a durable commit stays what it is.
+    /// Makes a relaxed ticket wait for durability again, and requests the write at once: `ticket.harden().wait()` or
+    /// `ticket.harden().await`. Does nothing if the commit is durable.
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub fn harden(mut self) -> Self {
         self.is_relaxed = false;
@@ -76,7 +77,7 @@ impl CommitTicket {
         self
     }
 
-    /// Whether the commit is durable. Never goes back.
+    /// Whether the commit is durable. Once true, it stays true.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.core.pipeline.progress().durable() >= self.target
@@ -97,7 +98,7 @@ impl CommitTicket {
     /// itself is written to its end.
     ///
     /// # Errors
-    /// As [`CommitTicket::wait`].
+    /// Those of [`CommitTicket::wait`].
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         if self.is_relaxed {
             return Ok(true);
@@ -107,20 +108,21 @@ impl CommitTicket {
 
     fn force(&self, timeout: Option<Duration>) -> Result<bool> {
         let is_durable = self.core.force(self.target, Calls::Here, timeout);
-        // The caller has left the log, and what it waited for has released its locks.
+        // The caller holds no lock of the log here.
         self.core.pipeline.acks().acknowledge_all();
         is_durable
     }
 
-    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot
-    /// be. Costs no thread: it is called by a flusher, by a thread that has waited for a ticket or committed, or by
-    /// this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a
-    /// checkpoint, close or reopen the database, or drop its last handle.
+    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` if it cannot
+    /// become durable. No extra thread is needed. The caller is a flusher, a thread that has waited for a ticket or
+    /// committed, or this thread if the answer is known. None of them holds a lock of the engine then. So `function`
+    /// may take a checkpoint, close or reopen the database, or drop its last handle.
     ///
-    /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the
-    /// flusher is to make durable. Nor for a lock, unless with a limit: the thread that calls it may have another
-    /// transaction open. A panic in it is counted and goes no further. If the log is dropped before, so is `function`;
-    /// a `Log` inside of it keeps the log alive until then.
+    /// - It should be short, because it delays the next group and other callbacks.
+    /// - It must not wait for a commit that the flusher has to make durable.
+    /// - It must not wait for a lock without a limit: its thread may have another transaction open.
+    /// - A panic in it is caught and counted.
+    /// - If the log is dropped before, so is `function`. A `Log` inside of it keeps the log alive until then.
     pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
         let weak = Arc::downgrade(&self.core);
         let target = self.target;

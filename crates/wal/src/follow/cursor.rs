@@ -1,4 +1,4 @@
-//! A place in the chain of groups, and stepping along it.
+//! A position in the chain of groups, and its steps along the chain.
 
 use crate::format::{CtlSlot, FIRST_GROUP, GroupHeader};
 use crate::reader::{Chain, GroupReader};
@@ -10,7 +10,7 @@ use foreshore_io::File;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-/// A place in the chain.
+/// A position in the chain.
 #[derive(Clone)]
 pub(super) struct Cursor {
     pub(super) number: u64,
@@ -22,10 +22,10 @@ pub(super) struct Cursor {
     pub(super) incarnation: Incarnation,
     /// The last groups, which a start may have repeated.
     pub(super) tail: Vec<Accepted>,
-    /// The segment of the very last one.
+    /// The segment of the newest of them.
     pub(super) last: u64,
-    /// The last hole that was searched: its segment, where it begins, and where the chain continues. Groups written at
-    /// its beginning later still come first.
+    /// The last hole that was found: its segment, its beginning, and the offset where the chain continues. Groups that
+    /// are written at its beginning later still come first.
     pub(super) hole: Option<(u64, u64, u64)>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Step {
 }
 
 impl Cursor {
-    /// At the first group of the log, which lies in `file`.
+    /// Creates a cursor at the first group of the log, which lies in `file`.
     pub(super) fn new(start: &CtlSlot, file: Arc<dyn File>, size: u64) -> Self {
         Self {
             number: start.segment,
@@ -58,7 +58,7 @@ impl Cursor {
         Error::LostLog { file: self.file.path().into(), offset: self.offset, missing }
     }
 
-    /// Steps over the next group of the chain. Looks behind holes only where a start may have left one.
+    /// Steps over the next group of the chain. Searches behind holes only if `holes`.
     pub(super) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
         loop {
             let chain =
@@ -112,7 +112,7 @@ impl Cursor {
         if !goes_on {
             return Ok(false);
         }
-        // It carries log that counts, so its header must be sound too.
+        // The segment contains groups that count, so its header must be sound too.
         let Some((file, size)) = existing(home.open_segment(number))? else { return Ok(false) };
         (self.number, self.file, self.size, self.offset) = (number, file, size, FIRST_GROUP);
         Ok(true)

@@ -1,4 +1,4 @@
-//! Logs made by hand, followed while they grow, break and are given up.
+//! Crafted logs that are followed while they grow, break and are truncated.
 
 use super::*;
 use crate::format::{CtlSlot, FIRST_GROUP, SegmentHeader};
@@ -14,7 +14,7 @@ fn follow(craft: &Craft, from: u64) -> Result<Follower> {
     Follower::open(fs, dir, *uuid, GroupNo(from))
 }
 
-/// The stamps of everything there is to read.
+/// Returns the stamps of all records up to the present end.
 fn read(follower: &mut Follower) -> Vec<u64> {
     std::iter::from_fn(|| follower.read().unwrap()).map(|record| record.lsn.0).collect()
 }
@@ -159,7 +159,7 @@ impl FsLayer for Meddled {
     }
 }
 
-/// The segments before that of `slot` are given up, and their files taken for later segments.
+/// Truncates the segments before that of `slot`, and reuses their files for later segments.
 fn recycle(home: &Home, slot: CtlSlot) {
     let mut control = Control::open(home).unwrap();
     (0..2).for_each(|_| control.advance(slot).unwrap());

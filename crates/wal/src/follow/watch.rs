@@ -1,4 +1,4 @@
-//! Waiting for a log of this process to become durable further, without asking it to.
+//! Waits until the durable LSN of a log of this process rises, without a request for a write.
 
 use crate::group::Sealer;
 use crate::pipeline::Pipeline;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// Parks until more than `seen` is durable.
+/// Parks until the durable LSN is above `seen`.
 pub(super) fn watch(pipeline: &Pipeline<Sealer>, seen: Lsn, left: impl Fn() -> Duration) -> Result<bool> {
     let parker = Parker::current();
     let waker = Waker::from(Arc::new(Unpark(parker.unparker())));
@@ -23,7 +23,7 @@ pub(super) fn watch(pipeline: &Pipeline<Sealer>, seen: Lsn, left: impl Fn() -> D
         }
         registered = pipeline.acks().watch(0, Lsn(seen.0 + 1), registered, &waker);
         if registered.is_some() {
-            // WAIT: park - the thread that raises what is durable, or stops the log, ends it, or the limit does.
+            // WAIT: park - until a thread raises the durable LSN or stops the log, or until the limit.
             parker.park_timeout(left);
         }
     };

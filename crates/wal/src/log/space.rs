@@ -1,4 +1,4 @@
-//! Log space as the owner of a log manages it: how much is kept, what can be truncated, and how fast it grows.
+//! The owner's view of log space: how much is kept, what can be truncated, and how fast the log grows.
 
 use crate::log::Log;
 use crate::requests::{SpaceRequest, SpaceServer};
@@ -13,22 +13,22 @@ impl Log {
         self.core().segments.list().truncatable(group.min(self.progress().durable_group()))
     }
 
-    /// Names the function that takes back from idle sessions the space granted for compensations, by
+    /// Sets the function that takes the space granted for compensations from idle sessions, by
     /// [`Session::take_idle_undo_log`], and returns how much. A session that finds the disk full calls it, without
-    /// latches. The first call counts.
+    /// latches. Only the first call of this method has an effect.
     ///
     /// [`Session::take_idle_undo_log`]: crate::Session::take_idle_undo_log
     pub fn on_shortage(&self, take: impl Fn() -> u64 + Send + Sync + 'static) {
         self.core().segments.on_shortage(Box::new(take));
     }
 
-    /// Names the server that truncates log on request of sessions that find the disk full.
+    /// Sets the server that truncates log on request of sessions that find the disk full.
     pub fn serve_space(&self, server: SpaceServer) {
         self.core().requests.serve(server);
     }
 
-    /// Returns the newest request for space that has no answer yet. For the server; work for it begins after this
-    /// call.
+    /// Returns the newest unanswered request for space. The server calls it, and begins the work for the request after
+    /// this call.
     #[must_use]
     pub fn space_requested(&self) -> Option<SpaceRequest> {
         self.core().requests.requested()
@@ -39,7 +39,7 @@ impl Log {
         self.core().requests.answer(request, freed);
     }
 
-    /// Slows sessions down, at their reservations, while the log behind the redo start exceeds `limits`; `None` ends
+    /// Slows sessions down at their reservations while the log behind the redo start exceeds `limits`. `None` ends
     /// that. The caller continues to call [`Log::redo_from`].
     pub fn limit_backlog(&self, limits: Option<LogLimits>) {
         self.core().throttle.limit(limits);
@@ -56,21 +56,21 @@ impl Log {
         self.core().growth.signal()
     }
 
-    /// Sends [`Log::growth_signal`] once, when `mark` bytes are written (see [`Log::written_bytes`]). Returns false,
-    /// and sends no signal, if they are already. The mark replaces an earlier one.
+    /// Sends [`Log::growth_signal`] once, when [`Log::written_bytes`] reaches `mark`. Returns false and sends no signal
+    /// if it has reached the mark already. The mark replaces an earlier one.
     #[must_use]
     pub fn set_growth_mark(&self, mark: u64) -> bool {
         self.core().growth.set_mark(mark)
     }
 
-    /// Returns the bytes of all groups kept.
+    /// Returns the bytes of all groups that were not truncated.
     #[must_use]
     pub fn retained_bytes(&self) -> u64 {
         self.core().segments.list().retained_bytes()
     }
 
-    /// Returns the bytes of the groups from `group` on, to the precision of a group and a sixty-fourth of a segment,
-    /// at most 256 KiB.
+    /// Returns the bytes of the groups from `group` on. The error is at most one group and a sixty-fourth of a segment,
+    /// or 256 KiB.
     #[must_use]
     pub fn bytes_since(&self, group: GroupNo) -> u64 {
         self.core().segments.list().bytes_since(group)

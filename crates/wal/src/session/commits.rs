@@ -1,10 +1,10 @@
-//! The commits of one session that the flusher was asked for.
+//! The commits of one session that were requested from the flusher.
 
 use foreshore_base::Lsn;
 use foreshore_sync::Nanos;
 use std::collections::VecDeque;
 
-/// Commits that are not known to be durable, ascending, and when they were asked for, if that is measured.
+/// Commits that are not known to be durable, ascending, with the time of their request if waits are measured.
 #[derive(Debug, Default)]
 pub(super) struct Commits(VecDeque<(Lsn, Option<Nanos>)>);
 
@@ -13,7 +13,7 @@ impl Commits {
         self.0.len()
     }
 
-    /// Adds the commit at `lsn`, unless a later one is there.
+    /// Adds the commit at `lsn`, unless the list has a later one.
     #[inline]
     pub(super) fn add(&mut self, lsn: Lsn, asked: Option<Nanos>) {
         if self.0.back().is_none_or(|&(last, _)| last < lsn) {
@@ -21,7 +21,7 @@ impl Commits {
         }
     }
 
-    /// Removes the commits up to `durable`, and calls `count` for those whose time is known.
+    /// Removes the commits up to `durable`, and calls `count` for those with a time.
     #[inline]
     pub(super) fn remove_upto(&mut self, durable: Lsn, count: impl Fn(Lsn, Nanos)) {
         while let Some(&(lsn, asked)) = self.0.front().filter(|(lsn, _)| *lsn <= durable) {
@@ -30,7 +30,8 @@ impl Commits {
         }
     }
 
-    /// The commit that has to be durable before fewer than `most` are left; `None` if fewer are.
+    /// Returns the commit that must become durable so that fewer than `most` are left; `None` if there are fewer
+    /// already.
     pub(super) fn oldest_of(&self, most: usize) -> Option<Lsn> {
         self.0.len().checked_sub(most).and_then(|index| self.0.get(index)).map(|&(lsn, _)| lsn)
     }

@@ -11,7 +11,7 @@ impl<'a> Pieces<'a> {
         Self { parts, at: 0 }
     }
 
-    /// The next `len` bytes, which are there.
+    /// Returns the next `len` bytes, which must exist.
     pub(super) fn take(&mut self, mut len: usize) -> Vec<&'a [u8]> {
         debug_assert!(self.parts.first().is_none_or(|part| self.at <= part.len()), "at {} of its part", self.at);
         let mut taken = Vec::new();

@@ -1,5 +1,5 @@
-//! Waits of sessions for the disk: for space that it has refused, and for the log to keep to its budget. They come
-//! before any latch. The session first returns its credit and its lane, which others need.
+//! Waits of sessions for log space: after the disk has refused it, and while the log is over its budget. They come
+//! before any latch. The session first returns its credit and its lane, which other sessions need.
 
 use super::{Purpose, Session};
 use crate::requests::SpaceWait;
@@ -15,8 +15,8 @@ impl Session {
         self.repeat_after_wait(|session| session.admit(need, Purpose::Ordinary))
     }
 
-    /// Repeats `reserve`, which the disk has refused space, each time that log was given up, or that another session
-    /// has returned space. Credit is returned first, and what was granted and is not charged.
+    /// Repeats a refused `reserve` each time that log was truncated or another session has returned space. First
+    /// returns the credit, and the space that was granted and is not charged.
     #[cold]
     pub(super) fn repeat_after_wait(&mut self, mut reserve: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         let (wait, core, slot) = (SpaceWait::within(self.time_left()), self.core.clone(), self.slot);
@@ -24,11 +24,12 @@ impl Session {
         core.segments.take_from_idle();
         loop {
             self.show_holds();
-            // Before the request, too: a transaction that ends behind it may have kept the log.
+            // Registered before the request: a transaction that ends after it may have kept the log from being
+            // truncated.
             let registered = core.segments.returns().register();
             let freed = self.wait_for_space(&wait)?;
             match reserve(self) {
-                // Other sessions may have been faster.
+                // Other sessions may have taken the space.
                 Err(Error::DiskFull { .. }) if freed => {}
                 Err(error @ Error::DiskFull { .. }) => {
                     self.release_all();
@@ -42,7 +43,7 @@ impl Session {
                 }
                 reserved => {
                     self.show_holds();
-                    // Others may have parked because this session was trying.
+                    // Other sessions may have parked because this one was trying.
                     if reserved.is_err() {
                         registered.give_up();
                     }
@@ -52,15 +53,15 @@ impl Session {
         }
     }
 
-    /// Shows whether the transaction holds log space for its rollback, and returns it.
+    /// Publishes whether the transaction holds log space for its rollback, and returns it.
     fn show_holds(&self) -> bool {
         let holds = self.undo_log.granted() > 0;
         self.own_slot().note_holds(holds);
         holds
     }
 
-    /// Asks the owner to give log up because the disk has refused space, for the log or another file. Waits for the
-    /// answer and returns whether log was given up. All calls with one `wait` together wait for a bounded time. Credit
+    /// Requests truncation of the log because the disk has refused space, for the log or another file. Waits for the
+    /// answer and returns whether log was truncated. All calls with one `wait` together wait for a limited time. Credit
     /// is returned first. Call it without latches.
     ///
     /// # Errors
@@ -73,13 +74,13 @@ impl Session {
         progress.stop_error().map_or(Ok(freed), Err)
     }
 
-    /// Limits the waits for log space from now on to `most` together; `None` for no limit. Not those for the log of a
-    /// rollback or an end.
+    /// Limits the later waits for log space to `most` in all; `None` removes the limit. It does not apply to the log of
+    /// a rollback or of the end of a transaction.
     pub fn limit_waits(&mut self, most: Option<Duration>) {
         self.until = most.map(|most| self.core.throttle.now() + most);
     }
 
-    /// The time that is left for waits for log space, if they are limited.
+    /// Returns the time that is left for waits for log space, if they are limited.
     fn time_left(&self) -> Option<Duration> {
         self.until.map(|until| until.since(self.core.throttle.now()))
     }
@@ -89,7 +90,7 @@ impl Session {
         self.time_left().is_some_and(|left| left.is_zero())
     }
 
-    /// The time that is left for waits for log space of a reservation for `purpose`, if they are limited.
+    /// Returns the time that is left for waits of a reservation for `purpose`, if they are limited.
     ///
     /// # Errors
     /// `LogSpace` when the time is over.
@@ -98,13 +99,14 @@ impl Session {
         if left.is_some_and(|left| left.is_zero()) { Err(Error::LogSpace) } else { Ok(left) }
     }
 
-    /// Sets whether reservations from now on are for work that frees space. On a full disk such work may use the margin
-    /// of prepared log, too. Returns the former setting.
+    /// Sets whether later reservations are for work that frees space. On a full disk such work may use the margin of
+    /// prepared log, too. Returns the former setting.
     pub fn set_frees(&mut self, frees: bool) -> bool {
         std::mem::replace(&mut self.frees, frees)
     }
 
-    /// Pays the throttle for `unpaid` bytes. Returns what to reserve then: `need`, or what was reserved before.
+    /// Waits until the throttle grants `unpaid` bytes. Returns the bytes to reserve then: `need`, or the earlier
+    /// reservation.
     #[cold]
     pub(super) fn slow_down(&mut self, unpaid: u64, need: u64) -> Result<u64> {
         let need = need.max(self.credit);
@@ -116,7 +118,7 @@ impl Session {
         let ends = || stop_error().is_some() || self.is_over();
         let is_granted = spent::during(Spent::LogWait, || core.throttle.pay(unpaid, || core.growth.written(), ends));
         if !is_granted {
-            // What was not granted stays in the queue: the next reservation waits for it, too.
+            // Bytes that were not granted stay in the queue, so the next reservation waits for them, too.
             self.unpaid = self.unpaid.max(1);
         }
         stop_error().map_or(if is_granted { Ok(need) } else { Err(Error::LogSpace) }, Err)

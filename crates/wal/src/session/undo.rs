@@ -1,19 +1,19 @@
-//! The part of a session in the account of log space for rollbacks (see [`crate::undo_log`]).
+//! The account of a session for the log space of its rollback ([`crate::undo_log`]).
 
 use super::Session;
 use crate::segment::GRANT;
 use foreshore_base::{Error, Result};
 
 impl Session {
-    /// Makes sure that compensations of `bytes` together (see [`undo_log_cost`](crate::undo_log_cost)) can be charged.
-    /// Without latches, and before [`Session::reserve`]: a wait gives back what was reserved.
+    /// Makes sure that compensations of `bytes` in all ([`undo_log_cost`](crate::undo_log_cost)) can be charged. Call
+    /// it without latches, and before [`Session::reserve`]: a wait returns the reservation.
     ///
     /// # Errors
-    /// `DiskFull` if there is no prepared log space for them, none can be made and none is given up; what making it
-    /// failed with; `Poisoned`.
+    /// `DiskFull` if there is no prepared log space for them, none can be made and no log is truncated; the error of
+    /// making log space; `Poisoned`.
     #[inline]
     pub fn reserve_undo_log(&mut self, bytes: u64) -> Result<()> {
-        // Shown before it has some, so that a session that is refused for want of it finds it.
+        // Published before the session has space, so that a session that is refused meanwhile counts it as a holder.
         if !self.own_slot().holds_space() {
             self.own_slot().note_holds(true);
         }
@@ -40,14 +40,14 @@ impl Session {
         self.core.pipeline.progress().stop_error().map_or(Ok(()), Err)
     }
 
-    /// Charges the session with `bytes` of log for a compensation. They were reserved; or, at a restart, the run before
-    /// had charged them.
+    /// Charges the session with `bytes` of log for a compensation. They were reserved before. At a restart the previous
+    /// run had charged them.
     #[inline]
     pub fn charge_undo_log(&mut self, bytes: u64) {
         self.undo_log.charge(&self.core.segments, bytes);
     }
 
-    /// Bytes of log that are charged for compensations.
+    /// Returns the bytes of log that are charged for compensations.
     #[must_use]
     pub const fn undo_log(&self) -> u64 {
         self.undo_log.charged()
@@ -63,32 +63,32 @@ impl Session {
         self.undo_log.lower(&self.core.segments, bytes);
     }
 
-    /// Makes sure that copies of `bytes` of what is left to compensate can be logged, from what is charged for that and
-    /// what no other session was granted.
+    /// Makes sure that copies of `bytes` of the changes still to be compensated can be logged. They use the charge of
+    /// this session, and space that was granted to no other session.
     ///
     /// # Errors
-    /// `DiskFull` if there is less; `Poisoned`; what making log space failed with.
+    /// `DiskFull` if there is less; `Poisoned`; or the error of making log space.
     pub fn admit_copy(&mut self, bytes: u64) -> Result<()> {
         self.check_stop()?;
         self.core.segments.admit_copy(self.undo_log.granted() / GRANT, bytes)
     }
 
-    /// Ends the account of a transaction: nothing of it will be compensated any more.
+    /// Ends the account of a transaction, of which nothing will be compensated any more.
     #[inline]
     pub fn end_undo_log(&mut self) {
         let segments = &self.core.segments;
         self.undo_log.end(segments);
         if self.own_slot().holds_space() {
             self.own_slot().note_holds(false);
-            // After it: a session may just have parked because of this one.
+            // Notified after the return: a session may just have parked because of this one.
             if segments.returns().is_waited_for() {
                 segments.returns().notify();
             }
         }
     }
 
-    /// Takes the granted blocks that the session keeps for its next transaction, and returns how many. For the function
-    /// given to [`Log::on_shortage`](crate::Log::on_shortage), which gives them to other sessions.
+    /// Returns the granted blocks that the session keeps for its next transaction to the account, and returns how many
+    /// bytes. Called by the function of [`Log::on_shortage`](crate::Log::on_shortage).
     pub fn take_idle_undo_log(&mut self) -> u64 {
         self.undo_log.take_idle()
     }
