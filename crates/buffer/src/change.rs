@@ -1,17 +1,17 @@
-//! Logging a change of pages: the one place where a log record, dirty marks and page LSNs come together.
+//! The logging of page changes: the one place that appends the record, marks the pages dirty and sets their LSNs.
 
 use crate::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
 use crate::guard::ExclusiveGuard;
 use foreshore_base::{Lsn, PageId, TableId};
 use foreshore_wal::{Dep, Record, Session};
 
-/// Most pieces that the body of a record comes in.
+/// The most pieces of the body of a record.
 pub const MAX_BODY_PARTS: usize = 7;
 
 /// A change of pages, to be logged.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// What it is: a number in the range of the layer that redoes it.
+    /// The kind of the record: a number in the range of the layer that redoes it.
     pub kind: u8,
     /// [`crate::format::UNDOABLE`], [`crate::format::CLR`] and the layer's own.
     pub flags: u8,
@@ -23,20 +23,24 @@ pub struct Change<'a> {
     pub body: &'a [&'a [u8]],
 }
 
-/// Log space to reserve for a change of as many pages with as many bytes of body.
+/// Returns the log space to reserve for a change of so many pages with so many bytes of body.
 #[must_use]
 pub const fn change_cost(pages: usize, body_len: usize) -> usize {
     Session::cost(change_header_len(pages) + body_len)
 }
 
-/// Logs a change of `pages`, in the order that redo will see them, and stamps them with its LSN, which is returned.
+/// Logs a change of `pages`, in the order that redo will see them. Sets their LSNs to that of the record and returns
+/// it.
 ///
-/// The order is what recovery rests on: all pages are marked dirty **before** the append, so that no checkpoint misses
-/// the record; the LSN is above that of every page, so that redo in LSN order is redo in page order. Whether the bytes
-/// of the pages are changed before or after the call makes no difference, as long as their latches are held over both.
+/// Recovery depends on this order:
 ///
-/// Neither waits nor fails: `session` has [`change_cost`] reserved, from before the first latch. `dep` brings in what
-/// else the change rests on; `tag` is the caller's, in practice the transaction.
+/// 1. All pages are marked dirty **before** the append, so that no checkpoint misses the record.
+/// 2. The LSN is above that of every page, so redo in the order of LSNs is redo in the order of each page's changes.
+///
+/// The caller changes the bytes before or after the call, under the latches that it holds over both.
+///
+/// Neither waits nor fails: `session` has [`change_cost`] reserved, from before the first latch. `dep` has the other
+/// dependencies of the change. `tag` is the caller's, in practice the transaction.
 pub fn change(
     session: &mut Session,
     dep: Dep,

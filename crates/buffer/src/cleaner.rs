@@ -1,27 +1,26 @@
-//! The cleaner: writes dirty pages home, in batches, without keeping other threads from them.
+//! The cleaner: writes dirty pages home in batches, while other threads use the pages.
 //!
-//! A batch is a round, of which there are two, so that one can be at the doublewrite file while the other's pages go
-//! home:
+//! A batch is a round. There are two rounds, so that one can write the doublewrite file while the pages of the other go
+//! home. The steps of a round:
 //!
-//! 1. note the next group number, **before** any copy;
-//! 2. enter the pages among those under way, leaving out what the other round has there;
-//! 3. copy each page under a shared latch that is only tried for, and note the version of the latch. Then the batch
-//!    gets its sequence number, so that of two images of a page in the doublewrite file the newer one has the higher
-//!    number;
-//! 4. force the log up to the largest LSN on the copies: the write-ahead rule, which holds for the doublewrite file
-//!    too;
-//! 5. write the copies to the round's doublewrite area, durably, and pass the turn on; then write them home; then sync
-//!    the data file. Where the device writes a page whole or not at all they go home at once;
-//! 6. under a shared latch: if the version is still the one noted the page is clean, else it needs the log from the
-//!    noted group on, since all older changes were on the copy. Versions are compared and not LSNs, because a page may
-//!    change without a log record. (Redo changes pages by records of older groups; a page that it changed after the
-//!    copy keeps the group it had.)
+//! 1. Note the next group number, **before** any copy.
+//! 2. Enter the pages as under way, except those that the other round has.
+//! 3. Copy each page whose shared latch is free, and note the version of the latch. Then number the batch: of two
+//!    images of a page in the doublewrite file the newer one has the higher number.
+//! 4. Force the log up to the largest LSN of the copies. This is the write-ahead rule; it holds for the doublewrite
+//!    file too.
+//! 5. Write the copies durably to the round's doublewrite area, and pass the turn on. Write them home and sync the data
+//!    file. If the device writes a page whole or not at all, they go home at once.
+//! 6. Under a shared latch, compare the version of each page with the noted one. If it is the same, the page is clean.
+//!    Otherwise the page needs the log from the noted group on, since the copy had all older changes.
 //!
-//! A device that offers whole writes may refuse one later on, for want of space for example: XFS writes a page whole by
-//! writing it elsewhere. From then on, until the pool is opened again, pages go the way that is left. The round that
-//! meets the refusal takes the offer from all batches that get a later number, before it writes an image. So no image
-//! in the doublewrite file is older than a page that was written whole after it: a page of the round stays with the
-//! round until it is home.
+//! Step 6 compares versions and not LSNs, because a page may change without a log record. Redo is an exception: its
+//! records are of older groups. So a page that redo changed after the copy keeps its group.
+//!
+//! **Refused whole writes.** A device that offers whole writes may refuse one later, for example because the disk is
+//! full: XFS writes a whole page to a new place. The pool then uses the other way of writing until it is opened again.
+//! The round that meets the refusal switches all batches with later numbers, before it writes an image. So no image in
+//! the doublewrite file is older than a whole write of its page: a page stays with its round until it is home.
 
 use crate::flush_order::{Dirty, Place};
 use crate::format::AREA_PAGES;
@@ -44,7 +43,7 @@ pub(crate) struct Cleaner {
     rounds: Rounds,
     /// The pass that the background thread helps with.
     pass: Mutex<Option<Arc<Pass>>>,
-    /// Notified when there is one.
+    /// Notified when a pass begins.
     passes: Signal,
 }
 
@@ -53,7 +52,7 @@ impl Cleaner {
         let (sequence, newest) = home.newest_batch();
         Self {
             residency,
-            // Not over the newest batch first.
+            // The first batch must not overwrite the newest one.
             rounds: Rounds::new(sequence, 1 - newest, home.writes()),
             home,
             pass: Mutex::new(LockRank::Leaf, None),
@@ -74,22 +73,22 @@ impl Cleaner {
         &self.rounds
     }
 
-    /// Writes the dirty ones of `frames` home, at most [`AREA_PAGES`], if a round is free; false if none is. Not a
-    /// wait: the caller may hold latches that the rounds at work want. `is_reclaimer` if the caller is the thread that
-    /// keeps frames free.
+    /// Writes the dirty pages of `frames` home, at most [`AREA_PAGES`], if a round is free; returns false if none is.
+    /// It does not wait, since the caller may hold latches that the other rounds need. `is_reclaimer`: the caller is
+    /// the thread that keeps frames free.
     pub(crate) fn try_clean(&self, frames: &mut [FrameNo], is_reclaimer: bool) -> Result<bool> {
         let Some(round) = self.rounds.try_take() else { return Ok(false) };
         self.clean(round, frames, is_reclaimer).map(|_| true)
     }
 
-    /// Writes the dirty ones of `frames`, at most [`AREA_PAGES`], home in `round`. Returns how many were copied, and
-    /// those whose latch was not free or that the other round is writing.
+    /// Writes the dirty pages of `frames`, at most [`AREA_PAGES`], home in `round`. Returns how many were copied, and
+    /// the frames that were skipped because they are latched or under way in the other round.
     fn clean(&self, mut round: Round<'_>, frames: &mut [FrameNo], is_reclaimer: bool) -> Result<(usize, Vec<FrameNo>)> {
         assert!(frames.len() <= AREA_PAGES, "a batch of {} pages", frames.len());
         let unwinds = Unwinds(&self.home);
         let memory = self.residency.memory();
-        // In page order, so that neighbours can be written together. Each id is looked at once: a page that is clean by
-        // now may leave its frame meanwhile.
+        // In page order, so that neighbours can be written together. Each id is read once: a page that is clean by now
+        // may leave its frame meanwhile.
         frames.sort_by_cached_key(|&no| memory.slot(no).frame().pid());
         let group = memory.log().next_group();
         let mut busy = Vec::new();
@@ -116,8 +115,8 @@ impl Cleaner {
         }
         std::mem::forget(unwinds);
         drop(round);
-        // The reclaimer may sleep for want of this round. Not after its own about nothing, which it would repeat for
-        // ever.
+        // The reclaimer may be waiting for this round. An empty round of its own does not wake it, or it would repeat
+        // empty rounds for ever.
         if copied > 0 || !is_reclaimer {
             self.residency.low().notify();
         }
@@ -136,9 +135,8 @@ impl Cleaner {
             if self.home.write_whole(round)? {
                 return self.home.sync();
             }
-            // Comes before an image of this round: a later round that wrote a page of it whole would leave an older
-            // image behind. Pages of this round that the device did write are whole, and are written once more with the
-            // others.
+            // This comes before an image of this round: a later round that wrote one of its pages whole would leave an
+            // older image behind. Pages that the device has written whole are written once more with the others.
             if !mutant("cleaner: a round begins with whole writes after an image") {
                 self.rounds.set_writes(self.home.torn_writes());
             }
@@ -154,7 +152,7 @@ impl Cleaner {
         self.home.sync()
     }
 
-    /// Makes the pages clean that are still as they were copied. Adds those whose latch was not free to `busy`.
+    /// Marks the pages clean that have not changed since the copy. Adds those whose latch was not free to `busy`.
     fn set_clean(&self, round: &Round<'_>, group: GroupNo, busy: &mut Vec<FrameNo>) {
         for copied in round.copies() {
             let slot = self.residency.memory().slot(copied.no);
@@ -188,8 +186,8 @@ impl Cleaner {
         Ok(self.clean(self.rounds.take(), &mut dirty, false)?.0)
     }
 
-    /// Writes the pages home that `order` chooses from the dirty ones, which it gets the oldest first. Tells `progress`
-    /// after each batch which group the oldest page needs that is left; an error of it ends the flush.
+    /// Writes home the pages that `order` chooses from the dirty ones, sorted by age. After each batch it calls
+    /// `progress` with the oldest group that a remaining page needs; an error of that call ends the flush.
     pub(crate) fn flush(
         &self,
         order: impl FnOnce(&[Dirty]) -> Vec<Place>,
@@ -212,10 +210,10 @@ impl Cleaner {
         progress(pass.oldest())
     }
 
-    /// Helps with a pass, if one goes on and a batch of it waits.
+    /// Writes a waiting batch of the current pass, if there is one.
     pub(crate) fn help(&self) -> NextWake {
         let pass = self.pass.lock().clone();
-        // An error is for the caller that began the pass.
+        // The caller that began the pass gets the error.
         if pass.is_some_and(|pass| pass.write_next(|frames| self.clean_all(frames))) {
             NextWake::Now
         } else {
@@ -223,15 +221,15 @@ impl Cleaner {
         }
     }
 
-    /// Writes a batch of pages home, also those whose latch is not free at first.
+    /// Writes a batch of pages home, and waits for the latches that are not free at first.
     fn clean_all(&self, mut left: Vec<FrameNo>) -> Result<()> {
         while !left.is_empty() {
             let (_, busy) = self.clean(self.rounds.take(), &mut left, false)?;
-            // A thread that looks for a frame now finds pages to evict.
+            // A thread that needs a frame finds pages to evict now.
             self.residency.freed().notify_one();
             for &no in &busy {
                 self.rounds.wait_for(no);
-                // WAIT: park - until the page is free for a moment, with no round in hand, then try again.
+                // WAIT: park - until the latch is free, then try again. This thread has no round meanwhile.
                 drop(SharedGuard::latch(self.residency.memory().slot(no)));
             }
             left = busy;
@@ -247,7 +245,7 @@ impl Step for Cleaner {
     }
 }
 
-/// Stops the log when it is dropped, by a round that unwinds.
+/// A guard that stops the log when a round unwinds.
 struct Unwinds<'a>(&'a Home);
 
 impl Drop for Unwinds<'_> {

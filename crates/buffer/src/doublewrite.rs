@@ -1,10 +1,11 @@
-//! The doublewrite file: pages are written here, and durable, before they are written home, so that a page torn by a
-//! crash has a whole image. After InnoDB's doublewrite buffer.
+//! The doublewrite file. A page image is durable here before the page is written home, so a page torn by a crash has a
+//! whole image. After InnoDB's doublewrite buffer.
 //!
-//! Two areas take turns. A batch is one write: header and images. The home writes of a batch are synced before its area
-//! is written again, so two batches may be under way, with no page in both, and none but the two newest is ever needed:
-//! older images may be older than their homes, and mend nothing. A batch whose header or images are torn never had a
-//! home write.
+//! 1. Two areas take turns. A batch is one write: header and images.
+//! 2. The home writes of a batch are synced before its area is written again. So two batches may be under way, with no
+//!    page in both.
+//! 3. Recovery uses only the two newest batches: older images may be older than their homes. A batch with a torn header
+//!    or image never had a home write.
 
 use crate::format::{
     self, Batch, DOUBLEWRITE_BYTES, DOUBLEWRITE_VERSION, Entry, HeaderFlaw, area_offset, page_lsn, verify_page,
@@ -24,12 +25,12 @@ pub(crate) struct Doublewrite {
     uuid: Uuid,
     /// Sequence number of the newest batch when the file was opened.
     sequence: u64,
-    /// The area that it lies in.
+    /// The area of that batch.
     newest: usize,
 }
 
 impl Doublewrite {
-    /// Makes an empty file a doublewrite file, with its space behind it.
+    /// Formats an empty file as a doublewrite file and allocates its space.
     pub(crate) fn format(file: &dyn File, uuid: Uuid) -> Result<()> {
         file.allocate(0, DOUBLEWRITE_BYTES)?;
         let mut block = AlignedBuf::new(BLOCK);
@@ -38,7 +39,7 @@ impl Doublewrite {
         file.sync()
     }
 
-    /// Opens the file and looks for the newest batch, past the page cache: it may show a batch whose sync has failed.
+    /// Opens the file and finds the newest batch, past the page cache, which may show a batch whose sync has failed.
     pub(crate) fn open(file: Arc<dyn File>, uuid: Uuid) -> Result<Self> {
         file.read_past_cache()?;
         let mut block = AlignedBuf::new(BLOCK);
@@ -94,19 +95,17 @@ impl Doublewrite {
     /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not
     /// whole.
     ///
-    /// Homes that read whole are written, too: where a failed sync has left the page clean, the cache shows an image
-    /// that the medium does not have, and not every file system lets a reader look past the cache. Every page that may
-    /// be so is in these batches: a batch begins only when the homes of the last but one are durable, and none begins
-    /// after a failed sync.
+    /// Homes that read whole are written, too. After a failed sync the cache may show a page that the medium does not
+    /// have, and not every file system lets a reader bypass the cache. All such pages are in these two batches. For a
+    /// batch begins only when the homes of the last but one are durable, and none begins after a failed sync.
     ///
     /// Why no image replaces a newer page:
-    /// - The newest batch holds the newest image that was ever on its way home, of each of its pages.
-    /// - Of a page in both batches the image of the newer one counts.
-    /// - A home that is whole and of a greater LSN came from elsewhere, for example with another file in the place of
-    ///   this one. It stays.
+    /// - The newest batch holds the newest image of each of its pages.
+    /// - For a page in both batches, the image of the newer one counts.
+    /// - A whole home with a greater LSN has another origin, for example because this file was replaced. It stays.
     ///
-    /// An image of the same LSN as its home may differ from it in what is not logged. Either is a state that a crash
-    /// may leave.
+    /// An image may have the same LSN as its home and differ in bytes that are not logged. Either is a state that a
+    /// crash may leave.
     pub(crate) fn restore(&self, data: &dyn File, durable: Lsn) -> Result<usize> {
         let mut restored = 0;
         let mut done = HashSet::new();
@@ -123,13 +122,13 @@ impl Doublewrite {
                 }
             }
         }
-        // The areas are written over from now on.
+        // The areas may be overwritten after this.
         data.sync()?;
         pause::point("pool: images are restored");
         Ok(restored)
     }
 
-    /// The batch in `area` and its images, if it is one of the two newest.
+    /// Returns the batch in `area` and its images, if it is one of the two newest.
     fn read(&self, area: usize) -> Result<Option<(Batch, AlignedBuf)>> {
         let mut block = AlignedBuf::new(BLOCK);
         let len = self.file.read_at(&mut block, area_offset(area))?;
@@ -144,13 +143,13 @@ impl Doublewrite {
     }
 
     fn restore_page(&self, data: &dyn File, entry: &Entry, image: &[u8], durable: Lsn) -> Result<Home> {
-        // Whether the home is ahead of the log is found out when it is fixed; here it only matters that it is whole.
+        // A fix of the page checks whether it is ahead of the log. Here it only matters that it is whole.
         let any = Lsn(u64::MAX);
         let mut home = AlignedBuf::new(PAGE_SIZE);
         let len = data.read_at(&mut home, entry.pid.offset())?;
         if len == 0 {
-            // The file ends before it. Either its end was cut off, and the page was free. Or a growth was lost in a
-            // crash, and no sync has followed the first home write of the page: then its whole life is in the log.
+            // The file ends before it. Either the file was truncated, and the page was free. Or a growth was lost in a
+            // crash before a sync of the page's first home write: then the log has all changes of the page.
             return Ok(Home::Stays);
         }
         let is_torn = verify_page(&home[..len], entry.pid, any).is_err();
@@ -170,7 +169,7 @@ impl Doublewrite {
     }
 }
 
-/// What a home was before its image was written there, if it was.
+/// The state of a home before its image was written there, if it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
     WasTorn,
@@ -202,7 +201,7 @@ mod tests {
     }
 
     impl Bed {
-        /// An empty doublewrite file, and a data file of eight pages of zeros.
+        /// Creates an empty doublewrite file, and a data file of eight pages of zeros.
         fn new() -> Self {
             let (mem, uuid) = (Mem::null(), Uuid([1; 16]));
             let create = |name: &str| mem.create(Path::new(name)).expect("a file");

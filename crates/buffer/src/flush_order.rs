@@ -1,8 +1,7 @@
-//! Which dirty pages a flush writes home, and in what order: pure functions of the dirty pages, which come the oldest
-//! first.
+//! The choice and the order of the pages that a flush writes home: pure functions of the dirty pages, sorted by age.
 //!
-//! A page is as old as the first log group that it needs. The pages of an extent go home together, at the turn of the
-//! oldest.
+//! The age of a page is that of the first log group that it needs. The pages of an extent go home together, when the
+//! oldest of them is due.
 
 use crate::frame::FrameNo;
 use foreshore_base::{GroupNo, PageId};
@@ -11,7 +10,7 @@ use std::collections::HashMap;
 /// Pages of an extent: a write of 128 KiB costs hardly more than one of 8.
 const EXTENT: u64 = 16;
 
-/// A dirty page. They sort by age.
+/// A dirty page. Dirty pages sort by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dirty {
     /// The first group that the page needs.
@@ -20,20 +19,20 @@ pub(crate) struct Dirty {
     pub(crate) no: FrameNo,
 }
 
-/// A page to be written, by its index among the dirty pages, behind the index of the oldest page of its extent.
+/// A page to write: the index of the oldest dirty page of its extent, then its own index among the dirty pages.
 pub(crate) type Place = (usize, usize);
 
-/// Returns the pages that are older than `limit`, all of them if there is none.
+/// Returns the pages that are older than `limit`, or all without a limit.
 pub(crate) fn older_than(dirty: &[Dirty], limit: Option<GroupNo>) -> Vec<Place> {
     by_extent(&dirty[..limit.map_or(dirty.len(), |limit| dirty.partition_point(|page| page.group < limit))])
 }
 
-/// Returns the pages that are older than `limit`, and at least one in `share` of all: those of the extents with the
-/// oldest pages.
+/// Returns the pages that are older than `limit`, but at least one in `share` of all. They are from the extents with
+/// the oldest pages.
 ///
-/// A page that is not old goes along only if half of the dirty pages are younger, so its turn comes no more than twice
-/// as often. From then on its extent has one age, and its pages go home in one write. To keep it so an extent is cut
-/// only where a share is less than one.
+/// A younger page is written with its extent only if half of the dirty pages are younger than it. So it is written at
+/// most twice as often. From then on the pages of the extent have one age, and go home in one write. To keep it so, an
+/// extent is split only if it is larger than the share.
 pub(crate) fn share_of(dirty: &[Dirty], limit: GroupNo, share: usize) -> Vec<Place> {
     let portion = dirty.len().div_ceil(share);
     let old = dirty.partition_point(|page| page.group < limit);

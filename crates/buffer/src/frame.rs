@@ -1,4 +1,4 @@
-//! A frame: the place of one page in memory, and the words that say what is in it.
+//! A frame: the memory of one page, and the words with its state.
 
 use foreshore_base::{GroupNo, PageId};
 use foreshore_sync::model::mutant;
@@ -15,24 +15,18 @@ pub type FrameNo = u32;
 //  | DIRTY | MAIN | REDONE | LOADING | RING | 0 | recency |  uses  |     pins      |
 //  +-------+------+--------+---------+------+---+---------+--------+---------------+
 //
-// pins:    holders of `Pinned`. From 0 to 1 only under a latch of the frame, so that the holder of the exclusive latch
-// that
-//          sees 0 may evict. Further pins and the release of one need no latch: a thread that meets a pin shares it,
-//          and with it the page that is pinned.
-// uses:    uses of the page up to the cap of the policy, less what its hand took away. Raised by any fix, set by the
-// policy as
-//          the page comes in. A hint: losing one costs a read at most.
-// recency: two after a use, though not by a scan; less as scans go on, see `scan_ring.rs`. Zero as the page comes in. A
-// hint. RING:    the page is in the scan ring, and the policy does not know it. Set and cleared under the exclusive
-// latch. LOADING: the page is being read. Set and cleared under the exclusive latch; a hint for threads that must not
-// wait. REDONE:  redo changed the page since the cleaner copied it last. Set under the exclusive latch, cleared by the
-// cleaner under a
-//          shared latch.
-// MAIN:    for the policy `s3c`, under the lock of the frame's shard; else zero.
-// DIRTY:   the page differs from its home on disk, or may. Set under the exclusive latch, before the record of the
-// change is
-//          appended. Cleared by the cleaner, one at a time, under a shared latch, once the page as it is then has been
-//          written and synced.
+// pins: count of `Pinned`. It goes from 0 to 1 only under a latch of the frame, so the holder of the exclusive latch
+//          that sees 0 may evict. Further pins, and the release of one, need no latch: an existing pin keeps the page.
+//          uses: uses of the page up to the cap of the policy, less those that its hand took away. Raised by any fix,
+//          set by the policy when the page is loaded. A hint: a lost use costs a read at most. recency: 2 after a use
+//          that is no scan; lowered as scans go on (`scan_ring.rs`). Zero when the page is loaded. A hint. RING: the
+//          page is in the scan ring, unknown to the policy. Set and cleared under the exclusive latch. LOADING: the
+//          page is being read. Set and cleared under the exclusive latch. A hint for threads that must not wait.
+//          REDONE: redo has changed the page since the cleaner's last copy. Set under the exclusive latch, cleared by
+//          the cleaner under a shared latch. MAIN: for the policy `s3c`, under the lock of the frame's shard; else
+//          zero. DIRTY: the page differs, or may differ, from its home on disk. Set under the exclusive latch, before
+//          the record of the change is appended. Cleared under a shared latch by the one round of the cleaner that has
+//          the page, once its bytes are written and synced.
 //
 // 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers
 //    it under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.
@@ -56,7 +50,7 @@ const _: () =
 /// The most uses that a frame counts.
 pub const MAX_USES: u8 = (USES / USE) as u8;
 
-/// Returns the [`Frame::use_bits`] from which on one more use makes no difference where `cap` uses count.
+/// Returns the least [`Frame::use_bits`] that one more use does not change if `cap` uses count.
 pub(crate) const fn enough(cap: u8) -> u32 {
     RECENT | (cap as u32 * USE)
 }
@@ -67,7 +61,7 @@ const fn used(meta: u32, cap: u8) -> u32 {
     (meta & !RECENCY | RECENT) + if counts { USE } else { 0 }
 }
 
-/// Latch and state of a frame, one cache line; its bytes are in the arena of the pool.
+/// The latch and the state of a frame, in one cache line. Its page is in the arena of the pool.
 ///
 /// The memory of a frame lives as long as the pool, so a stale frame number is harmless: its user compares the page id
 /// under the latch.
@@ -82,7 +76,7 @@ pub struct Frame {
     link: AtomicU64,
 }
 
-/// Why a page stays in its frame.
+/// The reason why a page stays in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// It must be written home first.
@@ -109,7 +103,7 @@ impl Frame {
         &self.latch
     }
 
-    /// Returns the word of the free list, see `free.rs`.
+    /// Returns the word of the free list (`free.rs`).
     pub(crate) fn link(&self) -> &AtomicU64 {
         &self.link
     }
@@ -117,8 +111,8 @@ impl Frame {
     /// Returns the page in this frame. Stable under a latch; else a hint.
     #[inline]
     pub fn pid(&self) -> PageId {
-        // ORDERING: Acquire, pairs with `set_pid`: a thread that finds the frame given up finds the page table entry
-        // gone.
+        // ORDERING: Acquire, pairs with `set_pid`: a thread that finds the page gone from the frame finds its page
+        // table entry gone, too.
         PageId(self.pid.load(Ordering::Acquire))
     }
 
@@ -159,8 +153,7 @@ impl Frame {
         assert!(before & PINS < PINS, "too many pins on page {}", self.pid());
     }
 
-    /// Adds a pin if there is one already. It keeps the page that is pinned, which may have come into the frame a
-    /// moment ago.
+    /// Adds a pin if there is one already. The page that it keeps may have been loaded into the frame a moment ago.
     pub fn pin_again(&self) -> bool {
         // ORDERING: Relaxed, the exchange below decides.
         let mut meta = self.meta.load(Ordering::Relaxed);
@@ -192,7 +185,7 @@ impl Frame {
         if self.is_pinned() || !self.latch.try_lock_exclusive() {
             return Err(Kept::Busy);
         }
-        // All of it again: under the latch the answers stay true.
+        // Checks all again, because the answers are stable only under the latch.
         let pid = self.pid();
         let pinned = self.is_pinned() && !mutant("frame: pins are not asked for under the latch");
         let dirty = self.is_dirty() && !mutant("frame: dirt is not asked for under the latch");
@@ -208,8 +201,8 @@ impl Frame {
         self.meta() & PINS != 0
     }
 
-    /// Counts a use up to `cap`. Costs one load at the cap, else one read-modify-write, which is not repeated: a use
-    /// that meets another change of the word goes uncounted.
+    /// Counts a use up to `cap`. Costs one load at the cap, else one attempt of a read-modify-write. A use is not
+    /// counted if the attempt meets another change of the word.
     #[inline]
     pub fn count_use(&self, cap: u8) {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
@@ -226,7 +219,7 @@ impl Frame {
         self.meta.load(Ordering::Relaxed) & RECENCY != 0
     }
 
-    /// Notes that the last use of the page is longer ago.
+    /// Lowers the recency by one step.
     pub(crate) fn decay_recency(&self) {
         // ORDERING: as in `count_use`.
         let meta = self.meta.load(Ordering::Relaxed);
@@ -235,7 +228,7 @@ impl Frame {
         }
     }
 
-    /// Notes that the page was not used.
+    /// Sets the recency to zero.
     pub(crate) fn clear_recency(&self) {
         // ORDERING: as in `count_use`.
         self.meta.fetch_and(!RECENCY, Ordering::Relaxed);
@@ -253,7 +246,7 @@ impl Frame {
         (self.use_bits() % RECENCY_STEP / USE) as u8
     }
 
-    /// Takes one use away. Returns true if the page is to be spared: it had a use left, or the word changed just now.
+    /// Takes one use away. Returns true if the page is spared: it had a use left, or the word has changed just now.
     pub fn take_use(&self) -> bool {
         // ORDERING: as in `count_use`.
         let meta = self.meta.load(Ordering::Relaxed);
@@ -279,7 +272,7 @@ impl Frame {
         self.meta.load(Ordering::Relaxed) & MAIN != 0
     }
 
-    /// Puts a page that has just come in into the scan ring. The caller holds the exclusive latch.
+    /// Puts a page that was just loaded into the scan ring. The caller holds the exclusive latch.
     pub fn enter_ring(&self) {
         // ORDERING: as in `count_use`; the latch orders it for those that decide by it.
         let _ = self
@@ -307,8 +300,8 @@ impl Frame {
 
     /// Returns the first log group that may hold a change that is not yet home; `None` if the page is clean.
     pub fn rec_group(&self) -> Option<GroupNo> {
-        // ORDERING: Relaxed, ordered after the Acquire in `is_dirty`. A page that was cleaned and made dirty again in
-        // between shows its newer group, which is right: the older changes are home.
+        // ORDERING: Relaxed, ordered after the Acquire in `is_dirty`. If the page was cleaned and made dirty again in
+        // between, this reads its newer group, which is right: the older changes are home.
         self.is_dirty().then(|| GroupNo(self.rec_group.load(Ordering::Relaxed)))
     }
 

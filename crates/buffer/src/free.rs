@@ -1,7 +1,7 @@
-//! The free frames: a stack without a lock.
+//! The free list: a lock-free stack of frames.
 //!
-//! From Treiber, "Systems Programming: Coping with Parallelism" (1986). Frames are never given back to the system, so a
-//! thread that looks at a frame that another has just taken reads a link that is stale and nothing worse.
+//! From Treiber, "Systems Programming: Coping with Parallelism" (1986). The memory of frames is never freed, so a
+//! thread that reads the link of a frame that another has just taken reads a stale link and nothing worse.
 
 use crate::frame::{Frame, FrameNo};
 use foreshore_sync::model::mutant;
@@ -15,28 +15,27 @@ use foreshore_sync::{CachePadded, rmw};
 //  |       tag       |       top       |
 //  +-----------------+-----------------+
 //
-// top: number of the uppermost frame + 1, or 0. The link of a frame holds the same of the frame below it, and in its
-// upper half
-//      how many frames there are from it down.
+// top: number of the uppermost frame + 1, or 0. The link of a frame holds the same for the frame below it, and in its
+//      upper half the count of frames from it down.
 // tag: raised by each push, wraps.
 //
 // 1. The link of a frame is stored by the thread that pushes it, before it is on the stack, and changes only when it is
 //    pushed again. So while the top word stays what it was, the link of the top is what it was.
-// 2. A pop replaces the top word that it saw before it read the link. Were there no tag, the same frame could have been
-//    taken and pushed again meanwhile upon another one. With it, a multiple of 2^32 pushes would have to come in
+// 2. A pop replaces the top word that it saw before it read the link. Without a tag the frame could have been taken and
+//    pushed again meanwhile, on top of another one (ABA). With it, a multiple of 2^32 pushes would have to come in
 //    between.
 const TAG: u64 = 1 << 32;
 const TOP: u64 = TAG - 1;
 
-/// The free frames of a pool. All calls pass the same frames.
+/// The free list of a pool. All calls pass the same frames.
 #[derive(Debug, Default)]
 pub struct FreeList {
     top: CachePadded<AtomicU64>,
 }
 
 impl FreeList {
-    /// Returns a list of all of `frames`, the lowest on top: memory is committed only as far as a pool has ever been
-    /// full.
+    /// Returns a list of all `frames`, the lowest on top. So a pool that was never full commits only the memory that it
+    /// has used.
     pub fn all(frames: &[Frame]) -> Self {
         let list = Self::default();
         (0..frames.len() as FrameNo).rev().for_each(|no| list.push(frames, no));
@@ -61,7 +60,7 @@ impl FreeList {
         }
     }
 
-    /// Takes a frame. Returns how many are left too.
+    /// Takes a frame, and returns it with the number of those left.
     pub fn pop(&self, frames: &[Frame]) -> Option<(FrameNo, usize)> {
         // ORDERING: Acquire, pairs with `push`: the link of the top is the one that it was pushed with.
         let mut top = self.top.load(Ordering::Acquire);

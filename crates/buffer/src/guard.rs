@@ -1,4 +1,4 @@
-//! Guards that hold the latch of a page, and with it the page, for as long as they live.
+//! Guards that hold the latch of a page, and keep the page in its frame, until they are dropped.
 
 use crate::format::{AT_LSN, AT_PID, PAGE_HEADER, page_lsn};
 use crate::frame::FrameNo;
@@ -15,8 +15,8 @@ pub(crate) trait LatchGuard<'a>: Sized {
     /// Latches the page in the frame if that needs no wait.
     fn try_latch(slot: Slot<'a>) -> Option<Self>;
 
-    /// Latches the page in the frame. Latches are held for a few hundred instructions, or for the read of that very
-    /// page.
+    /// Latches the page in the frame, and waits for other holders. A latch is held for a few hundred instructions, or
+    /// during the read of that very page.
     fn latch(slot: Slot<'a>) -> Self;
 
     /// Returns the frame.
@@ -61,15 +61,13 @@ impl<'a> SharedGuard<'a> {
         page_lsn(self)
     }
 
-    /// Returns the version of the page in memory: equal versions mean equal bytes, for as long as the page stays in
-    /// memory.
+    /// Returns the version of the page in memory. As long as the page stays in memory, equal versions mean equal bytes.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.slot.frame().latch().optimistic_version().expect("a shared latch excludes an exclusive one")
     }
 
-    /// Returns the page as a reader without a latch has it. It may outlive this guard; until then what is read
-    /// validates.
+    /// Returns an optimistic guard of the page. It may outlive this guard; reads before the end of this guard validate.
     pub fn as_optimistic(&self) -> OptimisticGuard<'a> {
         OptimisticGuard::new(self.slot, self.pid(), self.version())
     }
@@ -126,7 +124,7 @@ impl<'a> ExclusiveGuard<'a> {
         Self { slot, changed: false }
     }
 
-    /// Latches the page in the frame if it is as it was at `version` and no latch is in the way.
+    /// Latches the page in the frame if its version is `version` and no other thread holds the latch.
     fn at_version(slot: Slot<'a>, version: u64) -> Option<Self> {
         slot.frame().latch().try_upgrade(version).then(|| Self::adopt(slot))
     }
@@ -149,20 +147,20 @@ impl<'a> ExclusiveGuard<'a> {
         self.slot.frame().is_dirty()
     }
 
-    /// Announces a change: from here on the page is written home before its frame is given up, and checkpoints keep the
-    /// log that the change needs. Comes **before** the record is appended.
+    /// Marks the page dirty, **before** the record of a change is appended. A dirty page is written home before it is
+    /// evicted, and checkpoints keep the log that it needs.
     pub fn mark_dirty(&mut self) {
         self.changed = true;
         self.slot.set_dirty();
     }
 
-    /// Announces a change as [`ExclusiveGuard::mark_dirty`] does, for redo, where the record stands in `group` already.
+    /// Marks the page dirty like [`ExclusiveGuard::mark_dirty`], for redo of a record in `group`.
     pub fn set_rec_group_for_redo(&mut self, group: GroupNo) {
         self.changed = true;
         self.slot.set_redone(group);
     }
 
-    /// Sets the stamp of the change just logged. The page is dirty, and stamps only grow.
+    /// Sets the LSN to that of the change just logged. The page is dirty, and LSNs only grow.
     pub fn set_lsn(&mut self, lsn: Lsn) {
         let before = self.lsn();
         assert!(lsn > before, "page {} goes from lsn {before} to {lsn}", self.pid());
@@ -170,18 +168,18 @@ impl<'a> ExclusiveGuard<'a> {
         self.write(AT_LSN, &lsn.0.to_le_bytes());
     }
 
-    /// Makes optimistic reads of the page fail although its bytes stay: the page leaves the structure that led to it.
+    /// Makes optimistic reads of the page fail although its bytes stay, because the page leaves its structure.
     pub fn expire_reads(&mut self) {
         self.changed = true;
     }
 
-    /// Returns where the page will be when this guard is dropped, if it does not change the page any more.
+    /// Returns the position of the page after this guard is dropped, if the guard does not change the page any more.
     #[must_use]
     pub fn position(&self) -> PagePosition {
         PagePosition { no: self.slot.no(), version: self.slot.frame().latch().version_after(self.changed) }
     }
 
-    /// Goes on with shared access; no writer comes in between.
+    /// Converts to shared access, without a gap for another writer.
     pub fn downgrade(self) -> SharedGuard<'a> {
         let slot = self.slot;
         // The shared guard takes the latch over.
@@ -190,8 +188,8 @@ impl<'a> ExclusiveGuard<'a> {
         SharedGuard { slot }
     }
 
-    /// Makes the page one of zeros with its id. Its LSN stays, so that stamps of the page keep growing when its id is
-    /// used again.
+    /// Fills the page with zeros, except for its id and LSN. The LSN stays, so that the LSNs of the page keep growing
+    /// when its id is reused.
     pub(crate) fn blank(&mut self) {
         let pid = self.pid();
         self.fill(0..AT_PID, 0);
@@ -252,18 +250,18 @@ impl Drop for ExclusiveGuard<'_> {
 }
 
 impl<'a> OptimisticGuard<'a> {
-    /// Goes on with exclusive access if what was read still holds and no latch is in the way.
+    /// Converts to exclusive access if the reads validate and no other thread holds the latch.
     #[must_use]
     pub fn try_upgrade(self) -> Option<ExclusiveGuard<'a>> {
         ExclusiveGuard::at_version(self.slot(), self.version())
     }
 }
 
-/// Where a page was when its latch was released. As long as it is there and no thread has changed it,
-/// [`Pool::exclusive_at`](crate::Pool::exclusive_at) returns to it without a search.
+/// The frame and the version of a page when its latch was released. As long as the page has not changed,
+/// [`Pool::exclusive_at`](crate::Pool::exclusive_at) latches it again without a search.
 ///
-/// A frame changes hands under its exclusive latch, which raises the version: a position says the bytes of one page,
-/// not of a place.
+/// A frame gets another page under its exclusive latch, which raises the version. So a position means one state of one
+/// page, not of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct PagePosition {
     no: FrameNo,
@@ -271,7 +269,7 @@ pub struct PagePosition {
 }
 
 impl PagePosition {
-    /// Latches the page that was here, if it has not changed since and no latch is in the way.
+    /// Latches the page at this position, if it has not changed since and no other thread holds the latch.
     pub(crate) fn latch(self, memory: &Memory) -> Option<ExclusiveGuard<'_>> {
         ExclusiveGuard::at_version(memory.slot(self.no), self.version)
     }

@@ -1,4 +1,4 @@
-//! The way home of pages: the data file, the doublewrite file, and the rule that the log comes first.
+//! The writing of pages to their homes: the data file, the doublewrite file, and the write-ahead rule.
 
 use crate::doublewrite::Doublewrite;
 use crate::format::Batch;
@@ -48,7 +48,7 @@ impl Home {
         self.doublewrite.newest()
     }
 
-    /// Returns the batches, those of them with images, the pages written, and the syncs.
+    /// Returns the counts of batches, of batches with images, of pages written, and of syncs.
     pub(crate) fn counts(&self) -> [u64; 4] {
         [&self.batches, &self.doublewrite_batches, &self.pages_written, &self.syncs].map(ShardedCounter::sum)
     }
@@ -68,11 +68,11 @@ impl Home {
         if is_whole { PageWrites::Whole } else { self.torn_writes() }
     }
 
-    /// Mends torn pages from the doublewrite file and returns how many. The recovered log ends at `durable`.
+    /// Restores torn pages from the doublewrite file and returns how many. The recovered log ends at `durable`.
     pub(crate) fn restore(&self, durable: Lsn) -> Result<usize> {
         let restored = self.doublewrite.restore(&*self.data, durable)?;
         if self.writes() != PageWrites::Doublewrite {
-            // Pages that are written from now on leave the images behind, and an old image must not mend a newer page.
+            // Later writes do not go through the images, and an old image must not replace a newer page.
             self.doublewrite.invalidate()?;
         }
         Ok(restored)
@@ -92,7 +92,7 @@ impl Home {
         self.check_runs()
     }
 
-    /// Writes the pages of a round home, each whole or not at all. False if the device refuses that for some.
+    /// Writes the pages of a round home, each whole or not at all. Returns false if the device refuses that for some.
     pub(crate) fn write_whole(&self, round: &Round<'_>) -> Result<bool> {
         let is_whole = self.fatal(self.data.write_whole(&round.pages()))?;
         if is_whole {
@@ -114,8 +114,7 @@ impl Home {
 
     /// Writes the pages of a round home, all at once.
     pub(crate) fn write(&self, round: &Round<'_>) -> Result<()> {
-        // Space was taken when the pages were allocated, so even a full disk here is a broken promise of the file
-        // system.
+        // The space was allocated with the pages. So even a full disk here is a broken promise of the file system.
         self.fatal(self.data.write_many(&round.runs()))?;
         pause::point("pool: pages are written");
         self.pages_written.add(round.copies().len() as u64);
@@ -129,23 +128,22 @@ impl Home {
             self.fatal(self.data.sync())?;
             pause::point("pool: pages are synced");
         }
-        // A sync of the other round that failed may have been the one to hear of lost pages of this one.
+        // A failed sync of the other round may have been the one that reported lost pages of this round.
         self.check_runs()
     }
 
-    /// Stops the log because a round unwinds: its pages may be torn at home, so nothing may be written over their
-    /// images.
+    /// Stops the log because a round unwinds: its pages may be torn at home, so their images must not be overwritten.
     pub(crate) fn stop(&self) {
         let why = io::Error::other("a round of the cleaner unwinds");
         self.log.poison(&Error::io("write pages to", self.data.path(), why));
     }
 
-    /// Refuses to go on if the log has stopped.
+    /// Fails if the log has stopped.
     fn check_runs(&self) -> Result<()> {
         self.log.poisoned().map_or(Ok(()), |cause| Err(Error::poisoned(&cause)))
     }
 
-    /// Passes `result` on; an error of a file stops the log first, because a page may be clean and lost.
+    /// Returns `result`. An error of a file stops the log first, because a page may be marked clean and lost.
     fn fatal<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|e| self.log.poison(e))
     }

@@ -1,17 +1,18 @@
 //! The buffer pool of Foreshore: frames, guards, replacement, write-back.
 //!
-//! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. Fixing a page in memory costs
-//! one load of the page table and one latch, or, optimistic, two loads of its version; a miss costs one read however
-//! many threads meet it. [`change()`] logs a change and is the only place that does. Dirty pages go home in batches,
-//! behind the log and through the doublewrite file, and no latch is held over a read or write of anything but the pages
-//! being read.
+//! A page is **fixed** by one of the guards of [`Pool`]: shared, exclusive or optimistic. A fix of a page in memory
+//! costs one load of the page table and one latch. An optimistic fix costs two loads of the version instead of the
+//! latch. A miss costs one read, even if several threads need the page.
 //!
-//! Each part has one job and stands on those above it in this table:
+//! [`change()`] is the only place that logs a change. Dirty pages go home in batches, after the log and through the
+//! doublewrite file. No latch is held during a read or write, except that of the page being read.
+//!
+//! Each part has one job and uses only those above it in this table:
 //!
 //! | part | job |
 //! |---|---|
 //! | `format`, `page`, `words` | the bytes of a page, on disk and in memory |
-//! | `frame`, `table`, `free`, [`replacement`] | the state of a frame, the way from a page to its frame, the free frames, victims |
+//! | `frame`, `table`, `free`, [`replacement`] | the state of a frame, the page table, the free list, victims |
 //! | `memory`, `optimistic`, `guard`, `pinned` | frames with their bytes, and the guards of their pages |
 //! | `scan_ring`, `replacer` | victims of scans first, then those of the policy |
 //! | `residency` | which page is in which frame; fixes pages in memory |
@@ -20,10 +21,10 @@
 //! | `read_ahead`, `loader` | reads pages into frames, with their neighbours and ahead of need |
 //! | `pool` | the parts together, and their threads |
 //!
-//! What upper layers keep to: every page that a structure change latches is resident before its first latch
-//! ([`Pool::pin`]), and log space is reserved before it too. Then no thread waits for the disk with a latch held.
+//! **The duty of upper layers:** before the first latch of a structure change, all its pages are resident
+//! ([`Pool::pin`]) and its log space is reserved. Then no thread waits for the disk while it holds a latch.
 //!
-//! **Invariant:** a page goes home only when the log that describes it is durable: one function of `home` sees to it.
+//! **Invariant:** a page goes home only when the log that describes it is durable. One function of `home` enforces it.
 
 pub mod format;
 pub mod replacement;

@@ -1,25 +1,26 @@
 //! The loader: reads pages into frames, on a miss and ahead of need.
 //!
-//! A miss reads a **run** of pages with one read: the page that is wanted and, while frames are plentiful
-//! (**read-around**), the missing pages next to it in its aligned run of [`RUN`]. A device reads a run in little more
-//! time than a page, so a pool that was just opened fills soon. Once one frame in [`SPARE`] is left, each miss reads
-//! its own page and no other: what SQL Server does while its pool ramps up (Microsoft, "How Buffer Management Works").
-//! [`PoolOptions::read_around`](crate::PoolOptions::read_around) turns it off. **Read-ahead** is a miss too, of a
-//! background thread, for a page that a scan has asked for (see `read_ahead.rs`).
+//! **Read-around.** While frames are plentiful, a miss reads a **run** with one read: the missing page and the missing
+//! pages next to it in its aligned run of [`RUN`]. A device reads a run in little more time than a page, so a new pool
+//! fills soon. Once only one frame in [`SPARE`] is free, each miss reads its own page alone. SQL Server does so while
+//! its pool ramps up (Microsoft, "How Buffer Management Works").
+//! [`PoolOptions::read_around`](crate::PoolOptions::read_around) turns it off.
 //!
-//! 1. The wanted page gets a vacant frame, by eviction if need be, and is entered in the page table. Of several threads
-//!    that miss it one enters it; the others wait for the latch of the frame, so a miss costs one read.
-//! 2. So are its neighbours, in frames that are free: no page is evicted for them. They are entered **before the read
-//!    begins**. Otherwise another thread could have read such a page, changed it, written it home and evicted it
-//!    meanwhile, and the image would be stale.
-//! 3. The run is read into a buffer and verified. Sound neighbours come in, the others are given up, which is no error
-//!    until they are wanted. If the read fails or the wanted page is not sound, that page is read alone, and the error
-//!    is of that read.
+//! **Read-ahead** is a miss of a background thread, for a page that a scan has requested (`read_ahead.rs`).
 //!
-//! A neighbour is no miss, and coming in is no use of it. Pages of scans come alone, since scans read ahead.
+//! 1. The missing page gets a vacant frame, by eviction if need be, and is entered in the page table. Of several
+//!    threads that miss it, one enters it. The others wait for the latch of the frame, so a miss costs one read.
+//! 2. Its neighbours are entered in free frames; no page is evicted for them. They are entered **before the read
+//!    begins**. Otherwise another thread could read such a page, change it, write it home and evict it meanwhile, and
+//!    the image would be stale.
+//! 3. The run is read into a buffer and verified. Sound neighbours fill their frames; the frames of the others become
+//!    free, without an error. If the read fails or the missing page is not sound, that page is read again alone. Only
+//!    the error of that read counts.
 //!
-//! With the latches of vacant frames held a thread waits for the read, and for readers that have come to a free frame
-//! with a stale number and leave at once.
+//! A neighbour counts neither as a miss nor as a use. Scans read no neighbours, since they read ahead.
+//!
+//! While a thread holds the latches of vacant frames it waits for the read. It also waits for readers with a stale
+//! frame number, which release the latch at once.
 
 use crate::format::{Flaw, blank_page, verify_page};
 use crate::guard::ExclusiveGuard;
@@ -40,21 +41,21 @@ use std::sync::Arc;
 
 /// Pages of a run, 64 KiB.
 const RUN: u64 = if MODEL { 2 } else { 8 };
-/// One frame in so many stays free: long before pages are evicted for others, none comes in that was not wanted.
+/// One frame in so many must be free for read-around, so that no page is evicted for the sake of neighbours.
 const SPARE: usize = 4;
 /// Breaks step 2.
 const LATE: &str = "pool: neighbours are entered after the read";
 
-/// What comes into the frame.
+/// The content for a vacant frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     /// The page on disk.
     Read,
-    /// The page on disk, or a blank one if that cannot be read or is damaged.
+    /// The page on disk, or a blank one if the page cannot be read or is damaged.
     ReadOrBlank,
-    /// The page on disk, or a quarantined one if that is damaged.
+    /// The page on disk, or a quarantined one if the page is damaged.
     ReadOrQuarantined,
-    /// A blank page; the disk is not asked.
+    /// A blank page, without a read.
     Blank,
 }
 
@@ -93,7 +94,7 @@ impl Loader {
         &self.ahead
     }
 
-    /// Returns the misses, the pages read, and those of them that were read ahead of need.
+    /// Returns the counts of misses, of pages read, and of pages read ahead of need.
     pub(crate) fn counts(&self) -> [u64; 3] {
         [&self.misses, &self.pages_read, &self.pages_ahead].map(ShardedCounter::sum)
     }
@@ -106,7 +107,7 @@ impl Loader {
         Err(Error::corrupted(self.data.path(), Place::Page(pid), "a page id out of range is referred to"))
     }
 
-    /// Brings a page into memory that is not there. `None` if another thread did so first: then the caller looks again.
+    /// Loads a missing page. Returns `None` if another thread did so first; the caller then looks it up again.
     pub(crate) fn load(&self, pid: PageId, fill: Fill, pattern: AccessPattern) -> Result<Option<ExclusiveGuard<'_>>> {
         self.check(pid)?;
         if let Some(cause) = self.residency.memory().log().poisoned() {
@@ -128,8 +129,8 @@ impl Loader {
         }))
     }
 
-    /// Reads the run around a page that was entered, and brings its neighbours in. `None` if it has none to read, or
-    /// the page itself is not sound or cannot be read.
+    /// Reads the run around a page that was entered, and loads its neighbours. Returns `None` if there are no
+    /// neighbours to load, or the page itself is not sound or cannot be read.
     fn read_around(&self, pid: PageId) -> Option<Image> {
         let neighbours = self.claim_around(pid);
         let first = neighbours.first()?.0.min(pid);
@@ -146,8 +147,8 @@ impl Loader {
         image.verify(pid).is_ok().then_some(image)
     }
 
-    /// Claims the pages next to `pid`, in their order, up to the first on either side that is in memory or has no frame
-    /// to spare.
+    /// Enters the pages next to `pid`, in their order, up to the first on either side that is in memory or finds no
+    /// spare frame.
     fn claim_around(&self, pid: PageId) -> Vec<(PageId, Vacant<'_>)> {
         let begin = pid.0 - pid.0 % RUN;
         let claim = |number| self.claim(PageId(number));
@@ -157,7 +158,7 @@ impl Loader {
         run
     }
 
-    /// Enters a page that is missing, if there is a frame to spare.
+    /// Enters a missing page, if there is a spare frame.
     fn claim(&self, pid: PageId) -> Option<(PageId, Vacant<'_>)> {
         let has_plenty = self.residency.free_frames() > self.residency.memory().frames().len() / SPARE;
         if !has_plenty || !PageTable::in_range(pid) || self.residency.contains(pid) {
@@ -168,7 +169,7 @@ impl Loader {
         (mutant(LATE) || frame.enter(pid)).then_some((pid, frame))
     }
 
-    /// Reads one page. `None` for a blank one.
+    /// Reads one page. Returns `None` for a blank one.
     fn read_alone(&self, pid: PageId, fill: Fill) -> Result<Option<Image>> {
         if fill == Fill::Blank {
             return Ok(None);
@@ -179,7 +180,7 @@ impl Loader {
         };
         let Err(flaw) = image.verify(pid) else { return Ok(Some(image)) };
         match fill {
-            // The log has lost what the page holds, and so much more than a page is lost.
+            // The log has lost changes that the page holds, so more than this page is lost.
             _ if flaw == Flaw::AheadOfLog => {}
             Fill::ReadOrBlank => return Ok(None),
             Fill::ReadOrQuarantined => {
@@ -192,28 +193,27 @@ impl Loader {
         Err(Error::corrupted(self.data.path(), Place::Page(pid), flaw.why()))
     }
 
-    /// Reads pages that lie next to each other. Into a buffer and not into frames: stale optimistic readers may look
-    /// there, and their loads must not race with the plain stores of a read. A flawed page never gets into a frame at
-    /// all.
+    /// Reads adjacent pages into a buffer. Not into frames: stale optimistic readers may load from there, and their
+    /// loads must not race with the plain stores of a read. So a damaged page never gets into a frame.
     fn read(&self, first: PageId, pages: usize) -> Result<Image> {
         let mut bytes = AlignedBuf::new(pages * PAGE_SIZE);
         self.pages_read.add(pages as u64);
         let len = spent::during(Spent::Io, || self.data.read_at(&mut bytes, first.offset()))?;
-        // The log is asked after the read: a page is written only once its changes are durable.
+        // The durable LSN is loaded after the read: a page is written only once its changes are durable.
         Ok(Image { first, bytes, len, durable: self.residency.memory().log().durable() })
     }
 
-    /// Asks for pages that are not in memory to be read ahead.
+    /// Requests read-ahead of the pages that are not in memory.
     pub(crate) fn prefetch(&self, pids: &[PageId]) {
         let is_missing = |pid: &PageId| PageTable::in_range(*pid) && !self.residency.contains(*pid);
         self.ahead.ask(pids.iter().copied().filter(is_missing));
     }
 
-    /// Reads one page that was asked for, if it is still missing. False if there is nothing to do.
+    /// Reads one requested page, if it is still missing. Returns false if there is nothing to do.
     pub(crate) fn read_ahead(&self) -> bool {
         let Some(pid) = self.ahead.next() else { return false };
         if !self.residency.contains(pid) {
-            // An error is for those that want the page.
+            // A later fix of the page reports the error.
             let has_read = self.load(pid, Fill::Read, AccessPattern::Scan).is_ok_and(|page| page.is_some());
             self.pages_ahead.add(has_read.into());
         }
@@ -221,7 +221,7 @@ impl Loader {
     }
 }
 
-/// The background step that reads ahead, of one thread of several.
+/// The background step of one of the threads that read ahead.
 pub(crate) struct Reader(pub(crate) Arc<Loader>);
 
 impl Step for Reader {

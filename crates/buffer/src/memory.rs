@@ -18,7 +18,7 @@ pub(crate) struct Memory {
     arena: ByteArena,
     /// Threads that wait for latches of frames.
     parks: ParkTable,
-    /// Gives the group from which a page that becomes dirty needs the log.
+    /// The log, whose next group is the first that a newly dirty page needs.
     log: Log,
     /// Times that a clean frame became dirty.
     dirtied: ShardedCounter,
@@ -55,7 +55,7 @@ impl Memory {
         Frames::new(&self.frames)
     }
 
-    /// Returns how many frames differ from the homes of their pages.
+    /// Returns the number of dirty frames.
     pub(crate) fn dirty(&self) -> u64 {
         // `cleaned` first: a frame that turns dirty in between makes the difference too large, never negative.
         let cleaned = self.cleaned.sum();
@@ -85,7 +85,7 @@ const FIRST: usize = 9 * LINE;
 pub(crate) struct Slot<'a> {
     memory: &'a Memory,
     frame: &'a Frame,
-    // Its number, a whole word wide: a guard is then put together without reading what is in its place.
+    // The number of the frame, a whole word wide, so that a guard is built by whole stores.
     index: usize,
 }
 
@@ -120,8 +120,8 @@ impl<'a> Slot<'a> {
         self.index * PAGE_SIZE
     }
 
-    /// Prefetches the cache lines of the page that its reader comes to first: its beginning, where a search goes, and
-    /// its end, from which contents grow. They travel together, and while the line of the latch does.
+    /// Prefetches the cache lines of the page that its reader needs first: the beginning, where a search goes, and the
+    /// end, from which contents grow. The transfers overlap with each other and with that of the latch.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         self.prefetch_lines(0..FIRST);

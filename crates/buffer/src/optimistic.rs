@@ -1,4 +1,4 @@
-//! Optimistic access: reading a page without its latch.
+//! Optimistic access: reads of a page without its latch.
 
 use crate::format::AT_LSN;
 use crate::memory::Slot;
@@ -10,11 +10,11 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 
-/// Access without a latch: no thread waits for the reader, and what it read counts only if
-/// [`OptimisticGuard::validate`] says so afterwards.
+/// Access without a latch: no thread waits for the reader. Its reads count only if [`OptimisticGuard::validate`]
+/// returns true afterwards.
 ///
-/// Until then any value may be nonsense. Reads outside the page answer zeros instead of a panic, because an offset may
-/// be nonsense too; a loop must not depend on a value that was not validated.
+/// Until then any value may be inconsistent. Reads outside the page return zeros and do not panic, because an offset
+/// may be inconsistent too. A loop must not depend on a value that was not validated.
 pub struct OptimisticGuard<'a> {
     slot: Slot<'a>,
     words: &'a PageWords,
@@ -23,7 +23,7 @@ pub struct OptimisticGuard<'a> {
 }
 
 impl<'a> OptimisticGuard<'a> {
-    /// Page `pid`, which was in the frame when its latch had that version.
+    /// Creates a guard of page `pid`, which was in the frame when its latch had that version.
     #[inline]
     pub(crate) fn new(slot: Slot<'a>, pid: PageId, version: u64) -> Self {
         Self { slot, words: slot.words(), pid, version }

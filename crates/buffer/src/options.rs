@@ -1,4 +1,4 @@
-//! How a pool is built and run.
+//! Options of a pool.
 
 use crate::replacement::MakeReplacementPolicy;
 use foreshore_base::limits::MAX_PAGES;
@@ -6,15 +6,14 @@ use foreshore_base::{InvalidOption, Result};
 use foreshore_sync::primitive::MODEL;
 use std::{fmt, str::FromStr, sync::Arc};
 
-/// Fewest frames of a pool: a split, its map page and some room beside. In models the fewer the better.
+/// The fewest frames of a pool: for a split, its map page and some others. Models use fewer.
 pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 
-/// Whether pages go through the doublewrite file, which mends pages that power loss has torn.
+/// Whether pages go through the doublewrite file, which restores pages that a power loss has torn.
 ///
-/// A device may offer to write a page whole or not at all, also when power is lost: the kernel says so of a file
-/// (`STATX_WRITE_ATOMIC`, direct I/O only), and a write that asks for it (`RWF_ATOMIC`) is refused where it is not
-/// kept. If one is refused all the same, for want of space for example, pages go the way that is left until the
-/// database is opened again.
+/// A device may offer whole writes: after a power loss such a write is there whole or not at all. The kernel reports
+/// this for a file (`STATX_WRITE_ATOMIC`, direct I/O only), and `RWF_ATOMIC` requests it. If such a write is refused
+/// later, for example on a full disk, the pool uses its other way of writing until the database is opened again.
 ///
 /// | name | the device offers it | it does not |
 /// |---|---|---|
@@ -23,13 +22,13 @@ pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 /// | `off` | whole writes | plain writes: **a torn page is lost** |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoublewriteKind {
-    /// Unless the device writes pages whole.
+    /// Uses the doublewrite file unless the device writes pages whole.
     #[default]
     Auto,
-    /// Always.
+    /// Always uses the doublewrite file.
     On,
-    /// Never. On a device that tears pages, power loss then leaves a database that cannot be opened or has lost rows,
-    /// and says so.
+    /// Never uses the doublewrite file. On a device that tears pages, a power loss may then leave a database that does
+    /// not open or has lost rows. Both are reported.
     Off,
 }
 
@@ -59,21 +58,21 @@ impl FromStr for DoublewriteKind {
     }
 }
 
-/// How a pool is built and run.
+/// Options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Frames, each of one page (8 KiB): the hard limit of page memory, committed as it is first used.
+    /// Frames, each of one page (8 KiB): the hard limit of page memory. Memory is committed on first use.
     pub frames: usize,
     /// Whether there are background threads: one that keeps free frames ready, and, unless the pool is small, some that
-    /// read ahead. If not, the owner calls [`Pool::reclaim_step`](crate::Pool::reclaim_step), or threads with a miss
-    /// evict for themselves.
+    /// read ahead. Without them the owner calls [`Pool::reclaim_step`](crate::Pool::reclaim_step), or threads with a
+    /// miss evict themselves.
     pub background: bool,
-    /// What makes the policy that says which page gives up its frame; `None`: the engine's own.
+    /// The maker of the replacement policy; `None` for the engine's own policy.
     pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
     /// Whether pages go through the doublewrite file.
     pub doublewrite: DoublewriteKind,
-    /// Whether a miss brings in the pages beside the one that is wanted while frames are plentiful. Off to compare
-    /// policies, which are to see the pages that are asked for and no others.
+    /// Whether a miss also loads the neighbours of its page while frames are plentiful. Off for comparisons of
+    /// policies, which must see the requested pages only.
     pub read_around: bool,
 }
 

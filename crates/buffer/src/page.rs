@@ -1,4 +1,4 @@
-//! Reading and writing a page, wherever its bytes are.
+//! Traits for reading and writing a page, in a frame or in a buffer.
 
 use crate::format::{AT_FLAGS, AT_LEVEL, AT_TABLE, AT_TYPE, PageType};
 use foreshore_base::TableId;
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// written once, against this trait. It checks every offset before use, since any optimistically read value may be
 /// inconsistent until [`OptimisticGuard::validate`](crate::OptimisticGuard::validate) succeeds.
 pub trait PageRead: Copy {
-    /// The eight bytes at `offset`, little-endian.
+    /// Returns the eight bytes at `offset`, little-endian.
     fn word(self, offset: usize) -> u64;
 
     /// Compares the bytes of `range` with `bytes`.
@@ -20,14 +20,14 @@ pub trait PageRead: Copy {
     /// Appends the bytes of `range` to `out`.
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>);
 
-    /// Type, level and flags in the page header.
+    /// Returns type, level and flags of the page header.
     #[inline]
     fn kind(self) -> (Option<PageType>, u8, u16) {
         let [.., page_type, level, low, high] = self.word(0).to_le_bytes();
         (PageType::from_number(page_type), level, u16::from_le_bytes([low, high]))
     }
 
-    /// The table in the page header.
+    /// Returns the table of the page header.
     #[inline]
     fn table(self) -> TableId {
         TableId(self.word(AT_TABLE) as u32)
@@ -55,14 +55,14 @@ impl PageRead for &[u8] {
 /// A page that can be changed: a latched frame ([`crate::ExclusiveGuard`]) or a plain buffer.
 ///
 /// There is no `&mut [u8]`: the bytes of a frame may be read optimistically at any time, so they change only through
-/// atomic stores. Code of nodes is written once, against this trait.
+/// atomic stores. Code that writes nodes is written once, against this trait.
 ///
 /// All offsets count from the start of the page; a range outside the page is a defect of the caller and panics.
 pub trait PageMut {
-    /// The whole page.
+    /// Returns the whole page.
     fn bytes(&self) -> &[u8];
 
-    /// Puts `bytes` at `offset`.
+    /// Writes `bytes` at `offset`.
     fn write(&mut self, offset: usize, bytes: &[u8]);
 
     /// Moves the bytes of `src` to `dst`; the two may overlap.

@@ -1,10 +1,11 @@
-//! A pass of the cleaner: dirty pages that go home in batches, by two threads.
+//! A pass of the cleaner: two threads write dirty pages home in batches.
 //!
-//! The caller works through the batches, and a background thread helps it, so that one batch is at the doublewrite file
-//! while the other goes home. After each batch the caller learns the oldest group that a page still needs: the redo
-//! start moves with the work and not when it ends.
+//! The caller works through the batches, and a background thread helps. So one batch is written to the doublewrite file
+//! while the other goes home. After each batch the caller gets the oldest group that a page still needs. So the redo
+//! start moves during the pass and not only at its end.
 //!
-//! **Invariant:** a batch is done when all its pages are home. Until then its group bounds what the caller learns.
+//! **Invariant:** a batch is done when all its pages are home. Until then the caller gets no group newer than the
+//! batch's.
 
 use crate::flush_order::{Dirty, Place};
 use crate::format::AREA_PAGES;
@@ -27,7 +28,7 @@ pub(crate) struct Pass {
     outside: GroupNo,
 }
 
-/// A batch has a group: no page of it or of a later batch needs an older one.
+/// The batches of a pass. A batch has a group: neither its pages nor those of a later batch need an older one.
 #[derive(Debug)]
 struct Batches {
     /// In the order of their groups.
@@ -38,8 +39,8 @@ struct Batches {
 }
 
 impl Pass {
-    /// Returns a pass over those of the dirty pages that are in `order`. Pages that became dirty later need no group
-    /// before `since`.
+    /// Returns a pass over the pages of `dirty` that are in `order`. Pages that become dirty later need no group before
+    /// `since`.
     pub(crate) fn new(dirty: &[Dirty], order: &[Place], since: GroupNo) -> Self {
         let mut is_outside = vec![true; dirty.len()];
         order.iter().for_each(|&(_, index)| is_outside[index] = false);
@@ -60,7 +61,7 @@ impl Pass {
         self.batches.lock().waiting.len() > 1
     }
 
-    /// Returns the oldest group that a page needs: of the pass and not yet home, or outside of it.
+    /// Returns the oldest group that a page needs: one of the pass that is not home, or one outside of the pass.
     pub(crate) fn oldest(&self) -> GroupNo {
         let batches = self.batches.lock();
         let mutated = mutant("write-back: a batch under way counts as home");
@@ -69,7 +70,7 @@ impl Pass {
         under_way.chain(waiting).copied().fold(self.outside, GroupNo::min)
     }
 
-    /// Ends the next batch that waits with the outcome of `write`. False if there is none, or one has failed.
+    /// Writes the next waiting batch by `write`. Returns false if no batch waits, or one has failed.
     pub(crate) fn write_next(&self, write: impl FnOnce(Vec<FrameNo>) -> Result<()>) -> bool {
         let mut batches = self.batches.lock();
         let next = if batches.failed.is_none() { batches.waiting.pop_front() } else { None };
@@ -81,7 +82,7 @@ impl Pass {
         batch.outcome.is_ok()
     }
 
-    /// Waits for the batches under way. None waits, or one has failed.
+    /// Waits for the batches under way. Called when no batch waits, or one has failed.
     pub(crate) fn join(&self) -> Result<()> {
         let mut batches = self.batches.lock();
         while !batches.under_way.is_empty() {
@@ -92,7 +93,7 @@ impl Pass {
     }
 }
 
-/// A batch under way. Ends when it is dropped, as failed if that is by a panic.
+/// A batch under way. It ends on drop; in a panic it ends as failed.
 struct UnderWay<'a> {
     pass: &'a Pass,
     group: GroupNo,

@@ -4,7 +4,8 @@ use crate::guard::{ExclusiveGuard, LatchGuard, SharedGuard};
 use crate::memory::Slot;
 use foreshore_base::PageId;
 
-/// A page that stays in its frame. Latching it neither reads nor fails, so a structure change pins all its pages first.
+/// A page that stays in its frame. Its latch needs no read and cannot fail, so a structure change pins all its pages
+/// first.
 #[derive(Debug)]
 #[must_use = "the page may be evicted when the pin is dropped"]
 pub struct Pinned<'a> {
@@ -20,7 +21,7 @@ impl<'a> Pinned<'a> {
         Self { slot, pid: slot.frame().pid() }
     }
 
-    /// Pins page `pid` without a latch, if it is in the frame and pinned already.
+    /// Adds a pin to page `pid` without a latch, if the page is in the frame and already pinned.
     pub(crate) fn again(slot: Slot<'a>, pid: PageId) -> Option<Self> {
         let pin = slot.frame().pin_again().then(|| Self { slot, pid })?;
         (slot.frame().pid() == pid).then_some(pin)
@@ -56,7 +57,7 @@ impl<'a> Pinned<'a> {
 }
 
 impl<'a> ExclusiveGuard<'a> {
-    /// Keeps the page in memory until the pin is dropped, beyond the guard.
+    /// Pins the page, which then stays in memory after this guard is dropped.
     pub fn pin(&self) -> Pinned<'a> {
         Pinned::by(self)
     }

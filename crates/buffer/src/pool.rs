@@ -1,4 +1,4 @@
-//! The pool: what upper layers call. It owns the parts and the threads, and holds no logic of its own.
+//! The pool: the interface for upper layers. It owns the parts and the threads, and has no logic of its own.
 
 mod open;
 
@@ -21,7 +21,7 @@ use foreshore_wal::Log;
 use std::fmt;
 use std::sync::Arc;
 
-/// The buffer pool of one database. Clones share it; the last one to go stops its threads and writes nothing.
+/// The buffer pool of one database. Clones share it. Dropping the last one stops its threads and writes nothing.
 ///
 /// Methods that fix a page return a guard, which gives access to its bytes until it is dropped. They differ in the
 /// latch that the guard holds (shared, exclusive, none), in what the caller may have latched already, and in what
@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// The others fail with `Corrupted` if the id is out of range.
 #[derive(Clone)]
 pub struct Pool {
-    // Declared first: the threads end before what they work on.
+    // Declared first, so that the threads end before the parts that they use.
     daemons: Arc<Mutex<Vec<Daemon>>>,
     residency: Arc<Residency>,
     loader: Arc<Loader>,
@@ -61,14 +61,14 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Ends the background threads. Dirty pages stay unwritten; [`Pool::flush_all`] comes before where they matter.
+    /// Ends the background threads. Dirty pages stay unwritten; [`Pool::flush_all`] writes them before.
     pub fn close(&self) {
         let daemons = std::mem::take(&mut *self.daemons.lock());
         daemons.into_iter().for_each(Daemon::stop);
     }
 
-    /// Frees frames if few are free, cleaning if there is no other way, and reads a page that was asked for. For owners
-    /// without background threads.
+    /// Frees frames if few are free, cleaning pages if need be, and does one requested read-ahead. For owners without
+    /// background threads.
     ///
     /// # Errors
     /// Those of writing pages home, see [`Pool::flush_all`].
@@ -77,8 +77,7 @@ impl Pool {
         self.reclaimer.refill()
     }
 
-    /// Writes a batch of the pages home that another thread writes just now, if one waits. For owners without
-    /// background threads.
+    /// Writes home a waiting batch of another thread's pass, if there is one. For owners without background threads.
     pub fn help_step(&self) -> NextWake {
         self.cleaner.help()
     }
@@ -91,7 +90,7 @@ impl Pool {
         self.shared_as(pid, AccessPattern::Random)
     }
 
-    /// Fixes a page for reading, by that access pattern.
+    /// Fixes a page for reading, with the given access pattern.
     ///
     /// # Errors
     /// Those of reads, see [`Pool`].
@@ -129,8 +128,7 @@ impl Pool {
     ///
     /// # Errors
     /// Those of reads, see [`Pool`].
-    // The guard is built where it is used, and no result of a call that may read the page is on the way of one in
-    // memory.
+    // Inlined, so that the guard is built in place. The call that may read the page is out of line.
     #[inline(always)]
     pub fn optimistic(&self, pid: PageId, pattern: AccessPattern) -> Result<OptimisticGuard<'_>> {
         if let Some(guard) = self.residency.optimistic(pid, pattern) {
@@ -145,8 +143,8 @@ impl Pool {
         Ok(self.shared_as(pid, pattern)?.as_optimistic())
     }
 
-    /// Fixes a page in memory for reading, without a latch; `None` if it is not in memory, or is being read just now.
-    /// May wait for the holder of the exclusive latch.
+    /// Fixes a page in memory for reading, without a latch. Returns `None` if the page is not in memory or is being
+    /// read. May wait for the holder of the exclusive latch.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -165,9 +163,9 @@ impl Pool {
         self.or_checked(pid, found.map(|guard| guard.as_optimistic()))
     }
 
-    /// Fixes a page for reading under the latches of other pages; `None` if it is not in memory, is being read just
-    /// now, or is latched exclusively and not pinned. Then the caller drops its latches, pins the page and comes back.
-    /// May wait for the holder of the latch of a page that is pinned.
+    /// Fixes a page for reading while the caller holds latches of other pages. Returns `None` if the page is not in
+    /// memory, is being read, or is latched exclusively and not pinned. The caller then drops its latches, pins the
+    /// page and retries. May wait for the latch of a pinned page.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -175,7 +173,7 @@ impl Pool {
         self.or_checked(pid, self.residency.try_fix(pid, pattern))
     }
 
-    /// Fixes a page for writing under the latches of other pages, as [`Pool::try_shared`].
+    /// Fixes a page for writing while the caller holds latches of other pages, like [`Pool::try_shared`].
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -183,8 +181,8 @@ impl Pool {
         self.or_checked(pid, self.residency.try_fix(pid, AccessPattern::Random))
     }
 
-    /// Fixes a page in memory for writing; `None` if it is not in memory, or is being read just now. May wait for the
-    /// holders of its latch.
+    /// Fixes a page in memory for writing. Returns `None` if the page is not in memory or is being read. May wait for
+    /// the holders of its latch.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
@@ -192,7 +190,7 @@ impl Pool {
         self.or_checked(pid, self.residency.fix_loaded(pid, AccessPattern::Random))
     }
 
-    /// Returns what was found of page `pid`, or refuses an id under which there can be nothing.
+    /// Returns `found`; if that is `None`, fails for an id out of range.
     fn or_checked<T>(&self, pid: PageId, found: Option<T>) -> Result<Option<T>> {
         match found {
             Some(_) => Ok(found),
@@ -200,17 +198,17 @@ impl Pool {
         }
     }
 
-    /// Latches the page at `position` exclusively, if it has not changed since and no latch is in the way. Waits for
-    /// nothing.
+    /// Latches the page at `position` exclusively, if it has not changed since and no other thread holds the latch.
+    /// Never waits.
     #[must_use]
     pub fn exclusive_at(&self, position: PagePosition) -> Option<ExclusiveGuard<'_>> {
         position.latch(self.residency.memory())
     }
 
-    /// Fixes a page that its caller is about to initialise: zeros, with its id, and not read from disk.
+    /// Fixes a page that the caller is about to initialise. It is blank, with its id, and is not read from disk.
     ///
-    /// If the page is in memory, from an earlier use of its id, it is blanked and keeps its LSN. If not, its LSN is 0,
-    /// and the caller brings the last LSN of the earlier use in as [`foreshore_wal::Dep::freed`].
+    /// If the page is in memory from an earlier use of its id, it is blanked and keeps its LSN. Otherwise its LSN is 0,
+    /// and the caller adds the last LSN of the earlier use by [`foreshore_wal::Dep::freed`].
     ///
     /// # Errors
     /// Those of reads, see [`Pool`], except for those of the page on disk.
@@ -220,12 +218,11 @@ impl Pool {
         Ok(guard)
     }
 
-    /// Brings a page into memory that its caller is about to initialise, without reading it, and keeps it there until
-    /// the pin is dropped.
+    /// Pins a page that the caller is about to initialise, without reading it.
     ///
-    /// It is blank if it was not in memory. If it was, from an earlier use of its id, its bytes stay **as they are**
-    /// until a record initialises them, under the latch that covers both: the record that ended the earlier use may not
-    /// be durable yet, so nothing but the earlier page may go home.
+    /// The page is blank if it was not in memory. If it was, from an earlier use of its id, its bytes stay **as they
+    /// are** until a record initialises them. The record that ended the earlier use may not be durable yet, so only the
+    /// earlier page may go home. One latch covers the record and the new bytes.
     ///
     /// # Errors
     /// Those of [`Pool::create`].
@@ -233,8 +230,8 @@ impl Pool {
         Ok(self.exclusive_filled(pid, Fill::Blank)?.pin())
     }
 
-    /// Fixes a page for redo: one that is unreadable or damaged comes as a blank one of LSN 0. Right only for a record
-    /// that initialises the page, since everything on it is then in the log from that record on.
+    /// Fixes a page for redo. An unreadable or damaged page is replaced by a blank one of LSN 0. Only for a record that
+    /// initialises the page: the log has all of its content from that record on.
     ///
     /// # Errors
     /// Those of [`Pool::create`]; `Corrupted` for a page that holds more than the durable log.
@@ -242,7 +239,8 @@ impl Pool {
         self.exclusive_filled(pid, Fill::ReadOrBlank)
     }
 
-    /// Fixes a page for recovery: a damaged one comes as a quarantined one of LSN 0. The caller marks it dirty.
+    /// Fixes a page for recovery. A damaged page is replaced by a quarantined one of LSN 0, which the caller marks
+    /// dirty.
     ///
     /// # Errors
     /// Those of [`Pool::exclusive_or_blank`]; `Io` for a page that cannot be read.
@@ -258,7 +256,7 @@ impl Pool {
         Ok(quarantined(&self.shared(pid)?))
     }
 
-    /// Brings a page into memory and keeps it there until the pin is dropped.
+    /// Pins a page, and reads it if it is not in memory.
     ///
     /// # Errors
     /// Those of reads, see [`Pool`].
@@ -266,7 +264,7 @@ impl Pool {
         self.pin_as(pid, AccessPattern::Random)
     }
 
-    /// Brings a page into memory, by that access pattern, and keeps it there until the pin is dropped.
+    /// Pins a page like [`Pool::pin`], with the given access pattern.
     ///
     /// # Errors
     /// Those of reads, see [`Pool`].
@@ -274,28 +272,28 @@ impl Pool {
         Ok(Pinned::by(&self.shared_as(pid, pattern)?))
     }
 
-    /// Asks for pages that will be wanted soon to be read in the background. Waits for nothing; requests beyond the
-    /// [`Scan::depth`] of a scan that is alone are dropped.
+    /// Requests background reads of pages that will be needed soon. Never waits; requests beyond the [`Scan::depth`] of
+    /// a single scan are dropped.
     pub fn prefetch(&self, pids: &[PageId]) {
         self.loader.prefetch(pids);
     }
 
-    /// Counts one more scan among those that read ahead, until it is dropped.
+    /// Registers a scan that reads ahead, until the returned value is dropped.
     #[must_use]
     pub fn scan(&self) -> Scan {
         Scan::new(self.loader.ahead())
     }
 
-    /// Mends torn pages from the doublewrite file and returns how many. Comes before redo; the recovered log ends at
-    /// `durable`.
+    /// Restores torn pages from the doublewrite file and returns how many. Called before redo; the recovered log ends
+    /// at `durable`.
     ///
     /// # Errors
-    /// `Corrupted` if an image that is needed holds more than the durable log; `Io`.
+    /// `Corrupted` if a needed image holds more than the durable log; `Io`.
     pub fn restore_doublewrite(&self, durable: Lsn) -> Result<usize> {
         self.cleaner.home().restore(durable)
     }
 
-    /// Writes every page home that is dirty at the time of the call, and syncs.
+    /// Writes home every page that is dirty at the time of the call, and syncs.
     ///
     /// # Errors
     /// `Io` or `DiskFull` of the files or the log, which stop the log; `Poisoned` if the log has stopped.
@@ -303,9 +301,9 @@ impl Pool {
         self.cleaner.flush(|dirty| flush_order::older_than(dirty, None), |_| Ok(()))
     }
 
-    /// Writes every page home that may hold a change from a group before `group`, and syncs: the log before `group` is
-    /// then not needed by any page. For checkpoints, which load [`Log::next_group`] first. The oldest pages go first,
-    /// and `progress` is told after each batch which group the oldest page needs that is left.
+    /// Writes home every page that may hold a change from a group before `group`, and syncs. Then no page needs the log
+    /// before `group`. Checkpoints call it, and load [`Log::next_group`] first. The oldest pages go first. After each
+    /// batch `progress` gets the oldest group that a remaining page needs.
     ///
     /// # Errors
     /// Those of [`Pool::flush_all`]; an error of `progress`, which ends the call.
@@ -313,9 +311,9 @@ impl Pool {
         self.cleaner.flush(|dirty| flush_order::older_than(dirty, Some(group)), progress)
     }
 
-    /// Does as [`Pool::flush_older_than`], and writes at least one in `share` of all dirty pages: those of the extents
-    /// with the oldest ones. Called again and again as the log grows it keeps pages from getting old all at the same
-    /// time.
+    /// Writes pages like [`Pool::flush_older_than`], but at least one in `share` of all dirty pages: those of the
+    /// extents with the oldest ones. Regular calls as the log grows spread the writes, so that pages do not all get old
+    /// at once.
     ///
     /// # Errors
     /// Those of [`Pool::flush_older_than`].
@@ -337,13 +335,13 @@ impl Pool {
         self.residency.memory().frames().iter().filter_map(Frame::rec_group).min()
     }
 
-    /// Returns the pages whose latches measured threads (see [`foreshore_sync::spent`]) have waited longest for.
+    /// Returns the pages for whose latches measured threads ([`foreshore_sync::spent`]) have waited longest.
     #[must_use]
     pub fn hot_pages(&self) -> Vec<Hot<PageId>> {
         self.residency.hot_pages()
     }
 
-    /// Returns what the pool has done since it was opened.
+    /// Returns the statistics of the pool since it was opened.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let [misses, pages_read, pages_ahead] = self.loader.counts();
@@ -380,7 +378,7 @@ impl Pool {
         self.residency.memory().frames().len()
     }
 
-    /// Returns the log that the pool obeys.
+    /// Returns the log of the pool.
     #[must_use]
     pub fn log(&self) -> &Log {
         self.residency.memory().log()

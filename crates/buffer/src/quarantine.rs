@@ -1,19 +1,18 @@
 //! Quarantine: a damaged page that recovery cannot rebuild is set aside, so that the rest of the database opens.
 //!
-//! Redo leaves out the records of such a page, and the log that holds them is given up later. If the page read whole
-//! one day, as after a read that failed by chance, it would be believed with changes missing. So a page that misses a
-//! change is overwritten: it becomes a page of type [`PageType::Quarantined`], sound by its checksum, with an LSN like
-//! any page, that is neither a map page nor a node. Every access to it is refused.
+//! Redo skips the records of such a page, and the log that holds them is truncated later. If the page could be read
+//! again one day, its missing changes would go unnoticed. So a page that misses a change is overwritten. It becomes a
+//! page of type [`PageType::Quarantined`], with a sound checksum and an LSN, which is neither a map page nor a node.
+//! Every access to it is refused.
 //!
-//! 1. Redo reads the page ([`Pool::exclusive_or_quarantined`]) and marks it dirty for the record that it leaves out.
-//!    The page takes the LSN of each record that it misses. A record that initialises the page ends the quarantine.
-//! 2. Before recovery logs anything, the pages quarantined so are written home.
-//! 3. A page whose damage shows when recovery takes a transaction back is quarantined by a log record.
+//! 1. Redo reads the page ([`Pool::exclusive_or_quarantined`]) and marks it dirty for the record that it skips. The
+//!    page gets the LSN of each skipped record. A record that initialises the page ends the quarantine.
+//! 2. These pages are written home before recovery logs anything.
+//! 3. A page whose damage is found when recovery rolls a transaction back is quarantined by a log record.
 //!
-//! **Invariant:** no page that misses a change of the log is anything but quarantined once the log has given up that
-//! change.
+//! **Invariant:** a page that misses a change is quarantined before the log with that change is truncated.
 //!
-//! **Invariant:** a read that failed quarantines nothing: the page may be whole, and its changes would be lost.
+//! **Invariant:** a failed read quarantines no page: the page may be whole, and its changes would be lost.
 //!
 //! [`Pool::exclusive_or_quarantined`]: crate::Pool::exclusive_or_quarantined
 
@@ -22,7 +21,7 @@ use crate::guard::ExclusiveGuard;
 use crate::page::PageMut;
 use foreshore_base::{PageId, TableId};
 
-/// Makes `page`, which reads damaged, a quarantined one of LSN 0. The body stays as it was read, for salvage.
+/// Turns the damaged `page` into a quarantined one of LSN 0. The body stays as it was read, for salvage.
 pub(crate) fn quarantine(page: &mut [u8], pid: PageId, flaw: Flaw) {
     page[..PAGE_HEADER].fill(0);
     page[AT_TYPE] = PageType::Quarantined as u8;
@@ -30,7 +29,7 @@ pub(crate) fn quarantine(page: &mut [u8], pid: PageId, flaw: Flaw) {
     page[AT_PID..AT_PID + 8].copy_from_slice(&pid.0.to_le_bytes());
 }
 
-/// Says why a page of type [`PageType::Quarantined`] with these page flags cannot be used.
+/// Returns the reason why a page of type [`PageType::Quarantined`] with these page flags cannot be used.
 #[must_use]
 pub const fn why_quarantined(flags: u16) -> &'static str {
     match flags {
@@ -56,7 +55,7 @@ impl ExclusiveGuard<'_> {
         page_type(self) == Some(PageType::Quarantined)
     }
 
-    /// Makes the page a quarantined one, unless it is one. Its LSN and its body stay.
+    /// Quarantines the page, unless it is quarantined already. Its LSN and its body stay.
     pub fn quarantine(&mut self, flaw: Flaw, table: TableId) {
         let flags = if self.is_quarantined() { page_flags(self) } else { flaw as u16 };
         self.set_page_type(PageType::Quarantined);

@@ -1,8 +1,7 @@
-//! Read-ahead: the pages that scans have asked for, and how many they may ask for.
+//! Read-ahead: the queue of pages that scans have requested, and its limits.
 //!
-//! A request is a hint. No caller waits for it, it is dropped when there are many, and what becomes of it shows when
-//! the page is fixed: in memory, being read, or missing as if it had not been asked for. It does not count as a use of
-//! the page, which comes into the scan ring.
+//! A request is a hint. No caller waits for it, and it is dropped when there are many. A later fix finds the page in
+//! memory, being read, or missing. The page is loaded into the scan ring, and the request does not count as a use.
 
 use foreshore_base::PageId;
 use foreshore_sync::primitive::MODEL;
@@ -11,14 +10,14 @@ use foreshore_sync::{LockRank, Mutex, Signal};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Threads that read ahead: one thread that scans is slower than the reads of so many.
+/// Threads that read ahead. Together they read faster than one scan consumes pages.
 const READERS: usize = 4;
-/// The most pages that are asked for at a time.
+/// The most pages that a scan requests ahead.
 const MAX_DEPTH: usize = 64;
-/// One frame in so many may hold a page that was read ahead for one scan.
+/// One frame in so many may hold a page that was read ahead for a single scan.
 const SHARE: usize = 64;
-/// One frame in so many may hold a page that was read ahead for any scan: half of the scan ring, so that the scans
-/// reach the pages before they leave.
+/// One frame in so many may hold a page that was read ahead for any scan. That is half of the scan ring, so the scans
+/// reach the pages before those are evicted.
 const SHARE_OF_ALL: usize = 16;
 
 #[derive(Debug)]
@@ -30,12 +29,12 @@ pub(crate) struct ReadAhead {
     capacity: usize,
     /// Scans that read ahead.
     scans: AtomicUsize,
-    /// One for each thread that reads ahead.
+    /// A signal for each thread that reads ahead.
     signals: [Signal; READERS],
 }
 
 impl ReadAhead {
-    /// Returns the queue of a pool of so many frames. A small one has none to spare.
+    /// Returns the queue for a pool of so many frames. A small pool does not read ahead.
     pub(crate) fn new(frames: usize) -> Self {
         let depth = if MODEL { 1 } else { (frames / SHARE).min(MAX_DEPTH) };
         Self {
@@ -52,7 +51,7 @@ impl ReadAhead {
         if self.depth > 0 { &self.signals } else { &[] }
     }
 
-    /// Asks for pages, as far as the queue has capacity.
+    /// Requests pages, as far as the queue has capacity.
     pub(crate) fn ask(&self, pids: impl Iterator<Item = PageId>) {
         let mut asked = 0;
         {
@@ -70,13 +69,13 @@ impl ReadAhead {
         self.signals.iter().take(asked).for_each(Signal::notify);
     }
 
-    /// Takes the page that was asked for first.
+    /// Removes and returns the oldest request.
     pub(crate) fn next(&self) -> Option<PageId> {
         self.queue.lock().pop_front()
     }
 }
 
-/// A scan that reads ahead, counted until it is dropped. The scans share the capacity for it.
+/// A registered scan that reads ahead. Scans share the capacity of the queue.
 #[derive(Debug)]
 pub struct Scan {
     ahead: Arc<ReadAhead>,
@@ -89,7 +88,7 @@ impl Scan {
         Self { ahead: ahead.clone() }
     }
 
-    /// Returns the most pages that the scan should have asked for and not reached; none in a small pool.
+    /// Returns the most pages that the scan should request ahead of its position; zero in a small pool.
     #[must_use]
     pub fn depth(&self) -> usize {
         // ORDERING: as in `new`. This one is among them.

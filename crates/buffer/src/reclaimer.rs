@@ -1,8 +1,7 @@
 //! The reclaimer: frees frames, ahead of need and on demand.
 //!
-//! A background thread evicts as soon as free frames run low. A thread that finds no free frame evicts for itself.
-//! Either takes clean pages in the order of the replacement policy, and has dirty ones written home first if too few
-//! are clean.
+//! A background thread evicts as soon as free frames run low. A thread that finds no free frame evicts itself. Both
+//! evict clean pages in the order of the replacement policy, and first write dirty ones home if too few are clean.
 
 use crate::cleaner::Cleaner;
 use crate::format::AREA_PAGES;
@@ -16,12 +15,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Frames that a thread frees at once when it has to do so itself although the background thread should have.
+/// Frames that a thread frees at once when the background thread has left none free.
 const INLINE_BATCH: usize = 16;
-/// How long a thread waits for the latches and pins that keep every page in its frame; their end is not notified.
+/// How long a thread waits while latches and pins keep every page in its frame; their release is not notified.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
-/// After so many such waits in a row, a second in all, in which no page was written and no frame was freed, every frame
-/// is taken to be in use for good.
+/// The number of such waits in a row, a second in all, after which a thread fails with `OutOfFrames`. Waits in which a
+/// page was written or a frame was freed do not count.
 const BUSY_TRIES: usize = 200;
 
 #[derive(Debug)]
@@ -30,16 +29,16 @@ pub(crate) struct Reclaimer {
     cleaner: Arc<Cleaner>,
     /// Frames that a thread frees at once when none is free.
     inline_batch: usize,
-    /// The number of the cleaner's rounds that had ended when a sweep met dirty pages only and both rounds were busy.
-    /// Until another ends the next sweep would do no better, and only age the pages. A hint.
+    /// The count of the cleaner's ended rounds at the last sweep that met only dirty pages while both rounds were busy.
+    /// Until another round ends, a sweep would only age the pages. A hint.
     dry: AtomicU64,
     evictions: ShardedCounter,
     evictions_inline: ShardedCounter,
 }
 
 impl Reclaimer {
-    /// `background` if a thread drives the reclaimer. If not, only need frees frames, one at a time, so what stays in
-    /// memory is the choice of the policy alone.
+    /// Creates a reclaimer; `background` if a thread drives it. Without one, frames are freed one at a time on a miss,
+    /// so the policy alone decides which pages stay in memory.
     pub(crate) fn new(residency: Arc<Residency>, cleaner: Arc<Cleaner>, background: bool) -> Self {
         Self {
             inline_batch: if background { INLINE_BATCH.min(residency.memory().frames().len() / 8) } else { 1 },
@@ -51,7 +50,7 @@ impl Reclaimer {
         }
     }
 
-    /// Returns the evictions, and how often a thread with a miss had to evict for itself.
+    /// Returns the counts of evictions, and of threads that had to evict on a miss.
     pub(crate) fn counts(&self) -> [u64; 2] {
         [&self.evictions, &self.evictions_inline].map(ShardedCounter::sum)
     }
@@ -79,8 +78,8 @@ impl Reclaimer {
             }
             // WAIT: park - until a frame is freed, or briefly for a latch, a pin or the cleaner at work.
             let is_notified = spent::during(Spent::Io, || freed.wait(key, Some(BUSY_WAIT)));
-            // As long as frames come free, though others take them, or a batch is under way, however slow the disk,
-            // this thread's turn comes. A thread that evicts for itself may not have notified.
+            // The wait makes progress while frames become free, even if other threads take them, or while a batch is
+            // under way. Both are checked here, because a thread that evicts itself may not have notified.
             let now = self.evictions.sum();
             tries = if is_notified || now != evictions || self.cleaner.rounds().is_busy() { 0 } else { tries + 1 };
             evictions = now;
@@ -96,15 +95,15 @@ impl Reclaimer {
         }
         let want = 2 * low - free;
         let freed = self.evict(want, want)?;
-        // With nothing to evict there is nothing to repeat; the next thread that takes a frame notifies again.
+        // Without a page to evict, the next thread that takes a frame notifies again.
         Ok(if freed == 0 || freed >= want { NextWake::OnSignal } else { NextWake::Now })
     }
 
-    /// Evicts up to `want` pages in the order of the policy; if fewer than `need` can go as they are, writes dirty ones
+    /// Evicts up to `want` pages in the order of the policy. If fewer than `need` are clean, it writes dirty pages
     /// first. Returns how many frames became free.
     ///
-    /// The sweep ends when a whole batch of dirty pages has been met: clean pages go first, but the hand does not race
-    /// round for the last few of them, which would take every page's second chance away.
+    /// Clean pages go first, but the sweep ends after a whole batch of dirty pages. If it went on for the last few
+    /// clean pages, it would take every page's second chance.
     fn evict(&self, need: usize, want: usize) -> Result<usize> {
         // ORDERING: hint, see the field.
         if need == 1 && self.cleaner.rounds().is_full_since(self.dry.load(Ordering::Relaxed)) {
@@ -112,11 +111,11 @@ impl Reclaimer {
         }
         let (under_way, ended) = self.cleaner.rounds().under_way();
         let (mut freed, mut dirty) = (0, Vec::new());
-        // Whether the sweep broke off makes no difference.
+        // The result only says whether the sweep was broken off.
         let _ = self.residency.sweep(&mut |no| {
             match self.try_evict(no) {
                 Ok(()) => freed += 1,
-                // The hand of a small pool comes by twice.
+                // In a small pool the sweep may name a frame twice.
                 Err(Kept::Dirty) if !dirty.contains(&no) && !under_way.contains(&no) => dirty.push(no),
                 Err(Kept::Dirty | Kept::Busy) => {}
             }
@@ -143,7 +142,7 @@ impl Reclaimer {
 /// The background step that keeps frames free.
 impl Step for Reclaimer {
     fn step(&self) -> NextWake {
-        // An error has stopped the log, by which all sessions learn of it.
+        // The error has stopped the log, so all sessions get it.
         self.refill().unwrap_or(NextWake::OnSignal)
     }
 }

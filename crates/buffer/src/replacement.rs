@@ -1,10 +1,10 @@
-//! Replacement: which page gives up its frame.
+//! Replacement: the choice of the page to evict.
 //!
-//! The engine's own policy is `s3c`: S3-FIFO on the words of the frames, see `replacement/s3c.rs`.
+//! The engine's own policy is `s3c`: S3-FIFO on the words of the frames (`replacement/s3c.rs`).
 //! [`PoolOptions::replacement`] plugs in another one.
 //!
-//! A policy that is content with a count of uses finds it in the word of the frame ([`ReplacementPolicy::use_cap`]);
-//! any other hears of each use. No policy hears of pages in the scan ring.
+//! A policy that only needs a count of uses reads it from the word of the frame ([`ReplacementPolicy::use_cap`]). Any
+//! other policy is called for each use. No policy is called for pages in the scan ring.
 //!
 //! [`PoolOptions::replacement`]: crate::PoolOptions::replacement
 

@@ -1,4 +1,4 @@
-//! Replacement as a pool does it: the policy for the pages that are used, and the scan ring beside it.
+//! Replacement in a pool: the scan ring for scanned pages, and the policy for all others.
 
 use crate::frame::{self, FrameNo};
 use crate::guard::{ExclusiveGuard, LatchGuard};
@@ -10,12 +10,12 @@ use foreshore_sync::model::mutant;
 use std::io;
 use std::ops::ControlFlow;
 
-/// Victims of the policy that a sweep spares because they were used. A bound, so that a sweep names one soon.
+/// The most victims of the policy that a sweep spares because they were used, so that a sweep soon names one.
 const SPARED: usize = 16;
-/// Pages that a sweep gives over from the ring to the policy before it asks the policy for victims.
+/// The most pages that a sweep moves from the ring to the policy before it takes victims of the policy.
 pub(crate) const HAND_OVERS: usize = 16;
 
-/// Considers a frame to be emptied, and says whether the sweep goes on.
+/// A function that considers a frame for eviction, and returns whether the sweep goes on.
 pub(crate) type Consider<'a> = &'a mut dyn FnMut(FrameNo) -> ControlFlow<()>;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Replacer {
     policy: Box<dyn ReplacementPolicy>,
     /// [`ReplacementPolicy::use_cap`] of the policy.
     use_cap: Option<u8>,
-    /// The use bits of a frame from which on one more use makes no difference to the policy.
+    /// The least use bits of a frame that one more use does not change.
     enough: u32,
     ring: ScanRing,
 }
@@ -37,7 +37,7 @@ impl Replacer {
         Ok(Self { enough: use_cap.map_or(u32::MAX, frame::enough), use_cap, policy, ring: ScanRing::new(frames)? })
     }
 
-    /// Tells the policy of a fix, if that counts as a use and makes a difference.
+    /// Notes a fix with the policy, if it counts as a use and changes the use bits.
     #[inline]
     pub(crate) fn note_use(&self, slot: Slot<'_>, pattern: AccessPattern) {
         if pattern == AccessPattern::Random && slot.frame().use_bits() < self.enough {
@@ -45,7 +45,7 @@ impl Replacer {
         }
     }
 
-    // Cold where it matters: pages in use have enough.
+    // Cold, since the use bits of pages in use are at their cap.
     #[cold]
     fn tell_use(&self, slot: Slot<'_>) {
         match self.use_cap {
@@ -59,7 +59,7 @@ impl Replacer {
         }
     }
 
-    /// Page `pid` has come into the frame, whose exclusive latch is held.
+    /// Notes that page `pid` was loaded into the frame, whose exclusive latch is held.
     pub(crate) fn arrive(&self, slot: Slot<'_>, pid: PageId, pattern: AccessPattern) {
         match pattern {
             AccessPattern::Random => {
@@ -75,7 +75,7 @@ impl Replacer {
         }
     }
 
-    /// Page `pid` leaves the frame, whose exclusive latch is held.
+    /// Notes that page `pid` is evicted from the frame, whose exclusive latch is held.
     pub(crate) fn leave(&self, slot: Slot<'_>, pid: PageId) {
         if slot.frame().is_in_ring() {
             slot.frame().leave_ring();
@@ -84,7 +84,7 @@ impl Replacer {
         }
     }
 
-    /// Hands frames to `consider`, the best victim first, until it breaks or there are no more.
+    /// Passes frames to `consider`, the best victim first, until it breaks or there are no more.
     pub(crate) fn sweep(&self, memory: &Memory, consider: Consider<'_>) -> ControlFlow<()> {
         self.sweep_ring(memory, self.ring.quota(), HAND_OVERS, consider)?;
         let mut spared = 0;
@@ -98,8 +98,8 @@ impl Replacer {
         self.sweep_ring(memory, 0, usize::MAX, consider)
     }
 
-    /// Hands the frames of the ring to `consider`, the oldest first, but for the youngest `keep`, until it has given
-    /// `hand_overs` pages to the policy.
+    /// Passes the frames of the ring to `consider`, the oldest first, except the youngest `keep`. Ends when it has
+    /// moved `hand_overs` pages to the policy.
     fn sweep_ring(
         &self,
         memory: &Memory,
@@ -107,7 +107,7 @@ impl Replacer {
         mut hand_overs: usize,
         consider: Consider<'_>,
     ) -> ControlFlow<()> {
-        // Each once: those that stay stand behind the others then.
+        // Each entry once: those that stay are put behind the others.
         for _ in 0..self.ring.len() {
             let Some(entry) = self.ring.pop(keep) else { break };
             let (slot, mut flow) = (memory.slot(entry.no), ControlFlow::Continue(()));
@@ -132,7 +132,7 @@ impl Replacer {
         ControlFlow::Continue(())
     }
 
-    /// Gives a page over from the ring to the policy, unless its frame is latched.
+    /// Moves a page from the ring to the policy, unless its frame is latched.
     fn hand_over(&self, slot: Slot<'_>, entry: RingEntry) {
         if let Some(_latched) = ExclusiveGuard::try_latch(slot)
             && entry.holds(slot.frame())

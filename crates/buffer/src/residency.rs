@@ -1,23 +1,25 @@
-//! Residency: which page is in which frame. Finds and fixes pages that are in memory, and lets pages in and out of
-//! frames.
+//! Residency: which page is in which frame. Finds and fixes pages in memory, and moves pages into frames and out.
 //!
 //! A frame is in one of these states:
 //!
 //! | state | page table | latch | leads to |
 //! |---|---|---|---|
-//! | free | - | free, but for readers with a stale frame number | vacant, by [`Residency::take_free`] |
+//! | free | - | free, except for readers with a stale frame number | vacant, by [`Residency::take_free`] |
 //! | vacant | - | held by [`Vacant`] | loading, by [`Vacant::enter`]; free |
 //! | loading | names the frame | held by [`Vacant`] | resident, by [`Vacant::fill`]; free |
 //! | resident | names the frame | free or held by guards | free, by [`Residency::evict`] |
 //!
-//! A page is fixed in three steps: look up its frame, latch the frame or read its version, compare the page id in the
-//! frame. Until the last step the frame is a hint, for it may have changed hands.
+//! A fix has three steps:
 //!
-//! **Invariant:** a page is in one frame at most. Its table entry goes from none to a frame, and back, by the thread
-//! that holds the exclusive latch of that frame.
+//! 1. Look up the frame of the page.
+//! 2. Latch the frame, or read its version.
+//! 3. Compare the page id in the frame. Until then the frame is a hint, for it may hold another page by now.
 //!
-//! **Invariant:** a thread that has a page latched waits for the latch of another only if that page is pinned, and so
-//! cannot leave its frame meanwhile.
+//! **Invariant:** a page is in one frame at most. Only the thread that holds the exclusive latch of a frame sets or
+//! clears the table entry that names it.
+//!
+//! **Invariant:** a thread that holds the latch of a page waits for the latch of another page only if that one is
+//! pinned, so that it cannot leave its frame meanwhile.
 
 use crate::format::page_id;
 use crate::frame::{FrameNo, Kept};
@@ -48,7 +50,7 @@ pub(crate) struct Residency {
     freed: EventCount,
     /// Notified when free frames run low.
     low: Signal,
-    /// Pages whose latches measured threads have waited for.
+    /// The pages for whose latches measured threads have waited.
     hot: Hottest<PageId>,
 }
 
@@ -103,7 +105,7 @@ impl Residency {
         self.find(pid).filter(|slot| !slot.frame().is_loading())
     }
 
-    /// Latches the frame in which `pid` was found. The wait is noted with the page, if the thread is measured.
+    /// Latches the frame in which `pid` was found. The wait is counted for the page, if the thread is measured.
     fn latch<'a, G: LatchGuard<'a>>(&'a self, slot: Slot<'a>, pid: PageId) -> G {
         if spent::is_measured()
             && let Some(guard) = G::try_latch(slot)
@@ -113,7 +115,7 @@ impl Residency {
         spent::during_noted(Spent::LatchWait, || G::latch(slot), |took| self.hot.add(pid, took))
     }
 
-    /// Returns the guard if the page is the one that was meant.
+    /// Returns the guard if its page is `pid`, and notes the use.
     fn accept<'a, G: LatchGuard<'a>>(&self, guard: G, pid: PageId, pattern: AccessPattern) -> Option<G> {
         let slot = guard.slot();
         (slot.frame().pid() == pid).then(|| {
@@ -122,11 +124,11 @@ impl Residency {
         })
     }
 
-    /// Fixes a page that is in memory or being read. `None` if it is neither. The caller has nothing latched.
+    /// Fixes a page that is in memory or being read. `None` if it is neither. The caller holds no latch.
     pub(crate) fn fix<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, pattern: AccessPattern) -> Option<G> {
         loop {
             let slot = self.find(pid)?;
-            // A frame that holds another page gave this one up after the look-up, and the table says so now.
+            // If the frame holds another page, `pid` was evicted after the look-up, and the table shows that now.
             if slot.frame().pid() != pid {
                 continue;
             }
@@ -140,11 +142,11 @@ impl Residency {
         }
     }
 
-    /// Fixes a page that is in memory. `None` if it is not, or is being read. The caller has nothing latched: it may
+    /// Fixes a page that is in memory. `None` if it is not, or is being read. The caller holds no latch, because it may
     /// wait for another page that is in the frame by now.
     pub(crate) fn fix_loaded<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, pattern: AccessPattern) -> Option<G> {
         let slot = self.find_loaded(pid)?;
-        // WAIT: park - for the holders of the latch, with nothing latched.
+        // WAIT: park - for the holders of the latch. This thread holds no latch.
         let guard = self.latch(slot, pid);
         self.accept(guard, pid, pattern)
     }
@@ -160,9 +162,9 @@ impl Residency {
         self.accept(guard, pid, pattern)
     }
 
-    /// Latches the frame of a page that is pinned already, under one more pin: the wait is for this page and no other.
-    /// Without the pin the frame could change hands under the wait, and be latched by a thread that waits for a page of
-    /// the caller's.
+    /// Latches the frame of a pinned page under one more pin, so that the wait is for this page and no other. Without
+    /// the pin the frame could get another page during the wait. Its holder might wait for a page that the caller has
+    /// latched.
     #[cold]
     fn latch_pinned<'a, G: LatchGuard<'a>>(&'a self, slot: Slot<'a>, pid: PageId) -> Option<G> {
         let pin = Pinned::again(slot, pid);
@@ -171,12 +173,12 @@ impl Residency {
         may_wait.then(|| self.latch(slot, pid))
     }
 
-    /// Fixes a page that is in memory and not latched exclusively, without its latch. It costs the fewest instructions
-    /// that can be, and what it costs stays in registers.
+    /// Fixes a page that is in memory and not latched exclusively, without its latch. The path has as few instructions
+    /// as possible, and its values stay in registers.
     #[inline(always)]
     pub(crate) fn optimistic(&self, pid: PageId, pattern: AccessPattern) -> Option<OptimisticGuard<'_>> {
         let slot = self.find(pid)?;
-        // The version comes first: if the frame changes hands after this, the version no longer validates.
+        // The version is read first: if the frame gets another page after this, the version no longer validates.
         let version = slot.frame().latch().optimistic_version()?;
         if slot.frame().pid() != pid {
             return None;
@@ -215,19 +217,19 @@ impl Residency {
             self.low.notify();
         }
         let slot = self.memory.slot(no);
-        // WAIT: park - for a reader that came with a stale frame number; it leaves as soon as it has compared the page
+        // WAIT: park - for a reader with a stale frame number, which releases the latch once it has compared the page
         // id.
         slot.frame().latch().lock_exclusive(slot.parks());
         assert_eq!(slot.frame().pid(), PageId::ZERO, "frame {no} was free");
         Some(Vacant { residency: self, slot })
     }
 
-    /// Hands frames to `consider`, the best victim first, until it breaks or there are no more.
+    /// Passes frames to `consider`, the best victim first, until it breaks or there are no more.
     pub(crate) fn sweep(&self, consider: Consider<'_>) -> ControlFlow<()> {
         self.replacer.sweep(&self.memory, consider)
     }
 
-    /// Evicts the page in a frame, if it may go. The frame is free then.
+    /// Evicts the page in a frame, if it is clean and not in use. The frame is free then.
     pub(crate) fn evict(&self, no: FrameNo) -> Result<(), Kept> {
         let slot = self.memory.slot(no);
         let pid = slot.frame().try_vacate(slot.parks())?;
@@ -237,14 +239,14 @@ impl Residency {
     }
 }
 
-/// A frame whose exclusive latch is held and whose page has not come in, or is gone. Dropped, it is free.
+/// A latched frame without a page: the page is not loaded yet, or was evicted. On drop the frame becomes free.
 pub(crate) struct Vacant<'a> {
     residency: &'a Residency,
     slot: Slot<'a>,
 }
 
 impl<'a> Vacant<'a> {
-    /// Enters `pid` in the page table: from here on other threads that want the page wait for the latch. False if the
+    /// Enters `pid` in the page table. Other threads that need the page then wait for the latch. Returns false if the
     /// page is in memory already.
     pub(crate) fn enter(&self, pid: PageId) -> bool {
         let frame = self.slot.frame();
@@ -272,7 +274,7 @@ impl<'a> Vacant<'a> {
 }
 
 impl Drop for Vacant<'_> {
-    /// Frees the frame. Threads that wait for its page wake, find the page gone and try for themselves.
+    /// Frees the frame. Threads that wait for its page wake, find the page missing and load it themselves.
     fn drop(&mut self) {
         let (frame, no) = (self.slot.frame(), self.slot.no());
         debug_assert!(!frame.is_dirty() && !frame.is_pinned(), "frame {no} is in use");
@@ -282,7 +284,7 @@ impl Drop for Vacant<'_> {
         }
         frame.set_pid(PageId::ZERO);
         frame.set_loading(false);
-        // The version moves, so that no optimistic reader takes the bytes for those of the page that was here.
+        // The release raises the version, so that no optimistic reader takes the bytes for those of the earlier page.
         frame.latch().unlock_exclusive(self.slot.parks());
         self.residency.free.push(self.residency.memory.frames(), no);
         self.residency.freed.notify_one();

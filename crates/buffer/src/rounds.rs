@@ -1,17 +1,17 @@
-//! The two rounds of the cleaner, which take turns: each has a buffer for a batch of pages and an area of the
+//! The two rounds of the cleaner, which take turns. Each has a buffer for a batch of pages and an area of the
 //! doublewrite file.
 //!
-//! 1. A thread takes the round whose turn it is, and keeps it until its pages are safe at home. It waits for no latch
-//!    meanwhile, so another thread may wait for the round while it holds one.
-//! 2. It enters the pages among those under way, and copies them. If there are any their batch gets a sequence number.
-//! 3. It passes the turn on when the images of its batch are durable, at once if there will be none. From here on the
-//!    other round may begin.
+//! 1. A thread takes the round whose turn it is, and keeps it until its pages are durable at home. It waits for no
+//!    latch meanwhile, so another thread may wait for the round while it holds a latch.
+//! 2. It enters the pages as under way, and copies them. If there are any, their batch gets a sequence number.
+//! 3. It passes the turn on when the images of its batch are durable, or at once if there will be none. Then the other
+//!    round may begin.
 //!
-//! **Invariant:** no page is under way in both rounds, so that two images of a page never overtake each other.
+//! **Invariant:** no page is under way in both rounds, so two images of a page never overtake each other.
 //!
-//! **Invariant:** while images are written to one area, the other has those of the batch before, all durable. So a
-//! round without pages keeps its turn, and a round with pages keeps it until its images are durable. Else images would
-//! be written over the newest ones, and if power is lost meanwhile, the older ones beside them would be believed.
+//! **Invariant:** while images are written to one area, the other area has the durable images of the batch before. So a
+//! round without pages keeps its turn, and a round with pages keeps it until its images are durable. Otherwise the
+//! newest images would be overwritten, and after a power loss recovery would use the older ones.
 
 use crate::format::{AREA_BYTES, AREA_PAGES, Entry, page_id, page_lsn, seal_page, verify_page};
 use crate::frame::FrameNo;
@@ -44,12 +44,12 @@ struct State {
     is_taken: [bool; 2],
     /// Pages under way, by area.
     frames: [Vec<FrameNo>; 2],
-    /// How batches are written from now on.
+    /// How batches with later numbers are written.
     writes: PageWrites,
 }
 
 impl Rounds {
-    /// Returns rounds that go on after the batch of that sequence number, in area `next` first.
+    /// Returns rounds that continue after the batch with that sequence number, first in area `next`.
     pub(crate) fn new(sequence: u64, next: usize, writes: PageWrites) -> Self {
         let frames = [Vec::new(), Vec::new()];
         let state = State { sequence, ended: 0, next, is_taken: [false; 2], frames, writes };
@@ -80,7 +80,7 @@ impl Rounds {
         let area = state.next;
         state.is_taken[area] = true;
         drop(state);
-        // The thread that had the round has ended it, and releases the buffer at once.
+        // The thread that had the round has ended it, so the lock of the buffer is free at once.
         Round { rounds: self, area, buf: self.bufs[area].lock(), copies: Vec::with_capacity(AREA_PAGES) }
     }
 
@@ -101,12 +101,12 @@ impl Rounds {
         (state.frames.concat(), state.ended)
     }
 
-    /// Returns how batches are written from now on.
+    /// Returns how batches with later numbers are written.
     pub(crate) fn writes(&self) -> PageWrites {
         self.state.lock().writes
     }
 
-    /// Sets how batches are written that get their numbers from now on.
+    /// Sets how batches with later numbers are written.
     pub(crate) fn set_writes(&self, writes: PageWrites) {
         self.state.lock().writes = writes;
     }
@@ -121,16 +121,16 @@ impl Rounds {
     }
 }
 
-/// A round that a thread has taken. Ends when it is dropped.
+/// A round that a thread has taken. It ends on drop.
 pub(crate) struct Round<'a> {
     rounds: &'a Rounds,
-    /// Which of the two, and its doublewrite area.
+    /// The number of the round, which is that of its doublewrite area.
     area: usize,
     buf: MutexGuard<'a, AlignedBuf>,
     copies: Vec<Copied>,
 }
 
-/// A page as it was copied; the n-th one lies in the n-th page of the buffer.
+/// A copied page. The n-th one lies in the n-th page of the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copied {
     pub(crate) no: FrameNo,
@@ -140,8 +140,8 @@ pub(crate) struct Copied {
 }
 
 impl Round<'_> {
-    /// Enters `frames` as under way in this round and returns them. Those that are under way in the other go to `busy`
-    /// instead.
+    /// Enters `frames` as under way in this round and returns them. Frames that are under way in the other round are
+    /// added to `busy` instead.
     pub(crate) fn enter(&self, frames: &[FrameNo], busy: &mut Vec<FrameNo>) -> Vec<FrameNo> {
         let mut state = self.rounds.state.lock();
         let other = &state.frames[1 - self.area];
@@ -152,7 +152,7 @@ impl Round<'_> {
         own
     }
 
-    /// Gives the batch its sequence number. Returns that, and how the batch is written.
+    /// Assigns the batch its sequence number. Returns the number, and how the batch is written.
     pub(crate) fn number(&self) -> (u64, PageWrites) {
         let mut state = self.rounds.state.lock();
         state.sequence += 1;
@@ -188,18 +188,18 @@ impl Round<'_> {
         page.copy_from_slice(guard);
         assert_eq!(page_id(page), guard.pid(), "a page carries its own id");
         let entry = Entry { pid: guard.pid(), lsn: page_lsn(page), crc: seal_page(page) };
-        // What was not to be read back must not be written: type, id and checksum as on the way in.
+        // A page that a read would refuse must not be written.
         debug_assert_eq!(verify_page(page, entry.pid, Lsn(u64::MAX)), Ok(()), "page {} as it is written", entry.pid);
         self.copies.push(Copied { no: guard.slot().no(), version: guard.version(), entry });
     }
 
-    /// Returns the copies and their places at home, each page alone.
+    /// Returns the copies and their offsets in the data file, each page alone.
     pub(crate) fn pages(&self) -> Vec<(&[u8], u64)> {
         let pages = self.buf[BLOCK..].chunks_exact(PAGE_SIZE);
         pages.zip(&self.copies).map(|(page, copied)| (page, copied.entry.pid.offset())).collect()
     }
 
-    /// Returns the copies and their places at home, pages that are neighbours there in one piece.
+    /// Returns the copies and their offsets in the data file, with adjacent pages in one piece.
     pub(crate) fn runs(&self) -> Vec<(&[u8], u64)> {
         let mut at = BLOCK;
         let is_next = |a: &Copied, b: &Copied| b.entry.pid.0 == a.entry.pid.0 + 1;

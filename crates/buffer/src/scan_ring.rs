@@ -1,25 +1,23 @@
-//! The scan ring: the part of the frames through which scans read, so that they do not push out the pages in use.
+//! The scan ring: the frames through which scans read, so that scans do not evict the pages in use.
 //!
-//! Each fix states its [`AccessPattern`]. A page that a scan brings in is **in the ring**: the replacement policy does
-//! not know it, and while the ring has more than its **quota** of frames, its oldest page is the next victim. A scan
-//! that finds a page in memory leaves no trace there. A page of the ring that is dirty or that another caller uses goes
-//! over to the policy when its turn comes.
+//! Each fix states its [`AccessPattern`]. A page that a scan loads is **in the ring**, and the replacement policy does
+//! not know it. While the ring has more than its **quota** of frames, its oldest page is the next victim. A ring page
+//! that is dirty, or that another caller uses, moves to the policy when it would be the victim. A scan that finds a
+//! page in memory does not count as a use.
 //!
-//! The quota begins at one frame in [`LEAST`]. With that alone a table that is scanned again and again would never stay
-//! in memory, even where no other caller wants the frames. So the quota adapts, as ARC adapts its two lists (Megiddo
+//! The quota starts at one frame in [`LEAST`]. With a fixed quota a table that is scanned again and again would never
+//! stay in memory, even if no other caller needs the frames. So the quota adapts, like the two lists of ARC (Megiddo
 //! and Modha, FAST 2003):
 //!
-//! - It **grows** by a frame when a scan brings in a page that has left the ring twice of late: a longer ring would
-//!   have kept it. The second scan of a table, a check after a backup say, shows nothing yet.
-//! - It **shrinks** by a frame when a page comes in for another caller, and when a victim of the policy is spared
-//!   because it was used while the last row of scanned pages came, or the one before. So scans grow at the cost of
-//!   pages that are not used.
-//! - It ends at [`MOST`]. Ids of pages are kept for as many departures as lie between the two bounds. A longer scan is
-//!   read from disk each time, and takes nothing from others.
+//! - It **grows** by a frame when a scan loads a page that was recently evicted from the ring twice: a longer ring
+//!   would have kept the page. One repetition, such as a check after a backup, does not count.
+//! - It **shrinks** by a frame when another caller loads a page. It also shrinks when a victim of the policy is spared
+//!   because of a recent use ([`ScanRing::arrive`]). So scans grow only at the cost of unused pages.
+//! - Its largest value is [`MOST`]. The ring remembers as many evicted pages as lie between the two bounds. A longer
+//!   scan is read from disk each time, and takes no frames from others.
 //!
-//! **Invariant:** every page in the ring has an entry in the queue, or in the hands of a thread that considers it. That
-//! thread evicts the page, gives it to the policy, or puts the entry back. Entries may be stale or double; the thread
-//! that meets one drops it.
+//! **Invariant:** every page in the ring has an entry in the queue, or in a thread that considers it. That thread
+//! evicts the page, moves it to the policy, or puts the entry back. It drops entries that are stale or double.
 
 use crate::frame::{Frame, FrameNo};
 use crate::replacement::Ghosts;
@@ -30,30 +28,29 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 
-/// One frame in so many is the least quota: twice what scans read ahead, so that they reach those pages before they
-/// leave.
+/// One frame in so many is the least quota. It is twice what scans read ahead, so they reach those pages before their
+/// eviction.
 const LEAST: usize = 8;
 /// The quota is at most 3 of 4 frames.
 const MOST: [usize; 2] = [3, 4];
 
-/// How the caller of a fix goes through pages: its buffer access strategy.
+/// The access pattern of the caller of a fix: its buffer access strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessPattern {
-    /// The page may be wanted again: the fix counts as a use.
+    /// Random access: the page may be needed again, so the fix counts as a use.
     #[default]
     Random,
-    /// The caller scans: a page that is not in memory comes into the scan ring, and the fix of one that is does not
-    /// count as a use.
+    /// A scan: a missing page is loaded into the scan ring, and the fix of a page in memory does not count as a use.
     Scan,
 }
 
 #[derive(Debug)]
 pub(crate) struct ScanRing {
-    /// In the order of arrival.
+    /// The entries, in the order of arrival.
     queue: Mutex<VecDeque<RingEntry>>,
     quota: AtomicUsize,
     bounds: RangeInclusive<usize>,
-    /// Pages that have left from the ring, marked if they had left before.
+    /// Pages evicted from the ring, with a mark if that was the second time.
     evicted: Ghosts,
     arrivals: CachePadded<AtomicUsize>,
     frames: usize,
@@ -64,7 +61,7 @@ pub(crate) struct ScanRing {
 pub(crate) struct RingEntry {
     pub(crate) no: FrameNo,
     pub(crate) pid: PageId,
-    /// Whether it has left from the ring of late.
+    /// Whether it was evicted from the ring recently.
     is_back: bool,
 }
 
@@ -103,8 +100,8 @@ impl ScanRing {
         self.queue.lock().len()
     }
 
-    /// Page `pid` comes into the ring. Returns the frames, modulo their number, whose pages then were used longer ago.
-    /// They are all frames once while as many pages come as departures are kept.
+    /// Adds page `pid` to the ring. Returns the frames, modulo their number, whose recency the caller lowers. Each
+    /// frame is returned once while as many pages arrive as the ring remembers evictions.
     pub(crate) fn arrive(&self, no: FrameNo, pid: PageId) -> Range<usize> {
         let mark = self.evicted.take(pid);
         if mark == Some(true) && self.quota() < *self.bounds.end() {
@@ -119,17 +116,17 @@ impl ScanRing {
         at * self.frames / span..(at + 1) * self.frames / span
     }
 
-    /// A page has been evicted from the ring.
+    /// Notes that a page was evicted from the ring.
     pub(crate) fn leave(&self, entry: RingEntry) {
         self.evicted.add(entry.pid, entry.is_back);
     }
 
-    /// Takes a frame from the quota. False if it is at its least.
+    /// Lowers the quota by a frame. Returns false if it is at its least.
     pub(crate) fn shrink(&self) -> bool {
         let quota = self.quota();
         let is_larger = quota > *self.bounds.start();
         if is_larger {
-            // ORDERING: as in `quota`. If another thread changes it meanwhile, one frame is good for both.
+            // ORDERING: as in `quota`. If another thread changes it meanwhile, one frame counts for both.
             let _ = self.quota.compare_exchange(quota, quota - 1, Ordering::Relaxed, Ordering::Relaxed);
         }
         is_larger

@@ -1,16 +1,16 @@
-//! What a pool tells of its work.
+//! Statistics of a pool.
 
 use std::fmt;
 
-/// How pages are written home.
+/// The way in which pages are written home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageWrites {
     /// Through the doublewrite file.
     #[default]
     Doublewrite,
-    /// Each whole or not at all, as the device offers it.
+    /// Each page whole or not at all, by the device.
     Whole,
-    /// As they are: power loss may tear them.
+    /// Without protection: a power loss may tear them.
     Plain,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for PageWrites {
     }
 }
 
-/// What a pool has done since it was opened.
+/// Statistics of a pool since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Frames in the pool.
@@ -33,18 +33,18 @@ pub struct PoolStats {
     pub frames_free: u64,
     /// Pages in frames that differ from their home on disk.
     pub pages_dirty: u64,
-    /// Fixes of a page that no frame held, and reads ahead of scans. Several threads that meet the same missing page
-    /// count several times; pages that come in with one that is missing do not.
+    /// Fixes of a page that was in no frame, and read-aheads. Several threads that miss the same page count several
+    /// times; neighbours that are loaded with a missing page do not count.
     pub misses: u64,
-    /// Pages read from the data file, several at a time or one.
+    /// Pages read from the data file.
     pub pages_read: u64,
-    /// Pages brought in ahead of need, for scans or beside a page that was missing.
+    /// Pages loaded ahead of need: for scans, or as neighbours of a missing page.
     pub pages_ahead: u64,
     /// Page images written, at home and to the doublewrite file.
     pub pages_written: u64,
-    /// Pages that gave up their frame.
+    /// Pages that were evicted.
     pub evictions: u64,
-    /// Times that a thread with a miss had to evict for itself because no frame stood ready.
+    /// Times that a thread with a miss had to evict because no frame was free.
     pub evictions_inline: u64,
     /// Batches written home.
     pub batches: u64,
@@ -56,7 +56,7 @@ pub struct PoolStats {
     pub whole_writes: bool,
     /// How pages are written home now.
     pub page_writes: PageWrites,
-    /// Bytes mapped for the page table: 4 MiB for each 8 GiB of the data file of which a page has been in memory. At
-    /// most as much is in memory.
+    /// Bytes mapped for the page table: 4 MiB for each 8 GiB of the data file of which a page has been in memory. The
+    /// memory in use is at most that.
     pub page_table_bytes: u64,
 }

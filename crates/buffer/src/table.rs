@@ -1,16 +1,16 @@
 //! The page table: from page id to frame, direct-mapped.
 //!
-//! One word a page id, in chunks of 2^20 that are mapped with their first page. The system commits their memory on
-//! first touch. No hash, no probe, no lock: a lookup is two loads.
+//! The table has one word a page id, in chunks of 2^20 words. A chunk is mapped with its first page, and the system
+//! commits its memory on first touch. A look-up is two loads, without hash, probe or lock.
 //!
 //! Contract of an entry (`u32`): 0 = the page is in no frame, else frame index + 1.
 //!
 //! 1. 0 -> `f + 1`: by compare-and-swap, by the thread that holds the exclusive latch of frame `f` and has stored the
-//!    page id in it. The winner reads the page; all others find the frame and park on its latch, so a miss costs
-//!    one read however many threads meet it.
+//!    page id in it. The winner reads the page. All others find the frame and park on its latch, so a miss costs one
+//!    read.
 //! 2. `f + 1` -> 0: by a thread that holds the exclusive latch of frame `f`. No other may change a non-zero entry.
-//! 3. An entry is a hint until the page id is compared under the latch of the frame (or before an optimistic version
-//!    that later validates): the frame may have changed hands since the load.
+//! 3. An entry is a hint, since the frame may have got another page after the load. It counts once the page id is
+//!    compared under the latch of the frame, or under an optimistic version that later validates.
 
 use crate::frame::FrameNo;
 use foreshore_base::PageId;
@@ -21,13 +21,13 @@ use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use std::io;
 
-/// Entries; few in models, where each one is an object of the checker.
+/// The number of entries. Models have few, because each entry is an object of the checker.
 const ENTRIES: u64 = if MODEL { 64 } else { MAX_PAGES };
 
 /// Entries of a chunk: 4 MiB.
 const CHUNK: usize = if MODEL { 64 } else { 1 << 20 };
 
-/// The number of no frame.
+/// A number that no frame has.
 const NOWHERE: FrameNo = FrameNo::MAX;
 
 /// The page table of a pool.
@@ -71,7 +71,8 @@ impl PageTable {
         (no != NOWHERE).then_some(no)
     }
 
-    /// Does as [`PageTable::get`], but returns [`NOWHERE`] for none, which the lookup of the frame refuses anyway.
+    /// Looks up like [`PageTable::get`], but returns [`NOWHERE`] for none, which the look-up of the frame refuses
+    /// anyway.
     #[inline]
     pub fn hint(&self, pid: PageId) -> FrameNo {
         let Some(entry) = self.entries.get(pid.0 as usize) else { return NOWHERE };

@@ -1,8 +1,8 @@
 //! The bytes of a page as relaxed atomic words.
 //!
-//! A frame is written by the holder of its exclusive latch while optimistic readers may look at it. Both sides use
-//! relaxed word accesses, so that there is no data race; the reader finds out from the latch version whether what it
-//! read belongs together. Holders of a latch may also read plainly, because no thread stores then.
+//! The holder of the exclusive latch writes a frame while optimistic readers may read it. Both sides use relaxed
+//! accesses of words, so there is no data race. The latch version tells a reader whether its reads are consistent.
+//! Holders of a latch may also read plainly, because no thread stores then.
 
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_sync::Word;
@@ -18,13 +18,13 @@ pub(crate) type PageWords = [Word; PAGE_WORDS];
 /// Bytes moved at a time when the ranges of a move overlap.
 const CHUNK: usize = 256;
 
-/// A place where shuttle may switch threads. Words are std's atomics in every build, so it does not see them by itself.
+/// Lets shuttle switch threads. Words are std's atomics in every build, so shuttle does not see their accesses.
 #[inline]
 fn step() {
     #[cfg(foreshore_shuttle)]
     {
         use foreshore_sync::primitive::atomic::AtomicBool;
-        // ORDERING: none, the access is there to be seen.
+        // ORDERING: none, the access only makes the step visible.
         AtomicBool::new(false).load(Ordering::Relaxed);
     }
 }
@@ -34,7 +34,7 @@ pub(crate) fn load(words: &PageWords, offset: usize, out: &mut [u8]) {
     copy(words, offset, out, |byte| byte);
 }
 
-/// Appends the bytes of `range` to `out`. May be torn, as [`load`].
+/// Appends the bytes of `range` to `out`. The copy may be torn, as in [`load`].
 pub(crate) fn append(words: &PageWords, range: Range<usize>, out: &mut Vec<u8>) {
     let len = range.len();
     out.reserve(len);
@@ -71,7 +71,8 @@ fn copy<T: Copy>(words: &PageWords, offset: usize, out: &mut [T], byte: impl Fn(
     }
 }
 
-/// The eight bytes from `offset` on, little-endian; zero if they are not all in the page. May be torn, as [`load`].
+/// Returns the eight bytes from `offset` on, little-endian; zero if they are not all in the page. The value may be
+/// torn, as in [`load`].
 #[inline]
 pub(crate) fn load_u64(words: &PageWords, offset: usize) -> u64 {
     step();
@@ -79,7 +80,7 @@ pub(crate) fn load_u64(words: &PageWords, offset: usize) -> u64 {
     if offset <= PAGE_SIZE - WORD_BYTES { unsafe { unaligned::word(words, offset) } } else { 0 }
 }
 
-/// Bytes that are read at a time in a copy.
+/// The bytes that a copy reads at a time.
 const BLOCK: usize = 16;
 
 /// Reads at any offset of a page.
@@ -93,7 +94,7 @@ mod unaligned {
     use std::arch::asm;
     use std::arch::x86_64::__m128i;
 
-    /// The eight bytes from `offset` on, little-endian.
+    /// Returns the eight bytes from `offset` on, little-endian.
     ///
     /// # Safety
     /// They lie in `words`.
@@ -109,7 +110,7 @@ mod unaligned {
         value
     }
 
-    /// The sixteen bytes from `offset` on.
+    /// Returns the sixteen bytes from `offset` on.
     ///
     /// # Safety
     /// They lie in `words`.
@@ -126,7 +127,7 @@ mod unaligned {
     }
 }
 
-/// The same by aligned words.
+/// Reads at any offset of a page, by aligned words.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, foreshore_loom, foreshore_shuttle)))))]
 mod unaligned {
     use super::{BLOCK, WORD_BYTES, Word};
@@ -149,7 +150,7 @@ mod unaligned {
     }
 }
 
-/// Compares the bytes of `range` with `bytes`, as slices compare. May be torn, as [`load`].
+/// Compares the bytes of `range` with `bytes`, as slices compare. The result may be torn, as in [`load`].
 pub(crate) fn compare(words: &PageWords, range: Range<usize>, bytes: &[u8]) -> std::cmp::Ordering {
     let (chunks, tail) = bytes[..bytes.len().min(range.len())].as_chunks::<WORD_BYTES>();
     let mut at = range.start;
@@ -168,7 +169,8 @@ pub(crate) fn compare(words: &PageWords, range: Range<usize>, bytes: &[u8]) -> s
     mine[..tail.len()].cmp(tail).then(range.len().cmp(&bytes.len()))
 }
 
-/// Changes bytes `range` of the word at `index`. The caller is the only writer, so load and store need not be one.
+/// Writes `bytes` into the word at `index`, behind `skip` bytes. The caller is the only writer, so load and store need
+/// not be one access.
 fn patch(words: &PageWords, index: usize, skip: usize, bytes: &[u8]) {
     // ORDERING: only the holder of the exclusive latch stores; readers validate the latch version.
     let mut word = words[index].load(Ordering::Relaxed).to_ne_bytes();
@@ -177,7 +179,7 @@ fn patch(words: &PageWords, index: usize, skip: usize, bytes: &[u8]) {
     words[index].store(u64::from_ne_bytes(word), Ordering::Relaxed);
 }
 
-/// Puts `bytes` at `offset`. The caller holds the exclusive latch of the page.
+/// Writes `bytes` at `offset`. The caller holds the exclusive latch of the page.
 pub(crate) fn store(words: &PageWords, offset: usize, bytes: &[u8]) {
     assert!(offset + bytes.len() <= PAGE_SIZE, "write of {} bytes at {offset}", bytes.len());
     step();

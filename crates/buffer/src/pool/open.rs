@@ -1,4 +1,4 @@
-//! Opening a pool: its files, its parts and its threads.
+//! The opening of a pool: its files, its parts and its threads.
 
 use super::Pool;
 use crate::cleaner::Cleaner;
@@ -17,8 +17,8 @@ use std::io;
 use std::sync::Arc;
 
 impl Pool {
-    /// Formats an empty doublewrite file and syncs it, its space taken ahead. The data file needs no format of the
-    /// pool's; the caller syncs the directory.
+    /// Formats an empty doublewrite file, allocates its space and syncs it. The data file needs no format of the pool.
+    /// The caller syncs the directory.
     ///
     /// # Errors
     /// `Io`, `DiskFull`.
@@ -26,7 +26,7 @@ impl Pool {
         Doublewrite::format(doublewrite, uuid)
     }
 
-    /// Checks the header of a doublewrite file as [`Pool::open`] does, for callers that look at all files of a database
+    /// Checks the header of a doublewrite file like [`Pool::open`], for callers that check all files of a database
     /// before they write to any.
     ///
     /// # Errors

@@ -1,5 +1,4 @@
-//! Ghosts: which pages left memory of late, without a lock and in 16 bytes a page. Each has a mark, by which its
-//! user says one more thing of it.
+//! Ghosts: the ids of recently evicted pages, lock-free and in 16 bytes a page. Each has a mark for its user.
 
 use foreshore_base::PageId;
 use foreshore_sync::LazyArray;
@@ -9,18 +8,18 @@ use std::io;
 /// Entries of a set: two cache lines.
 const WAYS: usize = 16;
 
-// An entry, from the top: fingerprint of the page, 31 bits, never 0; the mark; the serial number of its departure, 32
-// bits, which wraps. 0: none.
+// An entry, from the highest bit: 31 bits of fingerprint, never 0; 1 bit of mark; 32 bits of the serial number of the
+// eviction, which wraps. 0 means no entry.
 //
-// Everything here is a hint. An entry that is overwritten or a fingerprint that two pages share costs a read at most:
-// sixteen fingerprints of 31 bits are looked at, so one page in 2^27 is taken for another.
+// All entries are hints. An overwritten entry, or a fingerprint that two pages share, costs a read at most. A look-up
+// compares sixteen fingerprints of 31 bits, so one page in 2^27 is taken for another.
 
 /// The mark of an entry.
 const MARK: u64 = 1 << 32;
-/// Its fingerprint begins there.
+/// The lowest bit of the fingerprint.
 const FINGERPRINT: u32 = 33;
 
-/// The last pages that left, as many as `span`.
+/// The last `span` evicted pages.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
     entries: LazyArray<AtomicU64>,
@@ -52,7 +51,7 @@ impl Ghosts {
         if entry == 0 { u32::MAX } else { now.wrapping_sub(entry as u32) }
     }
 
-    /// Notes that `pid` left.
+    /// Notes the eviction of `pid`.
     pub(crate) fn add(&self, pid: PageId, mark: bool) {
         // ORDERING: Relaxed, hints; here and below.
         let now = self.departures.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +62,7 @@ impl Ghosts {
             .store(fingerprint << FINGERPRINT | if mark { MARK } else { 0 } | u64::from(now), Ordering::Relaxed);
     }
 
-    /// The mark of `pid` if it is one of the last that left; it is not afterwards.
+    /// Removes `pid` and returns its mark, if it is one of the last evicted pages.
     pub(crate) fn take(&self, pid: PageId) -> Option<bool> {
         // ORDERING: as in `add`.
         let now = self.departures.load(Ordering::Relaxed);
@@ -71,7 +70,7 @@ impl Ghosts {
         let found = set.iter().find(|entry| entry.load(Ordering::Relaxed) >> FINGERPRINT == fingerprint);
         // ORDERING: as in `add`.
         let entry = found.map_or(0, |entry| entry.swap(0, Ordering::Relaxed));
-        // A thread that came by in between has taken it, or put another in its place, which is lost with it.
+        // Another thread may have taken the entry in between, or replaced it; a replaced entry is lost.
         (entry >> FINGERPRINT == fingerprint && self.age(entry, now) <= self.span).then_some(entry & MARK != 0)
     }
 }

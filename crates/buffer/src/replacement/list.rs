@@ -1,4 +1,4 @@
-//! Lists of frames without allocation: each frame is on one list at most, and its neighbours stand in two arrays.
+//! Lists of frames without allocation: each frame is on one list at most, and two arrays hold its neighbours.
 
 use crate::frame::FrameNo;
 
@@ -34,13 +34,13 @@ impl Default for List {
 }
 
 impl List {
-    /// Returns how many frames are on it.
+    /// Returns the number of frames on the list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

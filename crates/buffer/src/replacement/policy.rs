@@ -17,33 +17,33 @@ pub trait MakeReplacementPolicy: Send + Sync + fmt::Debug {
 
 /// A replacement policy. It only names frames; the pool decides whether a page may go (no pin, no latch, clean).
 ///
-/// `on_load` and `on_evict` are called with the exclusive latch of the frame held, in turns for each frame; `on_use`
-/// may come late, when the frame holds another page.
+/// `on_load` and `on_evict` are called under the exclusive latch of the frame, and alternate for each frame. `on_use`
+/// may be late: the frame may hold another page by then.
 pub trait ReplacementPolicy: Send + Sync + fmt::Debug {
-    /// The number of uses up to which the pool counts them in the word of each frame, at most [`MAX_USES`]. `None` if
-    /// the policy wants a call of [`on_use`](Self::on_use) for each.
+    /// Returns the cap of the uses that the pool counts in the word of each frame, at most [`MAX_USES`]. `None` if the
+    /// policy needs a call of [`on_use`](Self::on_use) for each use.
     fn use_cap(&self) -> Option<u8> {
         None
     }
 
-    /// The page in the frame is used. Never called if there is a [`use_cap`](Self::use_cap).
+    /// Notes a use of the page in the frame. Never called if there is a [`use_cap`](Self::use_cap).
     fn on_use(&self, _frames: Frames<'_>, _no: FrameNo) {}
 
-    /// Page `pid` has come into the frame.
+    /// Notes that page `pid` was loaded into the frame.
     fn on_load(&self, frames: Frames<'_>, no: FrameNo, pid: PageId);
 
-    /// Page `pid` leaves the frame.
+    /// Notes that page `pid` is evicted from the frame.
     fn on_evict(&self, _frames: Frames<'_>, _no: FrameNo, _pid: PageId) {}
 
-    /// Hands frames to `consider`, the one to give up first, until it breaks or there is no other to name.
+    /// Passes frames to `consider`, the best victim first, until it breaks or there are no more.
     ///
     /// Ends after a bounded number of steps, holds no lock while `consider` runs, and may run in several threads at
     /// once.
     fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()>;
 }
 
-/// The frames of a pool, as a policy sees them. What it finds may have changed a moment later, unless it is called with
-/// the latch of the frame held.
+/// The frames of a pool, as a policy sees them. An answer may be stale at once, unless the policy is called under the
+/// latch of the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a>(&'a [Frame]);
 
@@ -56,7 +56,7 @@ impl<'a> Frames<'a> {
         &self.0[no as usize]
     }
 
-    /// Returns how many there are. A policy names them by the numbers below this.
+    /// Returns the number of frames. A policy names them by the numbers below it.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a pool has frames")]
     pub fn len(self) -> usize {
@@ -75,7 +75,7 @@ impl<'a> Frames<'a> {
         self.frame(no).is_pinned()
     }
 
-    /// Returns whether the page has come in for a scan, so that the policy does not know it.
+    /// Returns whether the page was loaded for a scan, so that the policy does not know it.
     #[must_use]
     pub fn is_in_scan_ring(self, no: FrameNo) -> bool {
         self.frame(no).is_in_ring()
@@ -96,7 +96,7 @@ impl<'a> Frames<'a> {
         self.frame(no).place(uses, false);
     }
 
-    /// Takes one use away. Returns true if the page is to be spared: it had a use left, or was used at this moment.
+    /// Takes one use away. Returns true if the page is spared: it had a use left, or was used at this moment.
     #[must_use]
     pub fn take_use(self, no: FrameNo) -> bool {
         self.frame(no).take_use()

@@ -1,4 +1,4 @@
-//! Policies without a pool: one thread that reads pages, and what goes for what.
+//! Policies without a pool: one thread reads pages, and the victims are observed.
 
 use super::policy::{Frames, ReplacementPolicy};
 use crate::frame::{Frame, FrameNo};
@@ -7,7 +7,7 @@ use foreshore_sync::ParkTable;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-/// Reads pages into frames that a policy gives up, for tests of it.
+/// Reads pages into the frames of a policy's victims, for tests of the policy.
 #[derive(Debug)]
 pub struct Replay {
     policy: Box<dyn ReplacementPolicy>,
@@ -50,7 +50,7 @@ impl Replay {
         self.policy.on_load(Frames::new(&self.frames), no, PageId(pid));
     }
 
-    /// Has the page leave its frame.
+    /// Evicts the page in a frame.
     pub fn leave(&mut self, no: FrameNo) {
         let pid = self.frames[no as usize].pid();
         self.policy.on_evict(Frames::new(&self.frames), no, pid);
@@ -58,7 +58,7 @@ impl Replay {
         assert_eq!(self.places.remove(&pid.0), Some(no), "page {pid} leaves its frame");
     }
 
-    /// Has the page leave that the policy names first, and returns it.
+    /// Evicts the page that the policy names first, and returns it.
     pub fn evict(&mut self) -> u64 {
         let no = *self.names(1).first().expect("a page may go");
         let pid = self.frames[no as usize].pid();
@@ -91,7 +91,7 @@ impl Replay {
         }
     }
 
-    /// Returns what goes as these pages are read, 0 for nothing.
+    /// Reads these pages and returns the victim of each, 0 for none.
     pub fn read_all<const N: usize>(&mut self, pids: [u64; N]) -> [u64; N] {
         pids.map(|pid| self.read(pid).unwrap_or(0))
     }

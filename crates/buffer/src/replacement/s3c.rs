@@ -1,15 +1,16 @@
 //! S3-FIFO on the words of the frames, in shards.
 //!
-//! | part | holds | leaves first | size |
+//! | part | holds | evicted first | size |
 //! |---|---|---|---|
 //! | SMALL | pages loaded for the first time, in the order of arrival | the oldest: to MAIN if it was used twice meanwhile, else to the ghosts | a tenth of the frames |
-//! | ghosts | ids of pages that left from SMALL | the oldest | nine tenths as many as frames |
+//! | ghosts | ids of pages evicted from SMALL | the oldest | nine tenths as many as frames |
 //! | MAIN | pages used twice in SMALL, or loaded while a ghost | the first whose uses the hand has counted down; three count | the rest |
 //!
-//! A page read once leaves from SMALL and disturbs no other, even where its reader does not say that it scans:
-//! `buffer-hits` shows what such scans cost. Most policies drop a whole working set that is a little too large in the
-//! very order in which it comes round again; so that this needs bad luck here, the shard that gives up a page is drawn
-//! by lot.
+//! A page that is read once is evicted from SMALL and displaces no page of MAIN, even if its reader does not say that
+//! it scans. `buffer-hits` measures the cost of such scans.
+//!
+//! The shard of the next victim is drawn at random. Most policies evict a loop that is a little larger than the memory
+//! in the very order of its next reads, so that every read misses. Here that is improbable.
 
 use super::ghosts::Ghosts;
 use super::list::{Links, List};
@@ -24,9 +25,9 @@ use std::ops::ControlFlow;
 
 /// Uses that a frame counts.
 const CAP: u8 = 3;
-/// Uses in SMALL that make a page hot.
+/// The uses in SMALL that make a page hot.
 const HOT: u8 = 2;
-/// Pages that one part of one shard names in a row, the clean among which go first.
+/// Pages that one part of one shard names in a row. The clean ones among them are evicted first.
 const CANDIDATES: usize = 8;
 /// Fewest frames of a shard.
 const MIN_SHARD: usize = 64;
@@ -42,10 +43,10 @@ pub(crate) struct S3c {
 #[derive(Debug)]
 struct Shard {
     small: Mutex<Small>,
-    /// Counts looks at frames of the shard for one in MAIN.
+    /// The hand of MAIN: counts the frames of the shard that it has passed.
     hand: AtomicUsize,
     frames: usize,
-    /// Pages of SMALL from which on they go first.
+    /// The number of pages in SMALL from which its pages are evicted first.
     quota: usize,
 }
 
@@ -79,7 +80,7 @@ impl S3c {
         (&self.shards[(no % shards) as usize], no / shards)
     }
 
-    /// The frame of an index in a shard.
+    /// Returns the frame with an index in a shard.
     fn frame(&self, shard: usize, index: FrameNo) -> FrameNo {
         index * self.shards.len() as FrameNo + shard as FrameNo
     }
@@ -91,12 +92,12 @@ impl S3c {
         (mixed >> 32) as usize % self.shards.len()
     }
 
-    /// Candidates of a shard that are not among those `named`: from SMALL while it has its quota, where hot pages move
-    /// on to MAIN, else from MAIN.
+    /// Adds candidates of a shard, except those `named`: from SMALL if it has reached its quota, else from MAIN. Hot
+    /// pages of SMALL move to MAIN instead.
     fn look(&self, frames: Frames<'_>, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
         out.clear();
         let own = &self.shards[shard];
-        // A thread at the list of this shard picks candidates there, or is done in a moment.
+        // Another thread that has the lock is picking candidates of this shard, or is done in a moment.
         let Some(mut small) = own.small.try_lock() else { return };
         let Small { links, list, listed } = &mut *small;
         while list.len() >= own.quota && out.is_empty() {
@@ -123,7 +124,7 @@ impl S3c {
         }
     }
 
-    /// Candidates from MAIN.
+    /// Adds candidates from MAIN.
     fn turn(&self, frames: Frames<'_>, shard: usize, out: &mut Vec<FrameNo>) {
         let own = &self.shards[shard];
         for _ in 0..(usize::from(CAP) + 1) * own.frames {
@@ -165,9 +166,9 @@ impl ReplacementPolicy for S3c {
     }
 
     fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {
-        // Pages that cannot go stay in SMALL, and must not keep younger ones from being named.
+        // Pages that cannot be evicted stay in SMALL, and must not keep younger ones from being named.
         let (mut named, mut candidates) = (Vec::new(), Vec::with_capacity(CANDIDATES));
-        // As many looks as there are frames to name, by lot; what they leave out comes last.
+        // Draws as many shards as suffice to name all frames. The frames that are left out come last.
         for _ in 0..frames.len().div_ceil(CANDIDATES) {
             self.look(frames, self.draw(), &named, &mut candidates);
             named.extend_from_slice(&candidates);

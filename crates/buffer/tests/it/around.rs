@@ -1,5 +1,5 @@
-//! Promise: a pool that has just been opened gets a run of eight pages with one read, and never pays for that with a
-//! page, an error or a stale byte.
+//! Promise: a pool that was just opened reads a run of eight pages with one read. That never costs another page its
+//! frame, and causes no error and no stale byte.
 
 use crate::common::{Bed, DATA, Event, Watched, check, count, init, open, open_with, pool_options, store};
 use foreshore_base::{Error, PageId};

@@ -1,5 +1,5 @@
-//! Promise: after a crash at any operation, with any part of the unsynced writes on disk, doublewrite and redo from the
-//! last checkpoint give every page the state that the log says, and every forced change is there.
+//! Promise: after a crash at any operation, with any part of the unsynced writes on disk, every forced change survives.
+//! Doublewrite and redo from the last checkpoint bring every page to the state of the log.
 
 use crate::common::{Bed, Rng, check, count, create, init, open, open_with, pool_options};
 use foreshore_base::codec::u64_at;

@@ -1,5 +1,5 @@
-//! Promise: a pool keeps the pages that its policy would keep. Each is compared, on one thread, with a plain simulator
-//! that shares no code with it.
+//! Promise: a pool keeps the pages that its policy would keep. Each policy is compared, on one thread, with a plain
+//! simulator that shares no code with it.
 
 use crate::common::{Rng, check, create, init, open, pool_options};
 use foreshore_base::PageId;

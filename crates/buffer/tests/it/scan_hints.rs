@@ -1,5 +1,5 @@
-//! Promise: pages that are read once, by scans, do not push out pages that are wanted again, whatever the policy; but a
-//! table that is scanned again and again stays in memory if it fits and no other reader wants the frames.
+//! Promise: under every policy, pages that scans read once do not evict pages that are needed again. But a table that
+//! is scanned again and again stays in memory if it fits and no other reader needs the frames.
 
 use crate::common::{Bed, check, create, init, open, pool_options};
 use foreshore_base::PageId;

@@ -1,5 +1,5 @@
-//! Promise: with two batches on their way home at once, whatever stops them - power, the end of the process, an error
-//! of the disk, a panic - every page can be had afterwards, and none is taken to be home that is not.
+//! Promise: two batches go home at once, and a power loss, the end of the process, an error of the disk or a panic
+//! stops them. Afterwards every page can be read, and none counts as clean that is not at home.
 
 use crate::common::{Bed, check, count, open, open_with, pool_options, store};
 use foreshore_base::limits::PAGE_SIZE;
@@ -137,8 +137,8 @@ fn power_may_be_lost_with_both_batches_on_their_way() {
     assert_eq!(ended.bed.pool.stats().pages_dirty, 0);
 }
 
-/// What a process leaves behind that ends with both batches on their way is whole as long as power stays; the next run
-/// must not take that for durable and write over the images.
+/// A process ends with both batches on their way. As long as power stays, its files look whole. The next run must not
+/// take them for durable and overwrite the images.
 #[test]
 fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
     let (sim, fs, group) = store(2, PAGES);

@@ -1,5 +1,5 @@
-//! Promise: while two threads write the pages of a pass home, no page needs the log before the group that the caller is
-//! told of.
+//! Promise: while two threads write the pages of a pass home, no page needs the log before the group that the caller
+//! gets.
 
 use crate::common::{UUID, count, init};
 use foreshore_base::PageId;

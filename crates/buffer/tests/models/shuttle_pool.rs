@@ -1,5 +1,5 @@
-//! Promise: no page is lost or stale, whatever the policy and however the steps of threads that fix, change, evict and
-//! write pages interleave. Six threads, three frames, eight pages, and a disk that fails reads now and then.
+//! Promise: no page is lost or stale, under every policy and any interleaving of threads that fix, change, evict and
+//! write pages. Six threads, three frames, eight pages, and a disk that fails reads now and then.
 
 use foreshore_base::codec::u64_at;
 use foreshore_base::limits::PAGE_SIZE;

@@ -1,6 +1,6 @@
-//! Promise: whenever the power goes, and however the rounds of several threads that clean at once interleave, the
-//! images in the doublewrite file mend every page that is torn, and never bring back one that is older than its last
-//! sync. That holds while a device that writes pages whole stops doing so, too.
+//! Promise: the images in the doublewrite file restore every torn page, and never a state older than its last sync.
+//! That holds for a power loss at any moment, and for any interleaving of the rounds of several threads. It also holds
+//! while a device stops offering whole writes.
 
 use crate::common::{UUID, check, count, init};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
