@@ -59,7 +59,7 @@ pub enum PageType {
 }
 
 impl PageType {
-    /// Returns the type with that number.
+    /// The type with that number.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {

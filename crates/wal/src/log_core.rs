@@ -1,4 +1,4 @@
-//! What the handles, sessions, tickets and threads of one log share.
+//! The state that handles, sessions, tickets and threads of one log share.
 
 use crate::buffer::LogBuffer;
 use crate::group::Sealer;
@@ -34,7 +34,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// Waits until `lsn` is durable, for at most `timeout`, and returns whether it is. A group that this thread writes
-    /// itself is written to its end. `calls` says which thread calls the callbacks that this has made due.
+    /// itself is written to its end. `calls` says which thread calls the callbacks that become due.
     ///
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
@@ -62,12 +62,12 @@ impl Core {
         Ok(is_durable)
     }
 
-    /// The time, if waits are measured.
+    /// Returns the time, if waits are measured.
     pub(crate) fn measured_now(&self) -> Option<Nanos> {
         self.pipeline.wait_times().map(WaitTimes::now)
     }
 
-    /// Checks that a wait for `lsn` can end: a stamp that was handed out, or a log that has stopped.
+    /// Asserts that a wait for `lsn` can end: the stamp was assigned, or the log has stopped.
     pub(crate) fn check_target(&self, lsn: Lsn) {
         let progress = self.pipeline.progress();
         let is_reached = lsn <= progress.sealed() || self.buffer.reaches(lsn) || progress.is_stopped();

@@ -1,4 +1,4 @@
-//! Making a log and opening it.
+//! The creation and the opening of a log.
 
 use crate::format::{CtlSlot, FIRST_GROUP, number_of};
 use crate::group::{GroupMemory, Sealer, Tail};
@@ -43,7 +43,7 @@ pub(crate) fn create(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOpti
     Control::create(&home, CtlSlot { uuid, incarnation: Incarnation(0), seq: 1, first, segment, prev_crc: 0 })
 }
 
-/// Returns whether a file of this name is the log's own and worthless without a control file.
+/// Returns whether a file of this name belongs to the log and is worthless without a control file.
 fn is_own(name: &str) -> bool {
     name == "ctl.tmp" || number_of(name, ".seg").is_some() || number_of(name, ".tmp").is_some()
 }
@@ -53,19 +53,19 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     let home = Home { fs: fs.clone(), dir: dir.to_owned(), uuid };
     let mut control = Control::open(&home)?;
     let scanned = scan(&home, &control)?;
-    // The last groups are written once more, and a new segment must have space for each, whatever size this run is
-    // configured for.
+    // The last groups are written once more. So a new segment must have space for each, even if this run is configured
+    // for smaller segments.
     let longest = scanned.tail.iter().map(|last| last.len).max().unwrap_or(0);
     let segment_bytes = options.segment_bytes.max(FIRST_GROUP + longest);
     let options = &LogOptions { segment_bytes, ..options.clone() };
-    // Nothing has been written up to here. The log may have been read from a cache. It is made durable before it is
-    // trusted; otherwise a later power loss could remove groups that others follow.
+    // Nothing has been written up to here. The log may have been read from a cache, so it is made durable first.
+    // Otherwise a later power loss could remove groups in the middle of the chain.
     for live in &scanned.live {
         fs.open(&home.segment_path(live.number))?.sync()?;
     }
     fs.sync_dir(dir)?;
-    // Both slots carry the incarnation before its first group. So dropped records of an earlier one can never be
-    // accepted again.
+    // Both slots get the new incarnation before its first group is written. So dropped records of an earlier
+    // incarnation can never be accepted again.
     let is_kept = mutant("sabotage: a start keeps the incarnation of the log");
     let incarnation = Incarnation(scanned.incarnation.0 + u32::from(!is_kept));
     control.renew(incarnation)?;
@@ -86,8 +86,8 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     Ok((start(options, recovered.end, floor, recovered.next_group, (segments, Some(tail)))?, recovered))
 }
 
-/// Repeats the last groups, those that no header calls durable, behind themselves (see `scan`), and returns where the
-/// next one goes.
+/// Repeats the last groups, those that no header confirms, behind themselves (see `scan`). Returns the place of the
+/// next group.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
     let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
@@ -111,8 +111,8 @@ fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments)
     Ok(tail)
 }
 
-/// Sorts the files in the directory: live segments, and spare ones, which become ready ones under a name and header
-/// that are certainly durable. Unusable files are removed.
+/// Sorts the files in the directory into live segments and spare ones, and removes unusable files. A spare file becomes
+/// a ready segment once its name and header are durable.
 fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
     let mut list = List { live: scanned.live.iter().cloned().collect(), ..List::default() };
     let (first, last) = (scanned.live[0].number, scanned.last().number);
@@ -122,8 +122,8 @@ fn sort_files(home: &Home, scanned: &Scanned, spares: usize) -> Result<List> {
             home.fs.remove(&home.dir.join(&name))?;
         }
     }
-    // Those behind the last were kept ready by the previous run, perhaps for more sessions, and the disk may be full.
-    // All of them stay; of those before the first as many as are then missing.
+    // Files behind the last segment were kept ready by the previous run, perhaps for more sessions, and the disk may be
+    // full. So all of them stay. Of the files before the first segment only as many stay as are still missing.
     let (before, behind): (Vec<_>, Vec<_>) = home.segment_numbers()?.into_iter().partition(|&number| number < first);
     for number in behind.into_iter().chain(before).filter(|number| !(first..=last).contains(number)) {
         match home.open_segment(number) {
@@ -172,7 +172,7 @@ fn start(
         has_files,
         options: options.clone(),
     });
-    // Sessions that wait for a lane check again when the log has stopped.
+    // Sessions that wait for a lane check again when the log stops.
     let weak = Arc::downgrade(&core);
     let stop = move || drop(weak.upgrade().inspect(|core| core.lanes.stop()));
     core.pipeline.acks().call_when_stopped(Box::new(stop));
@@ -205,7 +205,7 @@ fn spawn(core: &Arc<Core>) -> Result<Vec<Daemon>> {
             Box::new(move |name, message| {
                 let source = std::io::Error::other(format!("{name} panicked: {message}"));
                 core.pipeline.stop(&Error::io("write", &core.segments.home().dir, source));
-                // No other flusher may be there to call those that wait to hear of the stop.
+                // There may be no other flusher to make the calls that are due at the stop.
                 core.pipeline.acks().acknowledge_all();
             })
         };

@@ -1,4 +1,4 @@
-//! Reading groups and records back.
+//! The readers of groups and records.
 
 mod assemble;
 mod groups;

@@ -1,11 +1,11 @@
-//! Requests for space: a writer that the disk has refused asks the owner of the log to give some of it up.
+//! Requests for space: a writer that the disk has refused requests that the owner of the log truncates it.
 //!
 //! 1. The writer draws a number, signals the owner's thread, and parks. It holds no latch, no lane and no ring space.
 //! 2. The owner's step takes the newest number, works, and answers it.
-//! 3. The answer says whether log was given up. The writer tries again.
+//! 3. The answer says whether log was truncated. The writer tries again.
 //!
-//! An owner without a thread is run by the writer instead. An owner that cannot answer yet keeps the request, and its
-//! step runs again soon.
+//! If the owner has no thread, the writer runs the owner's step itself. An owner that cannot answer yet keeps the
+//! request, and its step runs again soon.
 //!
 //! **Invariant:** the work behind the answer to a request began after the request was made.
 //! **Invariant:** a writer waits no longer than [`MAX_WAIT`] in all, and not at all without a server.
@@ -16,13 +16,13 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// Longest wait of one writer, all its requests together: a checkpoint that writes a large pool home takes seconds.
+/// The longest wait of one writer for all its requests. A checkpoint that writes a large pool home takes seconds.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// How often a waiting writer checks whether the log has stopped, which signals nothing here, and does the work of an
-/// owner without a thread again.
+/// The pause between checks of a waiting writer. It checks whether the log has stopped, which sends no signal here, and
+/// repeats the step of an owner without a thread.
 const CHECK: Duration = Duration::from_millis(20);
 
-/// The server that gives up log on request.
+/// The server that truncates log on request.
 #[derive(Clone, Default)]
 pub enum SpaceServer {
     /// No server. Requests are refused at once.
@@ -44,7 +44,7 @@ impl fmt::Debug for SpaceServer {
     }
 }
 
-/// The requests that an owner serves, for its answer. Made by [`crate::Log::space_requested`].
+/// The requests that an owner has to answer, returned by [`crate::Log::space_requested`].
 #[must_use = "a request is answered"]
 #[derive(Debug)]
 pub struct SpaceRequest {
@@ -65,7 +65,7 @@ impl Default for SpaceWait {
 }
 
 impl SpaceWait {
-    /// The time of a writer that may not wait for longer than `most`, if that is limited.
+    /// Returns the time of a writer that may wait for at most `most`, if its waits are limited.
     #[must_use]
     pub fn within(most: Option<Duration>) -> Self {
         let clock = SystemClock::new();
@@ -79,10 +79,10 @@ impl SpaceWait {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the newest request, and of the newest one that is answered.
+    /// The number of the newest request, and that of the newest answered one.
     asked: u64,
     answered: u64,
-    /// Number of the newest request whose answer gave up log.
+    /// The number of the newest request whose answer truncated log.
     freed: u64,
     server: SpaceServer,
 }
@@ -101,14 +101,14 @@ impl Default for SpaceRequests {
 }
 
 impl SpaceRequests {
-    /// Names the server from now on. Requests that wait are refused if there is none.
+    /// Sets the server. Without one, waiting requests are refused.
     pub fn serve(&self, server: SpaceServer) {
         self.state.lock().server = server;
         self.answered.notify_all();
     }
 
-    /// Makes a request and waits for its answer: whether log was given up. False too without a server, when `stopped`
-    /// says so, and when the time is over.
+    /// Makes a request, waits for its answer, and returns whether log was truncated. Returns false, too, without a
+    /// server, when `stopped` returns true, and when the time is over.
     pub fn ask(&self, wait: &SpaceWait, stopped: impl Fn() -> bool) -> bool {
         let (number, server) = {
             let mut state = self.state.lock();
@@ -124,7 +124,7 @@ impl SpaceRequests {
                 // WAIT: help - the writer does the owner's work.
                 step.step();
             }
-            // Without the lock here: it takes the locks of the log.
+            // Called without the lock here, because it takes the locks of the log.
             let has_stopped = stopped();
             let state = self.state.lock();
             if state.answered >= number {
@@ -134,13 +134,12 @@ impl SpaceRequests {
             if left.is_zero() || matches!(state.server, SpaceServer::None) || has_stopped {
                 return false;
             }
-            // WAIT: park - until the owner answers, which notifies, or briefly, to check whether the log has stopped,
-            // or to do the owner's work again, which could give no answer yet.
+            // WAIT: park - until the owner's answer notifies, or for one pause between checks.
             drop(self.answered.wait_timeout(state, left.min(CHECK)));
         }
     }
 
-    /// The newest request, if it has no answer yet.
+    /// Returns the newest request, if it has no answer yet.
     pub fn requested(&self) -> Option<SpaceRequest> {
         let state = self.state.lock();
         let State { asked, answered, .. } = *state;

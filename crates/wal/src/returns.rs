@@ -1,21 +1,21 @@
-//! Waits for log space that other sessions give back.
+//! Waits for log space that other sessions return.
 //!
-//! What sessions were granted for compensations comes back when their transactions end. A session that the full disk
-//! has refused, and that the owner of the log cannot help either, waits for that:
+//! The space that a session was granted for compensations is returned when its transaction ends. A session that the
+//! full disk has refused, and that a truncation cannot help, waits for that:
 //!
-//! 1. It gives back what it has not charged, and registers.
+//! 1. It returns the space that it has not charged, and registers.
 //! 2. It tries again.
-//! 3. It parks if some session holds space and is not parked here, or another one is just trying: what that counts for
-//!    a moment may be what was missing. Otherwise no space would come back, and it is refused, which notifies the
-//!    others, as any failure of its try does. Its transaction is then rolled back as a rule, and gives back what it
-//!    holds.
-//! 4. A session that gives space back, and the preparer that has made some, notify. A session that holds nothing any
-//!    more says so after that, and notifies again.
-//! 5. Without a notification for [`CHECK`] it goes on with step 1 if others have logged anything meanwhile. Otherwise
-//!    it is refused: a transaction whose owner keeps it open returns nothing.
+//! 3. It parks if a session that is not parked here holds space. It also parks while another session is trying, because
+//!    that one counts bytes for a moment that may be the missing ones. Otherwise no space would be returned, and the
+//!    session is refused. The refusal notifies the others, like any failed attempt. As a rule its transaction then
+//!    rolls back and returns its space.
+//! 4. A session that returns space, and the preparer that has made some, notify. A session that holds no space any more
+//!    publishes that afterwards, and notifies again.
+//! 5. Without a notification for [`CHECK`] the session continues with step 1, if others have logged records meanwhile.
+//!    Otherwise it is refused, because a transaction whose owner keeps it open returns no space.
 //!
-//! **Invariant:** not all sessions that hold space are parked here, so of those that wait for each other the last one
-//! is refused at once. A cycle that goes over locks ends with the time that each has for all its waits.
+//! **Invariant:** not all sessions that hold space are parked here: of sessions that would wait for each other, the
+//! last one is refused at once. A cycle that includes locks ends with the time limit of each session's waits.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
@@ -23,28 +23,28 @@ use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{EventCount, EventKey, LockRank, Mutex};
 use std::time::Duration;
 
-/// How long a session waits for a notification while no other session logs anything. A holder that reads from a slow
-/// disk does not.
+/// How long a session waits for a notification while no other session logs a record. It is longer than a read from a
+/// slow disk, during which a holder logs nothing.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// The sessions that wait for space to come back.
 #[derive(Debug)]
 pub struct Returns {
     event: EventCount,
-    /// How many try, or are parked.
+    /// The count of sessions that try or are parked.
     registered: AtomicUsize,
     parked: Mutex<Parked>,
 }
 
-/// Those that are parked.
+/// The counts of parked sessions.
 #[derive(Debug, Default)]
 struct Parked {
     all: usize,
-    /// Those that hold space themselves.
+    /// Parked sessions that hold space themselves.
     holders: usize,
 }
 
-/// A registration, which ends when it is dropped.
+/// A registration. It ends on drop.
 #[derive(Debug)]
 pub struct Registered<'a> {
     returns: &'a Returns,
@@ -62,20 +62,20 @@ impl Default for Returns {
 }
 
 impl Returns {
-    /// Registers a session. What is given back from here on ends its wait. It tries again after this.
+    /// Registers a session. Space that is returned afterwards ends its wait. The session tries again after this call.
     pub fn register(&self) -> Registered<'_> {
         // ORDERING: Relaxed, a hint for `is_waited_for`.
         self.registered.fetch_add(1, Ordering::Relaxed);
         Registered { returns: self, key: Some(self.event.prepare()) }
     }
 
-    /// Whether sessions wait: what comes back is not kept for later.
+    /// Whether sessions wait, so that no session may keep returned space for later.
     pub fn is_waited_for(&self) -> bool {
-        // ORDERING: Relaxed, a hint: a session that keeps its share for later is asked for it.
+        // ORDERING: Relaxed, a hint: a block that a session keeps is taken from it by the refused session.
         self.registered.load(Ordering::Relaxed) > 0
     }
 
-    /// Space has come back. After it has.
+    /// Notifies that space was returned. Called after the return.
     pub fn notify(&self) {
         if !mutant("returns: space comes back without a notification") {
             self.event.notify_all();
@@ -84,9 +84,9 @@ impl Returns {
 }
 
 impl Registered<'_> {
-    /// Waits until space comes back, or until no other session has been at work for a while, and for `most` at most.
-    /// False if space will not come. `holds`: the session itself holds some. `holders` counts the sessions that do.
-    /// `work` grows with what other sessions do.
+    /// Waits until space is returned, until no other session has logged a record for a while, or for `most`. Returns
+    /// false if no space will be returned. `holds`: this session holds space. `holders` counts the sessions that hold
+    /// space. `work` counts the records of other sessions.
     pub fn wait(
         mut self,
         holds: bool,
@@ -97,8 +97,8 @@ impl Registered<'_> {
         let (returns, own, before) = (self.returns, usize::from(holds), work());
         let comes = {
             let mut parked = returns.parked.lock();
-            // ORDERING: Relaxed, changed before the lock was taken by all that have parked, and by the others it is
-            // read again.
+            // ORDERING: Relaxed. Sessions that have parked changed it before they took the lock; the others read it
+            // again.
             let tries = returns.registered.load(Ordering::Relaxed) > parked.all + 1;
             let comes = tries || holders() > parked.holders + own || mutant("returns: the last one waits, too");
             let comes = comes && !most.is_zero();
@@ -110,15 +110,15 @@ impl Registered<'_> {
         };
         let key = self.key.take().expect("one wait ends a registration");
         if !comes {
-            // WAIT: park - for no time, to see whether there was a notification.
-            // What came back since the registration may have been all that others held.
+            // WAIT: park - for no time, to check for a notification.
+            // The space returned since the registration may have been all that others held.
             if returns.event.wait(key, Some(Duration::ZERO)) && !most.is_zero() {
                 return true;
             }
             self.give_up();
             return false;
         }
-        // In models notifications alone have to do.
+        // In models there is no timeout: notifications have to suffice.
         let most = (!MODEL).then(|| most.min(CHECK));
         // WAIT: park - for a session that gives space back, or briefly: see the head of the file.
         let is_notified = returns.event.wait(key, most);
@@ -131,7 +131,7 @@ impl Registered<'_> {
         is_notified || work() > before
     }
 
-    /// Ends the attempt without space: sessions that have parked because of it check again.
+    /// Ends a failed attempt: sessions that have parked because of it check again.
     pub fn give_up(self) {
         let returns = self.returns;
         drop(self);

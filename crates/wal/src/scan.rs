@@ -1,23 +1,23 @@
-//! Reading the log at start: which groups count, and whether what is missing was ever acknowledged.
+//! The scan of the log at start: which groups count, and whether a missing group was ever acknowledged.
 //!
-//! The chain starts at the first group of the control file and goes on while header, checksums, number and predecessor
-//! fit. Where it does not go on inside a segment, the first group of the next segment may continue it. A group that
-//! does not fit the rest of a segment goes there, and so does what a new incarnation writes in place of a torn group.
-//! Anywhere else the chain has ended.
+//! The chain starts at the first group of the control file. It goes on while header, checksums, number and predecessor
+//! fit. If it does not go on inside a segment, the first group of the next segment may continue it: a group that does
+//! not fit the rest of a segment, or the first group of a new incarnation after a torn one. Otherwise the chain has
+//! ended.
 //!
-//! Several groups may be in flight at a time and reach the disk in any order. Where one is missing, those behind it
-//! were never acknowledged, whole as they may be. None of them fits what a new incarnation writes in its place.
+//! Several groups may be in flight at a time and reach the disk in any order. If one is missing, those behind it were
+//! never acknowledged, even if they are whole. None of them continues the chain behind the groups of a new incarnation.
 //!
-//! **Repeated groups.** A group that no later header says to be durable may be on the medium, or in a cache whose
-//! write-back has failed. A later sync of the same pages would lie. So each start writes such groups, at least the last
-//! one, once more, byte for byte, behind the last one. Readers pass over a repeated group. Where an original did not
-//! survive, the chain goes on at the repeated one, some blocks further on. Such a hole is searched for before the chain
-//! is taken as ended: in the segment, and then from the front of the next one.
+//! **Repeated groups.** A group that no later header confirms may be on the medium, or in a cache whose write-back has
+//! failed. Another sync of the same pages would prove nothing. So each start repeats such groups, at least the last
+//! one, byte for byte, behind the last one. Readers skip a repeated group. If an original did not survive, the chain
+//! goes on at the repeated group, some blocks further on. Before the chain counts as ended, such a hole is searched for
+//! in the segment, and then from the beginning of the next one.
 //!
-//! **Torn tail or lost media.** A group that was never acknowledged may be torn; dropping it is right. A later header
-//! that says it was durable (`acked_upto`) proves that acknowledged groups are missing, and the log is refused. So it
-//! is where the first group that the control file names is missing, with its segment or without, unless the log is new.
-//! Otherwise the loss of the very last group has no witness.
+//! **Torn tail or lost media.** A group that was never acknowledged may be torn, and is dropped. If a later header
+//! confirms it (`acked_upto`), acknowledged groups are missing, and the log is refused. The log is also refused if the
+//! first group that the control file names is missing, unless the log is new. The loss of the very last group alone
+//! cannot be detected.
 
 mod link;
 mod rule;
@@ -42,11 +42,11 @@ pub(crate) const FIRST: GroupNo = GroupNo(1);
 pub(crate) struct Scanned {
     /// Segments from the first group on; the last one holds the end of the chain.
     pub(crate) live: Vec<Live>,
-    /// The file of the last one. At most two segments are open at a time, however many there are.
+    /// The file of the last segment. At most two segments are open at a time.
     pub(crate) file: Arc<dyn File>,
     pub(crate) next: GroupNo,
     pub(crate) prev_crc: u32,
-    /// The last groups: the very last one and those before it that no header says to be durable. Ascending.
+    /// The last groups, ascending: the newest one and those before it that no header confirms.
     pub(crate) tail: Vec<Accepted>,
     /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
@@ -58,21 +58,21 @@ pub(crate) struct Scanned {
 }
 
 impl Scanned {
-    /// Every record up to here counts, if its own incarnation accepts it.
+    /// Returns the LSN up to which every record counts, if its own incarnation accepts it.
     pub(crate) fn end(&self) -> Lsn {
         self.cuts.iter().map(|&(_, cut)| cut).max().unwrap_or(Lsn::ZERO)
     }
 }
 
-/// Scans the log at `home`. Nothing is written.
+/// Scans the log at `home`. Writes nothing.
 ///
 /// # Errors
-/// `LostLog`, `Foreign`, `Newer`, `Corrupted`, `Truncated`, or what reading failed with.
+/// `LostLog`, `Foreign`, `Newer`, `Corrupted`, `Truncated`, or the error of the disk.
 pub(crate) fn scan(home: &Home, control: &Control) -> Result<Scanned> {
     scan_by(home, control, Rule::Sound)
 }
 
-/// As [`scan`]; cuts are read by `rule`.
+/// Does [`scan`], with cuts read by `rule`.
 pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scanned> {
     let start = control.newest();
     let numbers = home.segment_numbers()?;
@@ -97,7 +97,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     loop {
         scanned.scan_segment(home, &mut reader)?;
         let number = scanned.last().number + 1;
-        // What follows in this segment comes before what follows in the next one.
+        // A continuation in this segment comes before one in the next segment.
         if scanned.pass_hole(home, &mut reader)? {
             continue;
         }
@@ -107,7 +107,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     }
     scanned.look_ahead(home, &mut reader, &numbers)?;
     rule.conclude(&mut scanned.cuts);
-    // The control file names a later group only when that one is durable.
+    // The control file only names a later group once that group is durable.
     if scanned.tail.is_empty() && start.first != FIRST {
         return Err(lost());
     }
@@ -115,7 +115,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
 }
 
 impl Scanned {
-    /// The last segment.
+    /// Returns the last segment.
     pub(crate) fn last(&self) -> &Live {
         self.live.last().expect("the first segment")
     }
@@ -125,7 +125,7 @@ impl Scanned {
         Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
     }
 
-    /// Accepts groups of the last segment as long as the chain goes on, and passes over repeated ones.
+    /// Accepts groups of the last segment as long as the chain goes on, and skips repeated ones.
     fn scan_segment(&mut self, home: &Home, reader: &mut GroupReader) -> Result<()> {
         loop {
             let index = self.live.len() - 1;
@@ -150,7 +150,7 @@ impl Scanned {
         }
     }
 
-    /// Passes over a hole behind the end of the last segment; true if there is something behind it.
+    /// Skips a hole behind the end of the last segment. Returns true if the chain goes on behind it.
     fn pass_hole(&mut self, home: &Home, reader: &mut GroupReader) -> Result<bool> {
         let (from, size) = (self.last().end + BLOCK as u64, self.last().size);
         let found = find(reader, (&*self.file, size), from, &self.chain(home), &self.tail)?;
@@ -171,8 +171,8 @@ impl Scanned {
         }
     }
 
-    /// Whether segment `number` continues the chain, at its first group or behind a hole; then it becomes the last
-    /// segment.
+    /// Makes segment `number` the last one if it continues the chain, at its first group or behind a hole. Returns
+    /// whether it does.
     fn roll(&mut self, home: &Home, reader: &mut GroupReader, number: u64) -> Result<bool> {
         let file = home.open_past_cache(number)?;
         let size = file.len()?;
@@ -181,14 +181,14 @@ impl Scanned {
             Some((_, Link::Again(header, prev_crc))) => (header.group, prev_crc),
             None => return Ok(false),
         };
-        // It carries log that counts, so its header must be sound too.
+        // The segment contains groups that count, so its header must be sound too.
         let (file, size) = home.check_segment(number, file)?;
         self.live.push(Live::new(number, size, first, prev_crc));
         self.file = file;
         Ok(true)
     }
 
-    /// Refuses the log if a header behind the end of the chain says that the missing group was durable.
+    /// Refuses the log if a header behind the end of the chain confirms the missing group.
     fn look_ahead(&mut self, home: &Home, reader: &mut GroupReader, numbers: &[u64]) -> Result<()> {
         let (last, file) = (self.last().clone(), self.file.clone());
         let mut budget = LOOK_AHEAD;
@@ -196,7 +196,7 @@ impl Scanned {
         for &number in numbers.iter().filter(|&&number| number > last.number) {
             let file = home.fs.open(&home.segment_path(number))?;
             let size = file.len()?;
-            // The first group of every later segment is looked at, whatever the distance.
+            // The first group of every later segment is checked, at any distance.
             budget = budget.max(BLOCK as u64);
             self.witness(home, reader, (&*file, size), FIRST_GROUP, &mut budget)?;
         }

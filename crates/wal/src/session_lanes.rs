@@ -1,12 +1,12 @@
-//! Which session has which lane of the buffer.
+//! The assignment of lanes of the buffer to sessions.
 //!
-//! A session with a slot below the number of own lanes has the lane of that number. The others take a shared lane when
-//! they reserve, and release it with [`crate::Session::release`]. So the memory of `lanes` does not grow with the
-//! sessions.
+//! A session with a slot below the number of own lanes has the lane of that number. The others take a shared lane for a
+//! reservation, and release it with [`crate::Session::release`]. So the memory of `lanes` does not grow with the number
+//! of sessions.
 //!
-//! **Invariant:** a thread that waits here has no lane. A thread that has one waits for pages, for the disk, and for
-//! free space in the lane, which a leader makes without a lane. It does not wait for locks and latches that others hold
-//! over a reservation.
+//! **Invariant:** a thread that waits here has no lane. A thread with a lane waits only for pages, for the disk, and
+//! for free space in the lane, which a leader makes without a lane. It does not wait for locks and latches that other
+//! sessions hold during a reservation.
 
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The lanes of a log.
 #[derive(Debug)]
 pub(crate) struct SessionLanes {
-    /// Lanes that belong to slots.
+    /// The number of lanes that belong to slots.
     own: usize,
     /// Shared lanes that no session has, the last used on top.
     free: Mutex<Vec<usize>>,
@@ -24,25 +24,26 @@ pub(crate) struct SessionLanes {
 }
 
 impl SessionLanes {
-    /// `own` lanes for as many slots, and `shared` behind them. With none of those each slot has its lane.
+    /// Creates `own` lanes for as many slots, and `shared` lanes behind them. Without shared lanes each slot has its
+    /// lane.
     pub(crate) fn new(own: usize, shared: usize) -> Self {
         let free = Mutex::new(LockRank::Leaf, (own..own + shared).rev().collect());
         Self { own, free, released: EventCount::new() }
     }
 
-    /// The lane of a slot; `None` if its session takes shared ones.
+    /// Returns the lane of a slot; `None` if its session takes shared ones.
     pub(crate) fn of_slot(&self, slot: usize) -> Option<usize> {
         (slot < self.own).then_some(slot)
     }
 
-    /// Takes a shared lane; waits while all are taken. `check` says whether to go on, and `left` for how long to wait,
-    /// or not at all.
+    /// Takes a shared lane, and waits while all are taken. `check` fails when the log has stopped. `left` returns the
+    /// time that is left for the wait, or an error when it is over.
     pub(crate) fn take(
         &self,
         check: impl Fn() -> Result<()>,
         left: impl Fn() -> Result<Option<Duration>>,
     ) -> Result<usize> {
-        // A thread that gives up may have been woken in the place of another.
+        // A thread that ends its wait without a lane may have consumed a notification, and passes it on.
         let pass_on = || {
             if !mutant("lanes: a session gives up without a notification") {
                 self.released.notify_one();
@@ -50,7 +51,7 @@ impl SessionLanes {
         };
         loop {
             let key = self.released.prepare();
-            // Behind the key: a stop that this does not see ends the wait below.
+            // Checked after `prepare`: a stop that this check misses ends the wait below.
             if let Err(stopped) = check() {
                 self.released.cancel(key);
                 pass_on();
@@ -73,7 +74,7 @@ impl SessionLanes {
         }
     }
 
-    /// Has all waiting sessions check again: the log has stopped.
+    /// Makes all waiting sessions check again, because the log has stopped.
     pub(crate) fn stop(&self) {
         if !mutant("lanes: a stop wakes no waiter") {
             self.released.notify_all();

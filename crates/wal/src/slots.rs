@@ -1,4 +1,4 @@
-//! The leased slots of sessions: what one session writes and every thread may read.
+//! The leased slots of sessions: words that one session writes and every thread may read.
 
 use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use foreshore_sync::{CachePadded, LockRank, Mutex};
 /// The words of one session. Only the session that leases the slot stores into it.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// Greatest LSN that the session asked the flusher for.
+    /// The greatest LSN that the session requested from the flusher.
     last_commit: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
@@ -23,12 +23,12 @@ pub struct Slots {
     slots: Box<[CachePadded<Slot>]>,
     /// Slots below this index may have been used.
     used: AtomicUsize,
-    /// Indexes given back, the next one to lease last.
+    /// Free indexes below `used`, with the next one to lease at the end.
     free: Mutex<Vec<usize>>,
 }
 
 impl Slots {
-    /// `count` free slots.
+    /// Creates `count` free slots.
     pub fn new(count: usize) -> Self {
         let slot = |_| CachePadded::new(Slot::default());
         let free = Mutex::new(LockRank::Leaf, (0..count).rev().collect());
@@ -47,7 +47,7 @@ impl Slots {
         Ok(index)
     }
 
-    /// Takes a slot back.
+    /// Releases a slot.
     pub(crate) fn release(&self, index: usize) {
         let mut free = self.free.lock();
         let at = free.partition_point(|&other| other > index);
@@ -55,38 +55,38 @@ impl Slots {
         free.insert(at, index);
     }
 
-    /// The slot at `index`.
+    /// Returns the slot at `index`.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> &Slot {
         &self.slots[index]
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Slots below this index may have been used.
+    /// Returns the index below which slots may have been used.
     pub fn used_len(&self) -> usize {
         // ORDERING: Relaxed, the caller has acquired what it searches for: see `lease`.
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Slots that may have been used.
+    /// Returns the slots that may have been used.
     pub(crate) fn used(&self) -> impl Iterator<Item = &Slot> {
         self.slots[..self.used_len()].iter().map(|slot| &**slot)
     }
 
-    /// Whether any session asked the flusher for more than `lsn`; under load the first few slots answer. The caller has
-    /// issued a `SeqCst` fence.
+    /// Whether any session has requested more than `lsn` from the flusher. Under load one of the first slots decides.
+    /// The caller has issued a `SeqCst` fence.
     pub(crate) fn wants_beyond(&self, lsn: Lsn) -> bool {
         // ORDERING: Acquire, pairs with `Slot::want`; otherwise the fences on both sides order it: see
         // `Pipeline::flush_soon`.
         self.used().any(|slot| slot.last_commit.load(Ordering::Acquire) > lsn.0)
     }
 
-    /// Records and their bytes, envelopes included, appended since the log was opened.
+    /// Returns the count of records appended since the log was opened, and their bytes with envelopes.
     pub(crate) fn totals(&self) -> (u64, u64) {
         // ORDERING: Relaxed, counters.
         self.used().fold((0, 0), |(records, bytes), slot| {
@@ -94,14 +94,14 @@ impl Slots {
         })
     }
 
-    /// Records appended by other sessions than the one with this slot.
+    /// Returns the count of records appended by other sessions than the one with this slot.
     pub(crate) fn records_but(&self, index: usize) -> u64 {
         // ORDERING: Relaxed, a counter. Read first: both only grow.
         let own = self.get(index).records.load(Ordering::Relaxed);
         self.totals().0 - own
     }
 
-    /// The sum of what [`Slot::count_wait`] counted.
+    /// Returns the sum of the counts of [`Slot::count_wait`].
     pub(crate) fn waited(&self) -> u64 {
         // ORDERING: Relaxed, counters.
         self.used().map(|slot| slot.waited.load(Ordering::Relaxed)).sum()
@@ -117,7 +117,7 @@ impl Slot {
 
     /// Notes whether the transaction holds log space for its rollback.
     pub(crate) fn note_holds(&self, holds: bool) {
-        // ORDERING: Relaxed, a hint: a wait that rests on it checks again.
+        // ORDERING: Relaxed, a hint: a wait that depends on it checks again.
         self.holds.store(u64::from(holds), Ordering::Relaxed);
     }
 
@@ -135,7 +135,7 @@ impl Slot {
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + size as u64, Ordering::Relaxed);
     }
 
-    /// Notes that `lsn` shall be flushed soon. The caller fences and checks for a leader after.
+    /// Requests a flush of `lsn`. The caller then fences and checks for a leader.
     pub(crate) fn want(&self, lsn: Lsn) {
         // ORDERING: Relaxed load of the session's own value; Release, the commit record is appended before it is seen.
         if self.last_commit.load(Ordering::Relaxed) < lsn.0 {

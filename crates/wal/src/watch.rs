@@ -33,7 +33,7 @@ impl Default for GrowthWatch {
 }
 
 impl GrowthWatch {
-    /// The signal given at the mark.
+    /// Returns the signal that is sent at the mark.
     pub fn signal(&self) -> Signal {
         self.signal.clone()
     }
@@ -54,19 +54,20 @@ impl GrowthWatch {
         }
     }
 
-    /// Groups written.
+    /// Returns the number of groups written.
     pub fn groups(&self) -> u64 {
         // ORDERING: Relaxed, a counter.
         self.groups.load(Ordering::Relaxed)
     }
 
-    /// Bytes written.
+    /// Returns the bytes written.
     pub fn written(&self) -> u64 {
         // ORDERING: Relaxed, a measure.
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Has the signal given once `mark` bytes are written. Returns false if they are already. Called by the owner.
+    /// Sets the mark: the signal is sent once `mark` bytes are written. Returns false if they are already. Called by
+    /// the owner.
     pub fn set_mark(&self, mark: u64) -> bool {
         // ORDERING: Relaxed, the fence orders it before the load of the bytes; pairs with the one in `add`.
         self.mark.store(mark, Ordering::Relaxed);

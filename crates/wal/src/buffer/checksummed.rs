@@ -1,11 +1,11 @@
-//! A record whose payload has its checksum.
+//! A record with the checksum of its payload.
 
 use crate::checksum::{Crc, crc32c_pieces};
 use crate::format::{Envelope, record_size};
 use crate::record::Record;
 use foreshore_base::Lsn;
 
-/// A record and what is known of its payload: all that its envelope says, but for the LSN.
+/// A record and the checksum of its payload: the content of its envelope, except the LSN.
 #[derive(Debug)]
 pub struct Checksummed<'a> {
     pub(super) record: Record<'a>,
@@ -19,13 +19,13 @@ impl<'a> Checksummed<'a> {
         Self { record: *record, payload: payload_len(record), payload_crc: crc32c_pieces(record.parts) }
     }
 
-    /// Bytes in the buffer, a multiple of eight.
+    /// Returns the bytes of the record in the buffer, a multiple of eight.
     #[inline]
     pub fn size(&self) -> usize {
         record_size(self.payload as usize)
     }
 
-    /// The words of the record's envelope for `lsn`.
+    /// Returns the words of the record's envelope for `lsn`.
     #[inline(always)]
     pub(super) fn envelope<C: Crc>(&self, how: C, lsn: Lsn) -> [u64; 3] {
         let Record { tag, flags, .. } = self.record;

@@ -6,7 +6,7 @@ use crate::checksum::Crc;
 use crate::format::{ENVELOPE, record_size};
 use foreshore_sync::pause;
 
-/// A window of memory used in a circle: positions only grow, and a copy that meets the seam is done in two parts.
+/// A window of memory used as a circle: positions only grow, and a copy across the seam is done in two parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circle<'a> {
     memory: &'a Memory,
@@ -15,15 +15,15 @@ pub(super) struct Circle<'a> {
 }
 
 impl<'a> Circle<'a> {
-    /// The window of `bytes`, a power of two, from `base` on.
+    /// Creates the window of `bytes`, a power of two, from `base` on.
     #[inline]
     pub(super) fn new(memory: &'a Memory, base: usize, bytes: u64) -> Self {
         debug_assert!(bytes.is_power_of_two() && bytes >= GRAIN as u64, "a circle is a power of two");
         Self { memory, base, bytes }
     }
 
-    /// Writes all of a record of `size` bytes but its envelope, which takes the first bytes at `start`, and returns the
-    /// checksum of its payload, which is in `parts`.
+    /// Writes the payload `parts` and the padding of a record of `size` bytes at `start`, behind the place of its
+    /// envelope. Returns the checksum of the payload.
     ///
     /// # Safety
     /// The caller alone accesses `[start, start + size)`, and the parts fit in.
@@ -39,16 +39,16 @@ impl<'a> Circle<'a> {
         parts.iter().fold(0, |crc, part| how.bytes(crc, part))
     }
 
-    /// [`Self::put_payload`] where the seam may be.
+    /// Does [`Self::put_payload`] for a record that may cross the seam.
     ///
     /// # Safety
-    /// As there.
+    /// Like [`Self::put_payload`].
     #[cold]
     unsafe fn put_across(self, start: u64, size: usize, parts: &[&[u8]]) {
         // SAFETY: for all of this, the range is the caller's.
         unsafe {
-            // The first write of the record touches the envelope's page too: nothing has been drawn yet that others
-            // would wait for, so a page fault belongs here.
+            // The first write of the record touches the envelope's page, too. A page fault belongs here, before a stamp
+            // that others would wait for is drawn.
             self.memory.put(self.place(start), 0);
             self.memory.put(self.place(start + size as u64 - GRAIN as u64), 0);
             let mut at = start + ENVELOPE as u64;
@@ -100,7 +100,7 @@ impl<'a> Circle<'a> {
         to
     }
 
-    /// The end of the last whole record that ends at or before both `upto` and `from + free`.
+    /// Returns the end of the last whole record that ends at or before both `upto` and `from + free`.
     ///
     /// # Safety
     /// As for `drain`.

@@ -7,71 +7,70 @@ use foreshore_base::{Lsn, Result};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Most bytes of a group on disk.
+/// The most bytes of a group on disk.
 pub const MAX_GROUP: usize = crate::format::MAX_GROUP;
 
-/// A buffer between the sessions and the one leader. It speaks of stamps and cuts, never of places in a file.
+/// A buffer between the sessions and the one leader. It knows stamps and cuts, but no places in a file.
 ///
-/// A session is known by its slot, a number below the count of slots. In lanes the number is that of the lane that the
-/// session has for a time. One thread at a time calls on behalf of a slot. Between [`LogBuffer::admit`] and the append
-/// that uses what was admitted, the slot stays leased by the same session.
+/// A session is identified by its slot, a number below the count of slots. For lanes it is the number of the lane that
+/// the session has at the time. One thread at a time calls on behalf of a slot. Between [`LogBuffer::admit`] and the
+/// append that uses the admitted bytes, the slot stays leased by the same session.
 ///
 /// The contract:
 ///
-/// 1. **Stamps.** The LSN of a record is greater than its dependency, than every LSN that its slot was given before,
-///    and than the floor that the buffer was made with.
+/// 1. **Stamps.** The LSN of a record is greater than its dependency, than every earlier LSN of its slot, and than the
+///    floor that the buffer was made with.
 /// 2. **Cuts.** When a drain returns the cut `S`, every record with an LSN up to `S` has been copied by it or by an
 ///    earlier drain. Cuts never fall. Records above the cut may have been copied, too: they are provisional until a
 ///    later cut.
-/// 3. **Copies.** Each record is copied once, whole, and behind the records that its slot appended before.
-/// 4. **No waits for the disk.** `append` neither fails nor waits for a drain: `admit` has set the memory aside. A
-///    panic in `append` must not keep other sessions from appending.
+/// 3. **Copies.** Each record is copied once, whole, and after the earlier records of its slot.
+/// 4. **No waits for the disk.** `append` neither fails nor waits for a drain, because `admit` has reserved the memory.
+///    A panic in `append` must not keep other sessions from appending.
 pub trait LogBuffer: Send + Sync {
-    /// Admits `bytes` more for the session in `slot` and returns what was admitted, at least as much. Returns `None`
+    /// Admits `bytes` more for the session in `slot`. Returns the admitted bytes, which may be more. Returns `None`
     /// without waiting if too little is free now; a drain frees more.
     fn admit(&self, slot: usize, bytes: u64) -> Option<u64>;
 
-    /// Returns whether the session in `slot` should have space freed before it runs out. A hint; false by default.
+    /// Returns whether the session in `slot` should lead to free space before it runs out. A hint; false by default.
     fn is_short(&self, slot: usize) -> bool {
         let _ = slot;
         false
     }
 
-    /// Takes back `bytes` that were admitted for `slot` and not used. Returns whether another session may use them,
-    /// which then is told.
+    /// Returns `bytes` that were admitted for `slot` and not used. The result says whether other sessions may use them;
+    /// the caller then notifies those.
     fn give_back(&self, slot: usize, bytes: u64) -> bool;
 
-    /// Appends a record that the session was admitted for, and returns its LSN. See the contract of the trait.
+    /// Appends a record that the session was admitted for, and returns its LSN.
     fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn;
 
-    /// Returns an upper bound of the LSNs handed out so far.
+    /// Returns an upper bound of the LSNs assigned so far.
     fn current(&self) -> Lsn;
 
-    /// Returns whether LSNs up to `lsn` may have been handed out. Called for every commit, where [`LogBuffer::current`]
-    /// may have to read every slot.
+    /// Returns whether LSNs up to `lsn` may have been assigned. Called for every commit, so it should be cheaper than
+    /// [`LogBuffer::current`], which may read every slot.
     fn reaches(&self, lsn: Lsn) -> bool {
         lsn <= self.current()
     }
 
-    /// Returns the clock of commits: a stamp at or above that of every record with
-    /// [`flags::COMMIT`](crate::flags::COMMIT) whose append happened before this call. The clock is changed by
-    /// read-modify-writes alone, so a reader of a value sees what came before the append of every commit up to it.
+    /// Returns the commit clock: a stamp at or above that of every record with [`flags::COMMIT`](crate::flags::COMMIT)
+    /// whose append happened before this call. Only read-modify-writes change the clock. So a reader of the clock sees
+    /// all that happened before the append of every commit up to its value.
     fn commit_clock(&self) -> Lsn;
 
-    /// Raises the clock of commits to `to`, so that a later cut may reach it without a record of that stamp. Returns
-    /// false, and changes nothing, where a stamp is the position of a record: there a record has to be appended
-    /// instead.
+    /// Raises the commit clock to `to`, so that a later cut may reach it without a record of that stamp. Returns false
+    /// and changes nothing if stamps are positions of records: then a record has to be appended instead.
     fn raise_commit_clock(&self, to: Lsn) -> bool;
 
     /// Copies publishable records into `staging`, as many whole ones as fit, and frees their space. `prev` is the last
     /// cut. One caller at a time; `staging` is empty.
     ///
     /// # Errors
-    /// If it cannot be known any more what a cut may cover. The log then stops.
+    /// If the buffer can no longer tell what a cut may cover. The log then stops.
     fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained>;
 
-    /// Drains for a session that needs free space: what frees some for `slot` is enough, and the cut need not rise. By
-    /// default [`LogBuffer::drain`].
+    /// Drains for a session that needs free space. It is enough to free some for `slot`, and the cut need not rise. The
+    /// default is [`LogBuffer::drain`].
     ///
     /// # Errors
     /// Those of [`LogBuffer::drain`].
@@ -81,7 +80,7 @@ pub trait LogBuffer: Send + Sync {
     }
 }
 
-/// Makes a log buffer in place of lanes, for [`LogOptions::buffer`](crate::LogOptions::buffer).
+/// A maker of log buffers other than lanes, for [`LogOptions::buffer`](crate::LogOptions::buffer).
 ///
 /// All buffers write the same format, so each opening of a log may choose another one.
 pub trait MakeLogBuffer: fmt::Debug + Send + Sync {
@@ -93,27 +92,27 @@ pub trait MakeLogBuffer: fmt::Debug + Send + Sync {
     /// Makes the buffer of one log.
     ///
     /// # Errors
-    /// What the system answered to the request for memory.
+    /// The error of the system for the request of memory.
     fn make(&self, new: &NewLogBuffer<'_>) -> io::Result<Arc<dyn LogBuffer>>;
 }
 
-/// What a log buffer is made for.
+/// The parameters of a new log buffer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NewLogBuffer<'a> {
     /// Bytes of memory: [`LogOptions::ring_bytes`](crate::LogOptions::ring_bytes). A session takes at most a quarter.
     pub bytes: usize,
-    /// The first LSN is greater.
+    /// All LSNs of the buffer are greater than this.
     pub floor: Lsn,
-    /// The slots of all sessions: how many there are, and how many have been used.
+    /// The slots of all sessions, with their count and the count of those used.
     pub slots: &'a Arc<Slots>,
 }
 
-/// What a call of [`LogBuffer::drain`] did.
+/// The result of a call of [`LogBuffer::drain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Every record with an LSN up to here has been copied by this call or an earlier one. Never below the last cut.
     pub cut: Lsn,
-    /// Not everything publishable fitted: the next call goes on. The cut may stand still meanwhile.
+    /// Whether publishable records are left for the next call. The cut may stay the same meanwhile.
     pub more: bool,
 }

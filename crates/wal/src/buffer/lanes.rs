@@ -1,10 +1,10 @@
-//! A lane per session and a cut that is closed under dependency: no word of this buffer is written by two sessions, but
-//! for the clock of commits.
+//! A log buffer with a lane per session and a cut that is closed under dependency. No two sessions write the same word
+//! of it, except the commit clock.
 //!
-//! An LSN is a Lamport stamp. It is greater than the stamps of everything the record rests on, its *dependency*: page
+//! An LSN is a Lamport stamp. It is greater than the stamps of all that the record depends on, its *dependency*: page
 //! LSNs, the last record of the transaction, observed commits. It is greater than the *floor*, which the leader raises
-//! with each cut. So records of different lanes that know nothing of each other need no common counter. A leader finds,
-//! without stopping a session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
+//! with each cut. So independent records of different lanes need no common counter. A leader finds, without stopping a
+//! session, a stamp `S` such that all records with LSNs up to `S` have been copied out of the lanes.
 //!
 //! ```text
 //! append (the session that leases the lane)         cut (the leader)
@@ -16,47 +16,47 @@
 //!  6  seq := n (Release)                             e  copy every lane up to its target; the last group says S
 //! ```
 //!
-//! Between 2 and 6 lie about a dozen instructions, the *window*. A session that is stopped outside of it, in the copy
-//! for example, delays no thread. Stopped inside, it holds `S` at its previous stamp. A leader that wants more then
-//! cuts again a little later.
+//! The *window* between 2 and 6 has about a dozen instructions. A session that is stopped outside of it, for example in
+//! the copy, delays no thread. A session that is stopped inside holds `S` at its previous stamp. A leader that needs a
+//! higher cut then cuts again a little later.
 //!
 //! **Theorem.** When a cut ends, every record with an LSN up to `S` has been copied by it or an earlier one.
 //!
 //! *Proof.* Let record `r` of a lane have the LSN `n <= S`, where `S` is that of step c (that of step d is either this
 //! or an earlier one, already proved). The leader's load of the lane's `seq` in c reads one of three things.
-//! - *A value older than r's step 2.* The fences say that one sees the other: if c does not see what 2 stored, 3 sees
-//!   what b stored and reads at least `G`: `n > G >= S`, a contradiction.
+//! - *A value older than r's step 2.* By the fences one of them sees the other. If c does not see the store of 2, then
+//!   3 sees the store of b and reads at least `G`: `n > G >= S`, a contradiction.
 //! - *r's step 2*, with the stamp before `r`, less than `n`. Then `S < n`, a contradiction.
 //! - *r's step 6 or something later.* It was stored with Release behind r's tail, and so are later steps 2. So the load
 //!   of the tail that follows finds `r` below the target, and e copies it. ∎
 //!
-//! A lane that c does not count is the first case, too. Its lease comes before step 2 in the program of its session, so
-//! the fences order the lease as they order step 2.
+//! A lane that c does not count is an instance of the first case. Its lease comes before step 2 in the program of its
+//! session, so the fences order the lease as they order step 2.
 //!
-//! Where memory is short the last lanes are shared by sessions, one at a time ([`crate::session_lanes`]). All of them
-//! count once a slot is leased that has no lane of its own.
+//! If memory is short, sessions share the last lanes, one at a time ([`crate::session_lanes`]). All of these lanes
+//! count once a slot without a lane of its own is leased.
 //!
-//! **The fences** are an [`AsymmetricFence`]. With two equal ones, each append waits until its copy has left the
-//! processor. So while cuts are large an append makes none, and the leader has the system make one in every thread.
+//! **The fences** are an [`AsymmetricFence`]. With two equal fences, each append would wait until its copy has left the
+//! processor. So while cuts are large an append makes no fence, and the leader asks the system for one in every thread.
 //!
-//! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency: recovery may stop at
-//! `S`. Records above `S` that were copied already are *provisional* and count when a later `S` covers them; a crash
-//! before that drops them, and nothing acknowledged rests on them. `S` never falls (step d), or a crash could drop what
-//! an earlier cut has acknowledged.
+//! **Corollary.** LSNs grow along every dependency, so `{LSN <= S}` is closed under dependency, and recovery may stop
+//! at `S`. Records above `S` that were copied already are *provisional*. They count when a later `S` covers them. A
+//! crash before that drops them, and no acknowledged record depends on them. `S` never falls (step d); otherwise a
+//! crash could drop records that an earlier cut has acknowledged.
 //!
-//! **A cut larger than a group** is resumed: targets and `S` are kept, each call fills one group, and only the group
-//! that reaches all targets carries `S`. Until then the groups carry the last one.
+//! **A cut larger than a group** is resumed. Targets and `S` are kept, and each call fills one group. Only the group
+//! that reaches all targets has `S`; the groups before have the last `S`.
 //!
-//! **Free space.** A session whose lane is full needs no cut. It copies its own lane into a group that carries the last
+//! **Free space.** A session whose lane is full needs no cut. It copies its own lane into a group that has the last
 //! `S`, and touches no other lane. So sessions that only append share nothing but the lead, and their bytes stay in the
 //! cache of one core. Readers hold provisional records back, so after [`PROVISIONAL`] bytes the next group begins a
 //! cut.
 //!
-//! **Commits** draw from the clock: one fetch-and-add per transaction that writes. Its stamps are unique among commits,
-//! and the clock is changed by read-modify-writes alone, so a reader of a stamp sees what led to it.
+//! **Commits** draw from the clock: one fetch-and-add per transaction that writes. So the stamps of commits are unique.
+//! Only read-modify-writes change the clock, so a reader of a stamp sees all that happened before it.
 //!
-//! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, one log is written, and one
-//! number says what is durable.
+//! Related: the GSN of LeanStore's logging, the idle flags of Border-Collie. Unlike those, this buffer writes one log,
+//! and one number is the durable LSN.
 
 mod state;
 
@@ -81,20 +81,21 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often a leader reads the word of a lane that is drawing again before it takes the lane's last stamp instead.
+/// How often a leader rereads the word of a lane that is drawing, before it takes the lane's last stamp instead.
 const REREADS: usize = if MODEL { 0 } else { 32 };
 
-/// Bytes appended between two cuts, some five hundred short records, from which on their fences cost more than the call
-/// of the system that spares them.
+/// The bytes appended between two cuts from which the fences of appends cost more than the system call that replaces
+/// them. They are some five hundred short records.
 const SPARING: u64 = 64 << 10;
 
-/// Dependencies stay below: half of what readers accept is left for counting on.
+/// The bound of dependencies. It is half of the largest stamp that readers accept; the other half is for further
+/// stamps.
 const MAX_DEPENDENCY: u64 = crate::format::MAX_STAMP / 2;
 
-/// Bytes copied without a cut before one is made.
+/// The bytes copied without a cut after which the next group begins one.
 const PROVISIONAL: usize = 16 << 20;
 
-/// The buffer. See the head of this file.
+/// The log buffer with a lane per session.
 #[derive(Debug)]
 pub struct Lanes {
     memory: Memory,
@@ -103,7 +104,7 @@ pub struct Lanes {
     lanes: Box<[CachePadded<Lane>]>,
     /// Lanes that belong to the slots of their numbers. Sessions with higher slots share the others.
     own: usize,
-    /// By lane: everything below has been copied out. Written by the leader.
+    /// By lane: the position below which all is copied out. Written by the leader.
     drained: Box<[CachePadded<AtomicU64>]>,
     floor: CachePadded<AtomicU64>,
     clock: CachePadded<AtomicU64>,
@@ -113,8 +114,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Empty lanes of `bytes` each, a power of two, as many as `shared` ends at. Those before `shared` belong to slots.
-    /// The first LSN is greater than `floor`.
+    /// Creates empty lanes of `bytes` each, a power of two. Lanes below the range `shared` belong to slots, and the
+    /// last lane is the end of that range. The first LSN is greater than `floor`.
     pub fn new(bytes: usize, shared: Range<usize>, slots: Arc<Slots>, floor: Lsn) -> io::Result<Self> {
         Self::with_fence(bytes, shared, slots, floor, AsymmetricFence::new())
     }
@@ -145,7 +146,7 @@ impl Lanes {
         })
     }
 
-    /// Lanes that a session may have used.
+    /// Returns the number of lanes that a session may have used.
     fn used_len(&self) -> usize {
         let used = self.slots.used_len();
         let counts_shared = used > self.own && !mutant("lanes: shared lanes are passed over");
@@ -157,17 +158,17 @@ impl Lanes {
         Circle::new(&self.memory, lane * self.bytes as usize, self.bytes)
     }
 
-    /// Step 4 for a commit: a stamp above `m` and above every stamp drawn from the clock before.
+    /// Does step 4 for a commit: draws a stamp above `m` and above every stamp drawn from the clock before.
     fn draw_commit(&self, m: u64) -> u64 {
-        // ORDERING: Relaxed, only the distance to go is guessed from it; what the draw returns is what counts.
+        // ORDERING: Relaxed, it only estimates the step; the draw decides.
         let seen = self.clock.load(Ordering::Relaxed);
         let step = (m + 1).saturating_sub(seen).max(1);
         rmw::contended(1);
-        // ORDERING: AcqRel, a thread that draws later, or reads the clock, sees what led to this commit.
+        // ORDERING: AcqRel, a thread that draws later, or reads the clock, sees what happened before this commit.
         self.clock.fetch_add(step, Ordering::AcqRel) + step
     }
 
-    /// Appends, with checksums computed as `how` says.
+    /// Appends a record, with checksums computed by `how`.
     #[inline(always)]
     fn append_by<C: Crc>(&self, how: C, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
         let lane = &self.lanes[slot];
@@ -178,7 +179,7 @@ impl Lanes {
         let start = lane.tail.load(Ordering::Relaxed);
         // Before anything is drawn: readers refuse a stamp near the end of its range, and everything behind it.
         assert!(dep.0 < MAX_DEPENDENCY, "no record of this log has the stamp {dep}");
-        // SAFETY: the session was admitted for it: what stood there was drained, and the lane is the session's own.
+        // SAFETY: the session was admitted for it: the old bytes were drained, and the lane is the session's own.
         let payload_crc = unsafe { circle.put_payload(how, start, size, record.parts) };
         // ORDERING: Relaxed, as above.
         let last = lane.seq.load(Ordering::Relaxed);
@@ -205,17 +206,17 @@ impl Lanes {
         lsn
     }
 
-    /// [`Self::append_by`], compiled for the instructions, so that all of it is one piece of code.
+    /// Does [`Self::append_by`], compiled for the CRC instructions, so that they are inlined.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn append_by_instructions(&self, how: Instructions, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
         self.append_by(how, slot, record, dep)
     }
 
-    /// Steps a to d. Fails where the fence of b does, for then nothing is known of `S`.
+    /// Does steps a to d. Fails if the fence of b fails, because `S` is then unknown.
     fn begin(&self, cut: &mut Cut, prev: Lsn) -> Result<()> {
-        // ORDERING: Relaxed on all of a, any stamp will do: S is proved by b and c. Acquire on the clock, a commit
-        // drawn from it drags its lane's step 2 into view.
+        // ORDERING: Relaxed on all of a, since any stamp will do: S is proved by b and c. Acquire on the clock: a
+        // commit drawn from it makes its lane's step 2 visible.
         let clock = self.clock.load(Ordering::Acquire);
         // ORDERING: Relaxed, as above.
         let high = self.lanes[..self.used_len()].iter().map(|lane| lane.seq.load(Ordering::Relaxed) >> 1);
@@ -228,7 +229,7 @@ impl Lanes {
             let fenced = self.fence.heavy(cut.size >= SPARING);
             fenced.map_err(|error| Error::io("use membarrier for", "log", error))?;
         }
-        // ORDERING: AcqRel, a read-modify-write as all changes of the clock. Keeps the steps of commits short.
+        // ORDERING: AcqRel, a read-modify-write like all changes of the clock. It keeps the steps of commits short.
         self.clock.fetch_max(g, Ordering::AcqRel);
         let mut stamp = g;
         cut.targets.clear();
@@ -258,7 +259,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Step e, as far as `staging` goes; whether all is copied.
+    /// Does step e as far as `staging` has space. Returns whether all is copied.
     fn copy(&self, cut: &mut Cut, staging: &mut Staging) -> bool {
         let rest = cut.next..cut.targets.len();
         staging.expect_extents(rest.filter(|&lane| self.drained(lane) < cut.targets[lane]).count());
@@ -271,11 +272,11 @@ impl Lanes {
         true
     }
 
-    /// Copies what `lane` holds below `upto`, a position behind a whole record, as far as `staging` goes; whether that
-    /// is all.
+    /// Copies the records of `lane` below `upto`, a position behind a whole record, as far as `staging` has space.
+    /// Returns whether all are copied.
     fn copy_lane(&self, lane: usize, upto: u64, staging: &mut Staging) -> bool {
         let from = self.drained(lane);
-        // The lane's own session may have come first.
+        // The lane's own session may have copied them already.
         if from >= upto {
             return true;
         }
@@ -300,7 +301,7 @@ impl Lanes {
 impl LogBuffer for Lanes {
     fn admit(&self, slot: usize, bytes: u64) -> Option<u64> {
         let admitted = &self.lanes[slot].admitted;
-        // ORDERING: Acquire, the leader has copied what stood there; pairs with `copy`.
+        // ORDERING: Acquire, the leader has copied the old bytes; pairs with `copy`.
         let limit = self.drained[slot].load(Ordering::Acquire) + self.bytes;
         // ORDERING: Relaxed, the session's own word, handed over with the lease.
         let free = limit - admitted.load(Ordering::Relaxed);
@@ -337,7 +338,7 @@ impl LogBuffer for Lanes {
     }
 
     fn current(&self) -> Lsn {
-        // ORDERING: Acquire, what led to the stamps read here is visible; pairs with 6 and the draws.
+        // ORDERING: Acquire, all that happened before the stamps read here is visible; pairs with 6 and the draws.
         let clock = self.clock.load(Ordering::Acquire);
         // ORDERING: as above.
         let high = self.lanes[..self.used_len()].iter().map(|lane| lane.seq.load(Ordering::Acquire) >> 1);
@@ -351,14 +352,14 @@ impl LogBuffer for Lanes {
     }
 
     fn commit_clock(&self) -> Lsn {
-        // ORDERING: Acquire, pairs with the draw: commits up to here, and what led to them, are visible.
+        // ORDERING: Acquire, pairs with the draw: commits up to here, and what happened before them, are visible.
         Lsn(self.clock.load(Ordering::Acquire))
     }
 
     fn raise_commit_clock(&self, to: Lsn) -> bool {
         assert!(to.0 < MAX_DEPENDENCY, "no commit of this log has the stamp {to}");
         rmw::contended(1);
-        // ORDERING: AcqRel, a read-modify-write as all changes of the clock.
+        // ORDERING: AcqRel, a read-modify-write like all changes of the clock.
         self.clock.fetch_max(to.0, Ordering::AcqRel);
         true
     }

@@ -17,7 +17,7 @@ pub(super) struct Memory(foreshore_sync::ByteArena);
 
 #[cfg(not(foreshore_loom))]
 impl Memory {
-    /// `len` zero bytes, committed as they are touched.
+    /// Allocates `len` zero bytes, which are committed when they are touched.
     pub(super) fn new(len: usize) -> io::Result<Self> {
         foreshore_sync::ByteArena::new(len).map(Self)
     }
@@ -45,10 +45,10 @@ impl Memory {
         unsafe { target.write(word.to_le()) }
     }
 
-    /// As [`Self::put`], for `words` one after the other.
+    /// Does [`Self::put`] for `words`, one after the other.
     ///
     /// # Safety
-    /// As [`Self::put`], for all their grains.
+    /// Like [`Self::put`], for all their grains.
     #[inline]
     pub(super) unsafe fn put_words(&self, at: usize, words: [u64; 3]) {
         debug_assert!(at.is_multiple_of(GRAIN), "a grain begins at a multiple of eight");
@@ -58,8 +58,8 @@ impl Memory {
         unsafe { target.write(words.map(u64::to_le)) }
     }
 
-    /// Writes a record of `len` bytes that lies in one piece, but for its envelope: `parts` one after the other, and
-    /// zeros behind them. Returns the checksum of the parts.
+    /// Writes the payload `parts` of a record of `len` bytes in one piece, and zeros behind them. Skips its envelope.
+    /// Returns the checksum of the parts.
     ///
     /// # Safety
     /// No other thread accesses the `len` bytes during the call, and the parts fit between envelope and end.

@@ -1,7 +1,7 @@
 //! The log buffer: sessions append to it, and a leader copies groups out of it.
 //!
-//! A log has [`Lanes`] unless [`LogOptions::buffer`](crate::LogOptions::buffer) names the maker of another buffer.
-//! [`LogBuffer`] is what the rest of the log knows of either.
+//! A log has [`Lanes`], unless [`LogOptions::buffer`](crate::LogOptions::buffer) names the maker of another buffer. The
+//! rest of the log only uses the trait [`LogBuffer`].
 
 mod checksummed;
 mod circle;

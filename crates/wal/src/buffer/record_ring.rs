@@ -19,12 +19,12 @@ impl RecordRing {
     /// Reserves `bytes`, a power of two.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn new(bytes: usize) -> io::Result<Self> {
         Ok(Self { memory: Memory::new(bytes)?, bytes: bytes as u64 })
     }
 
-    /// Bytes of the ring.
+    /// Returns the bytes of the ring.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -32,7 +32,7 @@ impl RecordRing {
     /// Writes `record` with the stamp `lsn` at `start`, a multiple of [`GRAIN`].
     ///
     /// # Safety
-    /// The caller alone accesses `[start, start + record.size())`, and what the ring held there has been drained.
+    /// The caller alone accesses `[start, start + record.size())`, and the old bytes of the range have been drained.
     #[inline]
     pub unsafe fn put(&self, start: u64, record: &Checksummed<'_>, lsn: Lsn) {
         debug_assert!(start.is_multiple_of(GRAIN as u64), "a record begins at {start}, inside of a grain");

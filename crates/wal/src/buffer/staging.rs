@@ -10,19 +10,19 @@ use foreshore_io::AlignedBuf;
 #[derive(Debug)]
 pub struct Staging {
     buf: AlignedBuf,
-    /// Entries of the table; those that find no extent say so by an empty one.
+    /// Entries of the table. Unused entries are empty extents.
     table: usize,
     extents: Vec<Extent>,
     data: usize,
 }
 
 impl Staging {
-    /// A group of at most `bytes`.
+    /// Creates memory for a group of at most `bytes`.
     pub fn new(bytes: usize) -> Self {
         Self { buf: AlignedBuf::new(bytes), table: 0, extents: Vec::new(), data: 0 }
     }
 
-    /// Entries that the table of a group of `bytes` has at most: a sixteenth of the group.
+    /// Returns the most entries of the table of a group of `bytes`: a sixteenth of the group.
     pub(crate) const fn max_extents(bytes: usize) -> usize {
         bytes / (16 * EXTENT)
     }
@@ -39,7 +39,7 @@ impl Staging {
         self.table = count.min(Self::max_extents(self.buf.len()));
     }
 
-    /// Bytes of data that still fit: none if the table is full.
+    /// Returns the bytes of data that still fit: none if the table is full.
     pub fn free(&self) -> usize {
         if self.extents.len() == self.table {
             return 0;
@@ -59,12 +59,12 @@ impl Staging {
         &mut self.buf[start..start + len]
     }
 
-    /// The data collected.
+    /// Returns the data collected.
     pub fn data(&self) -> &[u8] {
         &self.buf[self.data_start()..][..self.data]
     }
 
-    /// Stamps and tags of the records collected, in their order.
+    /// Returns stamps and tags of the records collected, in their order.
     ///
     /// # Panics
     /// If the data is not whole records.
@@ -78,7 +78,7 @@ impl Staging {
         })
     }
 
-    /// Checks that no record collected should have been copied by the cut `prev`: the theorem of `lanes`, cut by cut.
+    /// Asserts that no collected record is covered by the cut `prev`: the theorem of `lanes`, for each cut.
     #[cfg(any(debug_assertions, foreshore_shuttle))]
     pub(super) fn verify_above(&self, prev: Lsn) {
         for (lsn, _) in self.records() {
@@ -86,12 +86,12 @@ impl Staging {
         }
     }
 
-    /// Bytes of data collected.
+    /// Returns the bytes of data collected.
     pub fn data_len(&self) -> usize {
         self.data
     }
 
-    /// The first `len` bytes: the group, once it is finished.
+    /// Returns the first `len` bytes: the group, once it is finished.
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         &self.buf[..len]
     }
@@ -100,7 +100,7 @@ impl Staging {
         GROUP_HEADER + EXTENT * self.table
     }
 
-    /// Writes table and padding and returns the group's bytes and the number of its extents; the header is not in yet.
+    /// Writes table and padding. Returns the group's bytes, still without the header, and the number of its extents.
     pub(crate) fn finish(&mut self) -> (&mut [u8], u16) {
         let used = self.data_start() + self.data;
         let total = used.next_multiple_of(foreshore_base::limits::BLOCK);

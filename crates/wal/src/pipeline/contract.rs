@@ -1,11 +1,11 @@
-//! What the pipeline asks of a log, and what it answers.
+//! The interface between the pipeline and a log.
 
 use foreshore_base::{GroupNo, Lsn, Result};
 use std::time::Duration;
 
 /// Seals groups. The pipeline calls it for one leader at a time.
 pub trait Leader: Send {
-    /// The memory of one group in flight and its place on disk. Used again for later groups.
+    /// The memory of one group in flight and its place on disk. It is reused for later groups.
     type Group: Group;
 
     /// Seals at most one group into `group`. Returns `None` if no group can be sealed.
@@ -24,7 +24,7 @@ pub trait Group: Send {
     fn write(&mut self) -> Result<()>;
 }
 
-/// What a leader is asked to seal.
+/// The order to a leader to seal a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// The group's number, if there is anything to seal.
@@ -33,16 +33,16 @@ pub struct Order {
     pub sealed: Lsn,
     /// The newest group known to be durable together with all before it.
     pub acked: GroupNo,
-    /// The lane in which a session wants free space, and nothing else. `None`: a waiter wants more than `sealed`, and a
-    /// group without data is sealed where that raises the cut.
+    /// The lane in which a session needs free space; the cut need not rise. `None`: a waiter waits for more than
+    /// `sealed`, and even a group without data is sealed if it raises the cut.
     pub space_in: Option<usize>,
 }
 
-/// What was sealed.
+/// The cut of a sealed group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// When this group and all before it are durable, every record up to here is. Not below the cut of the group
-    /// before; equal to it in the middle of a cut larger than a group.
+    /// The stamp of the cut: when this group and all before it are durable, so is every record up to it. It is not
+    /// below that of the group before, and equal to it in the middle of a cut larger than a group.
     pub upto: Lsn,
     /// Whether records were left out that could have been sealed.
     pub more: bool,
@@ -54,9 +54,9 @@ pub struct Cut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Led {
     /// Another thread leads, the window is full, or the scheduler holds the group back until one in flight completes.
-    /// The thread that ends that hands off.
+    /// The thread that ends this state hands the lead off.
     Busy,
-    /// The group was no longer wanted when the caller had the lead, or the log has stopped.
+    /// The group was no longer needed when the caller had the lead, or the log has stopped.
     Unwanted,
     /// No group could be sealed.
     Nothing,
@@ -66,7 +66,7 @@ pub enum Led {
     Sealed,
 }
 
-/// The thread that calls the callbacks and wakers which a group has made due. They are code of users, and a group may
+/// The thread that makes the calls that a group has made due. Callbacks and wakers are code of users, and a group may
 /// be completed deep inside the engine, with locks held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {

@@ -1,4 +1,4 @@
-//! The flushers: groups for commits that no thread waits for.
+//! The flushers: they write groups for commits without a waiting thread.
 
 use super::contract::{Leader, Led};
 use super::hand_off::Caller;
@@ -12,24 +12,24 @@ use foreshore_sync::{NextWake, Signal};
 use std::task::Waker;
 
 impl<L: Leader> Pipeline<L> {
-    /// The signal of a flusher, counted from zero.
+    /// Returns the signal of a flusher, counted from zero.
     pub fn flusher_signal(&self, flusher: usize) -> &Signal {
         self.flushers.signal(flusher)
     }
 
-    /// Asks for `lsn` to be flushed without waiting for it. `slot` is the caller's own.
+    /// Requests a flush of `lsn` without waiting for it. `slot` is the caller's own.
     pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
         self.demand.ask_pipelined(slot, lsn);
         self.signal_flusher(false);
     }
 
-    /// Asks for `lsn` to be durable soon, on behalf of a future or callback.
+    /// Requests that `lsn` becomes durable soon, for a future or callback.
     pub fn ask(&self, lsn: Lsn) {
         self.demand.ask(lsn);
         self.signal_flusher(true);
     }
 
-    /// Registers the waker of a future in place of the one under `old`, and asks for its group. Returns `None` if there
+    /// Registers the waker of a future in place of the one under `old`, and requests its group. Returns `None` if there
     /// is nothing to wait for.
     pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
         let key = self.acks.watch(slot, lsn, old, waker);
@@ -39,8 +39,8 @@ impl<L: Leader> Pipeline<L> {
         key
     }
 
-    /// Calls `function` once when `lsn` is durable, or when the log has stopped: on the thread that learns it, this one
-    /// perhaps. The flag says whether `lsn` is durable.
+    /// Calls `function` once when `lsn` is durable or the log has stopped, on the thread that detects it, which may be
+    /// this one. The flag says whether `lsn` is durable.
     pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Callback) {
         self.acks.add_callback(slot, lsn, function);
         self.ask(lsn);
@@ -49,7 +49,7 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Calls `function` in the same way, before all else that waits for as much. It must not wait itself.
+    /// Calls `function` like [`Self::call_when_durable`], but before all callbacks of tickets. It must not wait itself.
     pub fn release_when_durable(&self, slot: usize, lsn: Lsn, function: Callback) {
         self.acks.add_release(slot, lsn, function);
         self.ask(lsn);
@@ -58,8 +58,7 @@ impl<L: Leader> Pipeline<L> {
         self.acks.release();
     }
 
-    /// Signals a flusher unless a leader will do so at the end of its group. `is_awaited`: the committer does not go on
-    /// meanwhile.
+    /// Signals a flusher, unless a leader will do so at the end of its group. `is_awaited`: a future or callback waits.
     fn signal_flusher(&self, is_awaited: bool) {
         if !mutant("pipeline: flush_soon without fence") {
             // ORDERING: third row of the table of the pipeline.
@@ -70,8 +69,8 @@ impl<L: Leader> Pipeline<L> {
         if !self.lead.is_open() {
             return;
         }
-        // One flusher with a timer is enough. It sleeps on only for pipelined commits, or by the rule of a plugged-in
-        // policy.
+        // One flusher with a timer is enough. It goes on sleeping only for pipelined commits, or by the rule of a
+        // plugged-in policy.
         let sleeps_on = self.flushers.is_timing()
             && (!is_awaited || scheduler.is_plugged())
             && !scheduler.is_full(|| self.demand.appended());
@@ -84,11 +83,11 @@ impl<L: Leader> Pipeline<L> {
     pub fn flush_step(&self, flusher: usize) -> NextWake {
         self.flushers.begin_work(flusher);
         let led = self.flush();
-        // This thread holds nothing.
+        // This thread holds no lock.
         self.acks.acknowledge_all();
         let next = match led {
             Led::Sealed | Led::Unwanted => return NextWake::Now,
-            // The thread that leads, or completes a group, signals if something is left.
+            // The thread that leads, or completes a group, signals if demand is left.
             Led::Busy => NextWake::OnSignal,
             Led::Nothing => NextWake::After(STALL),
             Led::Early(time) => NextWake::After(time),
@@ -102,7 +101,7 @@ impl<L: Leader> Pipeline<L> {
         }
         let scheduler = self.lead.scheduler();
         let has_work = match led {
-            // What has changed the decision while it was made.
+            // Demand may have arrived while the decision was made.
             Led::Early(_) => {
                 !scheduler.is_plugged() && self.demand.is_asked(self.progress.sealed())
                     || scheduler.is_full(|| self.demand.appended())
@@ -119,7 +118,7 @@ impl<L: Leader> Pipeline<L> {
         if self.may_flush() { self.lead(Caller::Flusher, || self.is_pending()) } else { Led::Busy }
     }
 
-    /// Whether a flusher is wanted and may lead. Behind a `SeqCst` fence.
+    /// Whether a flusher is needed and may lead. Behind a `SeqCst` fence.
     fn may_flush(&self) -> bool {
         !self.progress.is_stopped() && self.is_pending() && self.lead.is_open()
     }

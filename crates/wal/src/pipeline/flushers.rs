@@ -1,17 +1,17 @@
-//! The states of the flushers: busy, at rest, or asleep until a time is over.
+//! The states of the flushers: busy, idle, or asleep with a timer.
 
 use foreshore_sync::Signal;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering, fence};
 
-/// The signals of the flushers, of which there are as many as groups in flight: each writes what it seals.
+/// The signals and states of the flushers. There are as many as groups in flight, since each writes the group it seals.
 pub(super) struct Flushers {
     signals: Box<[Signal]>,
     /// Bit `i`: flusher `i` is about to sleep, sleeps, or has been signalled since. Set by it alone after it has found
     /// no work, and then it fences and searches once more; cleared by it alone when it begins to search.
     idle: AtomicU64,
-    /// Bit `i`: flusher `i` wakes by itself when a time is over. Set by it alone before it sleeps; cleared by it alone
-    /// when it begins to search.
+    /// Bit `i`: flusher `i` wakes by its timer. Set by it alone before it sleeps; cleared by it alone when it begins to
+    /// search.
     timing: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl Flushers {
         &self.signals[flusher]
     }
 
-    /// Signals one that sleeps, if there is one. Behind a `SeqCst` fence: one that does not sleep yet searches once
+    /// Signals an idle flusher, if there is one. Behind a `SeqCst` fence: a flusher that is not idle yet searches once
     /// more.
     pub(super) fn notify_one(&self) {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `rest`.
@@ -36,13 +36,13 @@ impl Flushers {
         }
     }
 
-    /// Signals all.
+    /// Signals all flushers.
     pub(super) fn notify_all(&self) {
         self.signals.iter().for_each(Signal::notify);
     }
 
-    /// Whether one wakes by itself when a time is over. Behind a `SeqCst` fence: one that searches already sees what
-    /// came before.
+    /// Whether a flusher has a timer. Behind a `SeqCst` fence: a flusher that has begun to search sees earlier
+    /// requests.
     pub(super) fn is_timing(&self) -> bool {
         // ORDERING: Relaxed, ordered by the caller's fence and the one in `flush`.
         self.timing.load(Ordering::Relaxed) != 0

@@ -1,4 +1,4 @@
-//! The wake-up obligations of a thread that gives up the lead or completes a group.
+//! The wake-up obligations of a thread that releases the lead or completes a group.
 
 use super::contract::Calls;
 
@@ -7,14 +7,14 @@ use super::contract::Calls;
 pub(super) enum Caller {
     /// A thread that waits for durability, and that keeps the duty to lead itself.
     Waiter(Calls),
-    /// A session that wants free space in this lane of the buffer.
+    /// A session that needs free space in this lane of the buffer.
     Space(usize),
     /// A flusher, which tries again after a pause.
     Flusher,
 }
 
 impl Caller {
-    /// The thread that calls what the group of this leader makes due.
+    /// Returns the thread that makes the calls that the group of this leader makes due.
     pub(super) fn calls(self) -> Calls {
         match self {
             Self::Waiter(calls) => calls,
@@ -24,20 +24,20 @@ impl Caller {
     }
 }
 
-/// Which threads the end of a lead or of a group wakes.
+/// The threads that are woken at the end of a lead or of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOff {
-    /// The satisfied waiters and one thread that may lead: a waiter, a flusher, or a thread that wants space. Due
-    /// callbacks are left to a flusher, unless this thread calls them itself once it holds nothing.
+    /// Wakes the satisfied waiters and one thread that may lead: a waiter, a flusher, or a session that needs space. A
+    /// flusher makes the due calls, unless this thread makes them itself once it holds no lock.
     Full(Calls),
-    /// One thread that may lead.
+    /// Wakes one thread that may lead.
     Lead,
-    /// After a lead without a group, only the threads that would take the duty to try again off the caller. A leader
-    /// that woke another one of its own kind, or itself, would spin until the stopped appender goes on or the group is
+    /// After a lead without a group, wakes only threads that take over the caller's duty to try again. A leader that
+    /// woke another one of its own kind, or itself, would spin until the stopped appender continues or the group is
     /// due.
     NoGroup {
         caller: Caller,
-        /// Whether a group could have been sealed, so that a thread that wants space may lead at once.
+        /// Whether a group could have been sealed, so that a session that needs space may lead at once.
         is_early: bool,
     },
 }
@@ -53,8 +53,8 @@ impl HandOff {
         !matches!(self, Self::NoGroup { caller: Caller::Waiter(_) | Caller::Flusher, .. })
     }
 
-    /// Whether a thread that wants space is woken to lead. While no group can be sealed such a thread tries again by
-    /// itself: it waits for an append.
+    /// Whether a session that needs space is woken to lead. While no group can be sealed, such a session waits for an
+    /// append and tries again by itself.
     pub(super) fn wakes_space(self) -> bool {
         !matches!(self, Self::NoGroup { is_early: false, .. })
     }

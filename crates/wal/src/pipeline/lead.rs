@@ -2,9 +2,9 @@
 //! [`crate::group_commit`], and seals it.
 //!
 //! **Numbers.** The number of a group is the `next` of the window when it is sealed. `next` moves after the leader has
-//! read the tails of the buffer, so a thread that reads it appends to that group or a later one. The window admits a
-//! group under the lead while `next - head` is below the width. So neither memory nor completion of two groups ever
-//! meet.
+//! read the tails of the buffer. So a thread that reads `next` appends to that group or a later one. The window admits
+//! a group under the lead while `next - head` is below the width. So no two groups share memory or a place for
+//! completion.
 
 use super::contract::{Leader, Led, Order};
 use super::demand::Demand;
@@ -18,7 +18,7 @@ use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, Nanos};
 use std::sync::Arc;
 
-/// Most yields of a leader before it seals. A window is over after fewer, or the policy does not know the time.
+/// The most yields of a leader before it seals. A window ends after fewer, unless a policy ignores the time.
 const MAX_YIELDS: usize = 256;
 
 /// The lead of one log.
@@ -26,13 +26,13 @@ pub(super) struct Lead<L: Leader> {
     is_taken: CachePadded<AtomicBool>,
     /// Locked by the holder of the lead only, so it never waits.
     work: Mutex<Work<L>>,
-    /// By number modulo their count, the width: locked from seal to completion, so it never waits.
+    /// The memory of groups, by number modulo the width. Locked from seal to completion, so a lock never waits.
     groups: Box<[Mutex<L::Group>]>,
     scheduler: Scheduler,
     progress: Arc<Progress>,
 }
 
-/// What the holder of the lead works with.
+/// The state of the holder of the lead.
 struct Work<L> {
     leader: L,
     schedule: Schedule,
@@ -42,15 +42,15 @@ struct Work<L> {
 pub(super) struct Sealed<'a, L: Leader> {
     pub(super) memory: MutexGuard<'a, L::Group>,
     pub(super) number: GroupNo,
-    /// When this group and all before it are durable, every record up to here is.
+    /// The cut: when this group and all before it are durable, so is every record up to it.
     pub(super) upto: Lsn,
-    /// Bytes that its completion acknowledges, if the scheduler asks for them.
+    /// Bytes that its completion acknowledges, if the scheduler needs them.
     pub(super) acknowledges: Option<u64>,
     pub(super) at: Nanos,
 }
 
 impl<L: Leader> Lead<L> {
-    /// The lead over a log with memory for as many `groups` as may be in flight.
+    /// Creates the lead of a log, with the memory of as many `groups` as may be in flight.
     pub(super) fn new(leader: L, groups: Vec<L::Group>, schedule: Schedule, progress: Arc<Progress>) -> Self {
         Self {
             is_taken: CachePadded::new(AtomicBool::new(false)),
@@ -61,13 +61,13 @@ impl<L: Leader> Lead<L> {
         }
     }
 
-    /// The part of the scheduler that all threads may see.
+    /// Returns the part of the scheduler that all threads may read.
     pub(super) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
 
-    /// Whether a group may be sealed for a thread that does not ask the scheduler: the lead is free and the window
-    /// open.
+    /// Whether a thread that does not depend on the scheduler may seal a group: the lead is free and the window not
+    /// full.
     pub(super) fn is_free(&self) -> bool {
         // ORDERING: Relaxed, the callers' fences order it.
         !self.is_taken.load(Ordering::Relaxed) && !self.progress.is_full()
@@ -78,19 +78,19 @@ impl<L: Leader> Lead<L> {
         self.is_free() && self.scheduler.allows(self.progress.in_flight())
     }
 
-    /// Takes the lead; false if another thread has it.
+    /// Takes the lead. Returns false if another thread has it.
     pub(super) fn take(&self) -> bool {
         // ORDERING: Acquire, the previous leader's state; pairs with `give_up`.
         self.is_taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the lead up. The hand-off follows.
+    /// Releases the lead. The caller hands off after.
     pub(super) fn give_up(&self) {
         // ORDERING: Release, the next leader sees this one's state; pairs with `take`.
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// Seals a group if that is still `wanted` and when the scheduler says so. Under the lead.
+    /// Seals a group when the scheduler says so, if the group is still `wanted`. Under the lead.
     pub(super) fn seal_when_due(
         &self,
         demand: &Demand,
@@ -101,11 +101,11 @@ impl<L: Leader> Lead<L> {
         if self.is_stopped() || !wanted() {
             return Err(Led::Unwanted);
         }
-        // What was read before the lead was taken was a hint.
+        // The check before the lead was taken was a hint.
         if self.progress.is_full() {
             return Err(Led::Busy);
         }
-        // A session that wants space waits for a group, not for more commits.
+        // A session that needs space does not wait for more commits.
         if !matches!(caller, Caller::Space(_)) {
             self.wait_until_due(&mut work.schedule, demand, caller)?;
             if self.is_stopped() {
@@ -119,9 +119,9 @@ impl<L: Leader> Lead<L> {
         self.progress.is_stopped() && !mutant("pipeline: lead though stopped")
     }
 
-    /// Follows the scheduler until a group is due; as an error if the caller is not to wait for that with the lead.
+    /// Follows the scheduler until a group is due. Returns an error if the caller has to release the lead for the wait.
     fn wait_until_due(&self, schedule: &mut Schedule, demand: &Demand, caller: Caller) -> Result<(), Led> {
-        // Under loom, which has no time, any may have passed.
+        // Loom has no time, so any time may have passed.
         if schedule.is_greedy() && (cfg!(foreshore_loom) || self.progress.in_flight() == 0) {
             return Ok(());
         }

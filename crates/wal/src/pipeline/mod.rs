@@ -1,23 +1,23 @@
-//! The flush pipeline: from appended to durable.
+//! The flush pipeline: makes appended records durable.
 //!
-//! A thread that takes the *lead* seals a group, gives the lead up, writes the group and completes it. Several groups
-//! may be in flight; they complete in any order, and `durable` moves in theirs. Threads that wait for durability lead
-//! when a group may be begun and park otherwise. Pipelined commits only leave their LSN in the slot of their session,
-//! and the parked flushers are the waiters of last resort for them.
+//! A thread that takes the *lead* seals a group, releases the lead, writes the group and completes it. Several groups
+//! may be in flight. They complete in any order, and `durable` moves in the order of groups. Threads that wait for
+//! durability lead if a group may begin, and park otherwise. Pipelined commits only store their LSN in the slot of
+//! their session; the flushers lead for them.
 //!
 //! | part | job |
 //! |---|---|
 //! | [`Progress`] | how far the log is sealed and durable; whether it has stopped |
 //! | [`lead`], with [`scheduler`] | sealing: the right to seal a group, and when one is due |
-//! | [`demand`], with [`waiters`] | the commits that want a group |
-//! | [`flushers`] | threads that write groups for commits that no thread waits for |
+//! | [`demand`], with [`waiters`] | the commits that need a group |
+//! | [`flushers`] | threads that write groups for commits without a waiting thread |
 //! | [`Acks`], with [`shards`] | callbacks and futures |
 //! | [`Pipeline`] | the parts, the writes, and the hand-off; its waits are in `wait` and `flush` |
 //!
 //! # Wake-ups
 //!
 //! Every wait and its waker form a store-buffering pair with a `SeqCst` fence on both sides. A thread is a waker when
-//! it gives up the lead, completes a group, or stops the log:
+//! it releases the lead, completes a group, or stops the log:
 //!
 //! | waiter: writes, fences, then reads | waker: writes, fences, then reads |
 //! |---|---|
@@ -27,27 +27,34 @@
 //! | flusher: sets its idle bit; reads the slots and whether a group may be begun | `flush_soon`: stores the LSN; reads the idle bits |
 //! | flusher: clears its timer bit, reads the slots | `flush_soon`, a waker: stores the LSN or frees the lead; reads the timer bits |
 //!
-//! "May lead" is: its LSN is not sealed, the lead is free, the window is not full, and the scheduler allows one more
-//! group. Reading `durable` again is not enough. A leader may finish between the failed attempt of a waiter to lead and
-//! its registration. Then no thread is left to lead: the lost wake-up of the plain leader/follower protocol. A waiter
-//! whose LSN is sealed parks: its group, or one before it, is in flight. The thread that completes that wakes it.
+//! A waiter may lead if
 //!
-//! A wake-up is a hint. A thread that is woken to lead and goes away instead hands off again. Leadership is offered to
-//! parked threads and to the flushers, never to a future: no thread can make an executor poll.
+//! - its LSN is not sealed,
+//! - the lead is free,
+//! - the window is not full, and
+//! - the scheduler allows one more group.
+//!
+//! After its registration a waiter checks this again, and not only `durable`. Otherwise a leader may finish between the
+//! failed attempt to lead and the registration, and no thread is left to lead. This is the lost wake-up of the plain
+//! leader/follower protocol. A waiter whose LSN is sealed parks: its group, or one before it, is in flight, and the
+//! thread that completes it wakes the waiter.
+//!
+//! A wake-up is a hint. A thread that was woken to lead, but does not, hands off again. The lead is offered to parked
+//! threads and to the flushers, never to a future, since no thread can make an executor poll.
 //!
 //! # Time
 //!
-//! The scheduler may tell a leader to come back later. The leader yields for the short window of returning commits,
-//! with the lead: to all others it is as if sealing took longer. Otherwise it gives the lead up and sleeps. Some thread
-//! then has a timer as long as a commit waits: the first of the parked waiters, or a flusher, whose timer bit keeps
-//! committers from signalling it.
+//! The scheduler may postpone a group. For the short window of returning commits the leader yields and keeps the lead;
+//! to all others it is as if sealing took longer. For a longer wait it releases the lead and sleeps. As long as a
+//! commit waits, one thread has a timer: the first of the parked waiters, or a flusher. The timer bit of a flusher
+//! keeps committers from signalling it.
 //!
 //! # Failures
 //!
-//! A group that fails stays in the window. Nothing is acknowledged any more, neither behind it nor in front of it,
-//! though it may reach the disk. So behind the last acknowledged group a disk may hold any subset of the groups in
-//! flight, some of them torn, the later ones in the next segment perhaps. The header of each says which group was the
-//! newest known to be durable.
+//! A failed group stays in the window. No later acknowledgement is given, not even for groups before it that reach the
+//! disk. So behind the last acknowledged group a disk may hold any subset of the groups in flight. Some may be torn,
+//! and the later ones may be in the next segment. The header of each names the newest group that was known to be
+//! durable.
 
 mod acks;
 mod contract;
@@ -91,7 +98,7 @@ pub struct Pipeline<L: Leader> {
     lead: Lead<L>,
     demand: Demand,
     flushers: Flushers,
-    /// Where sessions wait for free space in the buffer.
+    /// The event for which sessions wait until the buffer has free space.
     space: EventCount,
     acks: Acks,
     /// Present if waits are measured.
@@ -99,8 +106,8 @@ pub struct Pipeline<L: Leader> {
 }
 
 impl<L: Leader> Pipeline<L> {
-    /// A pipeline whose log is durable up to `durable` and whose next group is `next`. As many groups may be in flight
-    /// as there are in `groups`, one to 64. A policy from `source` takes the place of `group`.
+    /// Creates a pipeline whose log is durable up to `durable` and whose next group is `next`. As many groups may be in
+    /// flight as there are in `groups`, 1 to 64. A policy from `source` replaces `group`.
     pub fn new(
         leader: L,
         groups: Vec<L::Group>,
@@ -122,61 +129,61 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Measures what waits are spent on if `on`.
+    /// Measures the parts of waits if `on`.
     #[must_use]
     pub fn measuring(self, on: bool) -> Self {
         Self { wait_times: on.then(|| WaitTimes::new(self.lead.scheduler().clock())), ..self }
     }
 
-    /// How far the log is sealed and durable, and whether it has stopped.
+    /// Returns how far the log is sealed and durable, and whether it has stopped.
     #[inline]
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The acknowledgements that no thread waits for.
+    /// Returns the acknowledgements without a waiting thread.
     #[inline]
     pub fn acks(&self) -> &Acks {
         &self.acks
     }
 
-    /// What waits were spent on, if that is measured.
+    /// Returns the parts of waits, if they are measured.
     #[inline]
     pub fn wait_times(&self) -> Option<&WaitTimes> {
         self.wait_times.as_ref()
     }
 
-    /// Where sessions wait for free space in the buffer.
+    /// Returns the event for which sessions wait until the buffer has free space.
     pub fn space(&self) -> &EventCount {
         &self.space
     }
 
-    /// Times that a thread has yielded instead of parking at once.
+    /// Returns how often a thread has yielded before it parked.
     pub fn yields_so_far(&self) -> u64 {
         self.lead.scheduler().yields()
     }
 
-    /// Stops the log: the first cause stays. Wakes all that wait.
+    /// Stops the log, with the first cause as its error, and wakes all waiters.
     pub fn stop(&self, cause: &Error) {
         self.progress.stop(cause);
         self.hand_off(HandOff::Full(Calls::Elsewhere));
         self.flushers.notify_all();
     }
 
-    /// Leads once for a session that wants free space in `lane` of the buffer.
+    /// Leads once for a session that needs free space in `lane` of the buffer.
     pub fn lead_for_space(&self, lane: usize) -> Led {
         self.lead(Caller::Space(lane), || true)
     }
 
-    /// Takes the lead if it is free and a group may be sealed. Seals one if that is still `wanted` and the scheduler
-    /// says so, gives the lead up, and writes the group.
+    /// Takes the lead if it is free and a group may be sealed. Seals a group if it is still `wanted` and the scheduler
+    /// says so, releases the lead, and writes the group.
     fn lead(&self, caller: Caller, wanted: impl FnOnce() -> bool) -> Led {
         if !self.lead.take() {
             return Led::Busy;
         }
         let mut held = Held { pipeline: self, after: None };
         let sealed = self.lead.seal_when_due(&self.demand, caller, wanted);
-        // A group that is sealed is written, or the log stops.
+        // A sealed group is written, or the log stops.
         let unwinding = sealed.is_ok().then(|| StopOnUnwind(self));
         if sealed.is_ok() {
             // Sealing has freed space.
@@ -185,7 +192,7 @@ impl<L: Leader> Pipeline<L> {
         held.after = Some(match sealed {
             Err(Led::Nothing) => HandOff::NoGroup { caller, is_early: false },
             Err(Led::Early(_)) => HandOff::NoGroup { caller, is_early: true },
-            // It stopped the log.
+            // The attempt has stopped the log.
             Err(Led::Sealed) => HandOff::Full(Calls::Elsewhere),
             _ => HandOff::Lead,
         });
@@ -200,17 +207,17 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Writes a group and completes it, or stops the log; `unwinding` stops it in a panic.
+    /// Writes a group and completes it, or stops the log. In a panic `unwinding` stops it.
     fn write(&self, group: Sealed<'_, L>, calls: Calls, unwinding: Option<StopOnUnwind<'_, L>>) {
         let Sealed { mut memory, number, upto: cut, acknowledges, at: sealed } = group;
         let scheduler = self.lead.scheduler();
         let began = scheduler.now();
         let written = memory.write();
-        // The place is free before the window says so.
+        // The memory is released before the window admits the group that reuses it.
         drop(memory);
         match written {
-            // Not even in front of the group that failed: the kernel tells of lost pages once, so the success of
-            // another sync of the same file means nothing after that.
+            // Not even groups before the failed one are acknowledged: the kernel reports lost pages once, so a later
+            // success of a sync of the same file proves nothing.
             Ok(()) if self.progress.is_stopped() && !mutant("pipeline: acknowledges though stopped") => {
                 mem::forget(unwinding);
             }
@@ -219,7 +226,7 @@ impl<L: Leader> Pipeline<L> {
                 if let Some(times) = &self.wait_times {
                     times.note(GroupTimes { number, cut, sealed, began, ended });
                 }
-                // Before any thread is woken.
+                // Loaded before any thread is woken.
                 let expected = acknowledges.map(|bytes| self.demand.appended() + bytes);
                 self.progress.complete(number, cut, [began, ended], expected);
                 let (durable, sealed) = (self.progress.durable(), self.progress.sealed());
@@ -234,7 +241,7 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Wakes the threads that can go on: all satisfied waiters, and one that can take the lead.
+    /// Wakes the threads that can continue: all satisfied waiters, and one that can take the lead.
     fn hand_off(&self, mode: HandOff) {
         // ORDERING: the waker's side of all rows of the table above.
         fence(Ordering::SeqCst);
@@ -266,13 +273,14 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Whether a flusher is wanted for what is not sealed. Behind a `SeqCst` fence.
+    /// Whether a flusher is needed for commits that are not sealed. Behind a `SeqCst` fence.
     fn is_pending(&self) -> bool {
         self.demand.is_pending(self.progress.sealed())
     }
 }
 
-/// The lead while a thread has it, given up on drop. A leader that unwinds stops the log: what it sealed is lost.
+/// A guard of the lead, which it releases on drop. If the leader unwinds, it stops the log, because the sealed records
+/// are lost.
 struct Held<'a, L: Leader> {
     pipeline: &'a Pipeline<L>,
     /// `None` until the leader is done.
@@ -282,7 +290,7 @@ struct Held<'a, L: Leader> {
 impl<L: Leader> Drop for Held<'_, L> {
     fn drop(&mut self) {
         let after = self.after.unwrap_or_else(|| {
-            // Before the lead is free, so that no thread seals behind it.
+            // Stopped before the lead is free, so that no thread seals a later group.
             self.pipeline.progress.stop(&unwinding());
             HandOff::Full(Calls::Elsewhere)
         });
@@ -291,7 +299,7 @@ impl<L: Leader> Drop for Held<'_, L> {
     }
 }
 
-/// Stops the log when the thread that writes a group unwinds: the group may be anywhere.
+/// A guard that stops the log when the thread that writes a group unwinds: the group may or may not be on disk.
 struct StopOnUnwind<'a, L: Leader>(&'a Pipeline<L>);
 
 impl<L: Leader> Drop for StopOnUnwind<'_, L> {

@@ -6,8 +6,10 @@
 //!
 //! Groups complete in any order, and `durable` moves in the order of their numbers.
 //!
-//! **Invariant:** `next - head` is at most the width, so no two groups of the window share a place in a table of that
-//! many. **Invariant:** a record that was durable before the log stopped stays so.
+//! **Invariant:** `next - head` is at most the width, so no two groups of the window share an entry in a table of that
+//! size.
+//!
+//! **Invariant:** a record that was durable before the log stopped stays so.
 
 use crate::group_commit::Flushes;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
@@ -15,12 +17,12 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos};
 
-/// What is guarded together.
+/// The state of completed groups, under one lock.
 struct Done {
-    /// The cuts of complete groups from the head on, by number modulo width.
+    /// The cuts of complete groups from the head on, by number modulo the width.
     cuts: Box<[Option<Lsn>]>,
     flushes: Flushes,
-    /// Bytes that will have been appended when as many have come again as the last group acknowledged.
+    /// The count of appended bytes at which as many bytes have arrived as the last group acknowledged.
     expected: u64,
 }
 
@@ -30,23 +32,23 @@ pub struct Progress {
     next: CachePadded<AtomicU64>,
     /// Number of the oldest group that is not complete. Written under the lock of `done`; never above `next`.
     head: CachePadded<AtomicU64>,
-    /// Every record with an LSN up to here survives. Raised under the lock of `done`.
+    /// The durable LSN: every record up to it survives. Raised under the lock of `done`.
     durable: CachePadded<AtomicU64>,
-    /// Every record with an LSN up to here is in a sealed group. Written by the holder of the lead.
+    /// The sealed LSN: every record up to it is in a sealed group. Written by the holder of the lead.
     sealed: CachePadded<AtomicU64>,
     width: usize,
     done: Mutex<Done>,
     stopped: AtomicBool,
-    /// Why the log has stopped: the first cause.
+    /// The first cause for which the log has stopped.
     cause: Mutex<Option<Error>>,
-    /// Groups being written. For the model of a window that counts these alone.
+    /// The count of groups being written, for the mutant whose window counts only these.
     #[cfg(foreshore_loom)]
     writing: AtomicU64,
 }
 
 impl Progress {
-    /// A window of `width` groups, at least one, the first of which is `first`. What is up to `durable` survives
-    /// already.
+    /// Creates a window of `width` groups, at least one, beginning with group `first`. Records up to `durable` are
+    /// durable already.
     pub(super) fn new(width: usize, first: GroupNo, durable: Lsn) -> Self {
         assert!(width > 0, "a log has at least one group in flight");
         let done = Done { cuts: vec![None; width].into(), flushes: Flushes::default(), expected: 0 };
@@ -64,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Every record with an LSN up to here survives.
+    /// Returns the durable LSN: every record up to it survives.
     #[inline]
     pub fn durable(&self) -> Lsn {
         // ORDERING: Acquire, a reader that sees the stamp sees the group's completion; pairs with the raise in
@@ -72,27 +74,28 @@ impl Progress {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Every record with an LSN up to here is in a sealed group.
+    /// Returns the sealed LSN: every record up to it is in a sealed group.
     #[inline]
     pub fn sealed(&self) -> Lsn {
         // ORDERING: Acquire, pairs with the store in `seal`.
         Lsn(self.sealed.load(Ordering::Acquire))
     }
 
-    /// Number of the next group to be sealed. A record appended from now on is in that group or a later one.
+    /// Returns the number of the next group to be sealed. A record appended after this call is in that group or a later
+    /// one.
     pub fn next_group(&self) -> GroupNo {
-        // ORDERING: Acquire, pairs with `seal`: a reader of the new number appends behind what the group was sealed
-        // from.
+        // ORDERING: Acquire, pairs with `seal`: a reader of the new number appends behind the records of the group
+        // before.
         GroupNo(self.next.load(Ordering::Acquire))
     }
 
-    /// The newest group that is durable together with all before it.
+    /// Returns the newest group that is durable together with all before it.
     pub fn durable_group(&self) -> GroupNo {
         // ORDERING: Acquire, a reader of the number sees the completion of the groups before; pairs with `complete`.
         GroupNo(self.head.load(Ordering::Acquire) - 1)
     }
 
-    /// The number of groups that may be in flight.
+    /// Returns the number of groups that may be in flight.
     pub fn width(&self) -> usize {
         self.width
     }
@@ -104,24 +107,23 @@ impl Progress {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// The error that all callers get if the log has stopped.
+    /// Returns the error that all callers get if the log has stopped.
     #[inline]
     pub fn stop_error(&self) -> Option<Error> {
         if self.is_stopped() { Some(self.error()) } else { None }
     }
 
-    /// The answer to a wait for `lsn`: that it is durable, or that the log has stopped before; `None` while neither is
-    /// known.
+    /// Returns the answer to a wait for `lsn`: it is durable, or the log has stopped before. `None` while neither
+    /// holds.
     #[inline]
     pub fn answer(&self, lsn: Lsn) -> Option<Result<()>> {
-        // `durable` is read second: by then all that came before the stop has been counted.
+        // `durable` is read second, so it includes all groups that completed before the stop.
         let stopped = self.is_stopped();
         let is_sealed = mutant("sabotage: a wait for a group ends when it is sealed") && self.sealed() >= lsn;
         if self.durable() >= lsn || is_sealed { Some(Ok(())) } else { stopped.then(|| Err(self.error())) }
     }
 
-    /// The LSN up to which waits have an answer, and the LSN up to which the log is durable. They differ if the log has
-    /// stopped.
+    /// Returns the LSN up to which waits have an answer, and the durable LSN. They differ if the log has stopped.
     pub(super) fn answered(&self) -> (Lsn, Lsn) {
         // In the order of `answer`.
         let stopped = self.is_stopped();
@@ -129,7 +131,7 @@ impl Progress {
         (if stopped { Lsn(u64::MAX) } else { durable }, durable)
     }
 
-    /// Stops the log: the first cause stays. The hand-off that wakes all waiters follows.
+    /// Stops the log, with the first cause as its error. The caller hands off after, which wakes all waiters.
     pub(super) fn stop(&self, cause: &Error) {
         self.cause.lock().get_or_insert_with(|| cause.clone());
         // ORDERING: Release, publishes the cause; the fence in `hand_off` orders it before the read of the waiters.
@@ -142,14 +144,15 @@ impl Progress {
         Error::poisoned(&cause.expect("the cause is set before the flag"))
     }
 
-    /// The flushes so far, and the bytes that will have been appended when as many have come again as the last group
-    /// acknowledged.
+    /// Returns the statistics of flushes, and the count of appended bytes at which as many have arrived as the last
+    /// group acknowledged.
     pub(super) fn flushes(&self) -> (Flushes, u64) {
         let done = self.done.lock();
         (done.flushes, done.expected)
     }
 
-    /// Groups in flight. Exact under the lead but for completions meanwhile; elsewhere a hint.
+    /// Returns the number of groups in flight. It is exact under the lead, except for concurrent completions; elsewhere
+    /// a hint.
     pub(super) fn in_flight(&self) -> u64 {
         // ORDERING: Relaxed, the caller's fence or the lead orders it. The head is read second and may have passed the
         // `next` that was read first.
@@ -167,7 +170,7 @@ impl Progress {
         self.in_flight() >= self.width as u64
     }
 
-    /// Takes `number`, the next group, as sealed with this cut. Under the lead, after the leader has read the tails of
+    /// Marks `number`, the next group, as sealed with this cut. Under the lead, after the leader has read the tails of
     /// the buffer.
     pub(super) fn seal(&self, number: GroupNo, cut: Lsn) {
         // ORDERING: Release, pairs with `sealed`.
@@ -182,8 +185,8 @@ impl Progress {
         self.next.store(number.next().0, Ordering::Release);
     }
 
-    /// Takes `number` as complete after its flush, and raises `durable` to the cut of the last group behind which
-    /// nothing is missing. `expected` is for [`Self::flushes`].
+    /// Marks `number` as complete after its flush, and raises `durable` to the cut of the last group without an
+    /// incomplete one before it. `expected` is for [`Self::flushes`].
     pub(super) fn complete(&self, number: GroupNo, cut: Lsn, [began, ended]: [Nanos; 2], expected: Option<u64>) {
         #[cfg(foreshore_loom)]
         // ORDERING: Relaxed, of the mutant.
@@ -208,8 +211,8 @@ impl Progress {
         while let Some(cut) = done[(head % width) as usize].take() {
             assert!(last <= cut, "group {head} is cut at {cut}, below {last} of the one before");
             last = cut;
-            // ORDERING: Release, the group is durable before its stamp shows; pairs with `durable`. Raised only: a
-            // group in the middle of a cut repeats the stamp of the cut before.
+            // ORDERING: Release, the group is durable before its stamp is visible; pairs with `durable`. `fetch_max`,
+            // because a group in the middle of a cut repeats the stamp of the cut before.
             self.durable.fetch_max(cut.0, Ordering::Release);
             head += 1;
         }

@@ -1,7 +1,7 @@
-//! The scheduler of groups: the state behind [`Observation`], and what threads without the lead may know of it.
+//! The scheduler of groups: the state behind [`Observation`], and hints for threads without the lead.
 //!
-//! The holder of the lead decides: its part, [`Schedule`], is plain data behind the lead. Other threads only ask
-//! whether it is worth trying to lead, from hints. A thread that misreads one leads a little early or late, or in vain.
+//! The holder of the lead decides; its part, [`Schedule`], is plain data under the lead. Other threads read hints to
+//! decide whether to try to lead. A thread that reads a stale hint leads a little early or late, or in vain.
 
 use super::contract::Cut;
 use crate::group_commit::{
@@ -29,15 +29,15 @@ pub(super) struct Schedule {
     pub(super) left_behind: bool,
     /// Mean latency of a flush, as last observed.
     pub(super) flush_latency: Duration,
-    /// From when on leaders yield again.
+    /// The time from which leaders yield again.
     pub(super) yields_from: Nanos,
-    /// Bytes of the records of all groups, and of those up to the last one that raised the cut.
+    /// Bytes of the records of all groups, and of the groups up to the last one that raised the cut.
     pub(super) sealed_bytes: u64,
     covered_bytes: u64,
 }
 
 impl Schedule {
-    /// The policy is the engine's own `group` if none is plugged in.
+    /// Creates the leader's part. Without a plugged-in policy from `source`, the policy is the engine's own `group`.
     pub(super) fn new(group: Group, source: Option<&GroupSource>) -> Self {
         let own = || Policy::Own(if cfg!(foreshore_loom) { Group::Greedy } else { group });
         Self {
@@ -52,17 +52,17 @@ impl Schedule {
         }
     }
 
-    /// Whether the policy waits for the device alone.
+    /// Whether the policy waits only for the device.
     pub(super) fn is_greedy(&self) -> bool {
         matches!(self.policy, Policy::Own(Group::Greedy))
     }
 
-    /// Whether decisions rest on the bytes that wait.
+    /// Whether decisions depend on the pending bytes.
     pub(super) fn counts_bytes(&self) -> bool {
         matches!(self.policy, Policy::Own(Group::Window(_)))
     }
 
-    /// Returns what to do about the next group.
+    /// Returns the decision about the next group.
     pub(super) fn decide(&mut self, seen: &Observation) -> Decision {
         match &mut self.policy {
             Policy::Own(group) => group.decide(seen),
@@ -71,8 +71,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the bytes that the completion of the sealed group acknowledges, if that is asked for. A group that does
-    /// not raise the cut acknowledges nothing, and is counted with the next one that does.
+    /// Returns the bytes that the completion of the sealed group acknowledges, if the policy needs them. A group that
+    /// does not raise the cut acknowledges nothing, and is counted with the next one that does.
     fn acknowledged(&mut self, raises: bool) -> Option<u64> {
         let Self { sealed_bytes, covered_bytes, .. } = *self;
         assert!(
@@ -87,19 +87,19 @@ impl Schedule {
     }
 }
 
-/// The part that all threads may see.
+/// The part that all threads may read.
 pub(super) struct Scheduler {
     clock: SystemClock,
-    /// Those of a policy that is plugged in. Commits and bytes that wait are counted for them.
+    /// The bounds of a plugged-in policy. Waiting commits and bytes are counted for them.
     bounds: Option<GroupBounds>,
-    /// Commits that came, and how many of them before the last group was sealed.
+    /// The count of commits that arrived, and of those that arrived before the last group was sealed.
     came: AtomicU64,
     came_before: AtomicU64,
-    /// Bytes of all groups, as the schedule has them.
+    /// Bytes of the records of all groups, a copy from the schedule.
     sealed_bytes: AtomicU64,
-    /// From when on a group may be sealed beside one in flight: half a flush after the last seal.
+    /// The time from which a group may be sealed beside one in flight: half a flush after the last seal.
     beside_from: AtomicU64,
-    /// From when on threads that would park yield again.
+    /// The time from which threads yield again before they park.
     yields_from: AtomicU64,
     /// Yields before a park.
     yields: CachePadded<AtomicU64>,
@@ -124,7 +124,7 @@ impl Scheduler {
         }
     }
 
-    /// The clock of all times of groups.
+    /// Returns the clock of all times of groups.
     pub(super) fn clock(&self) -> SystemClock {
         self.clock
     }
@@ -133,12 +133,12 @@ impl Scheduler {
         self.clock.now()
     }
 
-    /// Whether a policy is plugged in: it waits by its own rule also where a thread waits.
+    /// Whether a policy is plugged in. Such a policy waits by its own rule even if a thread waits.
     pub(super) fn is_plugged(&self) -> bool {
         self.bounds.is_some()
     }
 
-    /// Counts a commit that waits for what is not sealed.
+    /// Counts a commit that waits for a group that is not sealed.
     pub(super) fn arrive(&self) {
         if self.is_plugged() {
             // ORDERING: Relaxed, a hint.
@@ -146,14 +146,15 @@ impl Scheduler {
         }
     }
 
-    /// Commits so far. Read before a group is sealed: a later one may be in this group or the next.
+    /// Returns the count of commits so far. Read before a group is sealed: a later commit may be in this group or the
+    /// next.
     pub(super) fn came(&self) -> u64 {
         // ORDERING: Relaxed, a hint.
         if self.is_plugged() { self.came.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Whether the group has reached the bounds of a plugged-in policy. The sum of what was `appended` is asked for
-    /// only if they name bytes.
+    /// Whether the group has reached the bounds of a plugged-in policy. `appended` is only called if there is a bound
+    /// of bytes.
     pub(super) fn is_full(&self, appended: impl FnOnce() -> u64) -> bool {
         let Some(bounds) = &self.bounds else { return false };
         // ORDERING: Relaxed for all of these, hints.
@@ -163,8 +164,9 @@ impl Scheduler {
             || bounds.bytes.is_some_and(|most| appended().saturating_sub(sealed()) >= most)
     }
 
-    /// Notes a group that was sealed `at` a time with `cut`, which `raises` the one before, and before which `came`
-    /// commits had come. Returns the bytes that its completion acknowledges, if that is asked for. Under the lead.
+    /// Notes a group that was sealed `at` a time with `cut`. `raises`: the cut is above the one before. `came` is the
+    /// count of commits before. Returns the bytes that its completion acknowledges, if the policy needs them. Under the
+    /// lead.
     pub(super) fn note_seal(
         &self,
         schedule: &mut Schedule,
@@ -185,7 +187,7 @@ impl Scheduler {
         schedule.acknowledged(raises)
     }
 
-    /// From when on a group may be sealed beside one in flight.
+    /// Returns the time from which a group may be sealed beside one in flight.
     pub(super) fn beside_from(&self) -> Nanos {
         // ORDERING: Relaxed, written under the lead; elsewhere a hint.
         Nanos(self.beside_from.load(Ordering::Relaxed))
@@ -193,11 +195,11 @@ impl Scheduler {
 
     /// Whether a leader might seal a group beside `in_flight` others now.
     pub(super) fn allows(&self, in_flight: u64) -> bool {
-        // Under loom any time may have passed.
+        // Loom has no time, so any time may have passed.
         in_flight == 0 || self.is_plugged() || cfg!(foreshore_loom) || self.now() >= self.beside_from()
     }
 
-    /// Lends the processor of a leader to other threads once. The leader observed at `began`.
+    /// Yields the processor of a leader once. The leader made its observation at `began`.
     pub(super) fn yield_leader(&self, schedule: &mut Schedule, began: Nanos) {
         // WAIT: window - one yield; late ones are followed by none for a time.
         thread::yield_now();

@@ -1,16 +1,15 @@
 //! Calls that wait for an LSN: the wakers of futures and the callbacks of users, in shards by session.
 //!
-//! Each shard is ordered by LSN, so a completed group costs one load, and then work for those calls alone that it makes
-//! due.
+//! Each shard is ordered by LSN. So a completed group costs one load, and work only for the calls that it makes due.
 //!
-//! A shard has a *consumer token*: one thread at a time takes entries out and calls them. So the callbacks of a session
-//! come in order, a callback that waits again does not recurse, and no thread waits for a token. Two store-buffering
-//! pairs with `SeqCst` fences make sure that no call is forgotten:
+//! A shard has a *consumer token*: one thread at a time removes entries and calls them. So the callbacks of a session
+//! come in order, a callback that registers another does not recurse, and no thread waits for a token. Two
+//! store-buffering pairs with `SeqCst` fences make sure that no call is lost:
 //!
 //! | writes, fences, then reads | writes, fences, then reads |
 //! |---|---|
 //! | the thread that registers: the entry; reads durable | the thread that completes: durable; reads the entries |
-//! | the holder of the token: gives it back; reads durable and the entries | a thread that completes or registers: durable or an entry; tries the token |
+//! | the holder of the token: releases it; reads durable and the entries | a thread that completes or registers: durable or an entry; tries the token |
 
 use foreshore_base::Lsn;
 use foreshore_sync::model::mutant;
@@ -20,23 +19,23 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// The place of one waiter: what it waits for, and a number that no other waiter has.
+/// The key of one waiter: the LSN that it waits for, and a number that no other waiter has.
 pub type Key = (Lsn, u64);
 
-/// The least LSN that is waited for in an empty shard.
+/// The least LSN of an empty shard.
 const NONE: u64 = u64::MAX;
 
 /// The largest number of shards: one for each bit of the word that says which are in use.
 pub(crate) const SHARDS: usize = 64;
 
-/// A call that waits. The flag says whether its LSN is durable; if not, the log has stopped.
+/// A waiting call. The flag says whether its LSN is durable; if not, the log has stopped.
 pub(super) enum Call {
     Waker(Waker),
     Function(Box<dyn FnOnce(bool) + Send>),
 }
 
 struct Shard {
-    /// The least LSN that is waited for, or [`NONE`]. Written under the lock.
+    /// The least LSN of a waiting call, or [`NONE`]. Written under the lock.
     first: AtomicU64,
     /// The consumer token: a thread calls entries of this shard and will check it again.
     taken: AtomicBool,
@@ -49,17 +48,17 @@ struct List {
     calls: BTreeMap<Key, Call>,
 }
 
-/// The calls of one kind that wait.
+/// The waiting calls of one kind.
 pub(super) struct Shards {
     shards: Box<[CachePadded<Shard>]>,
     /// Bit `i`: shard `i` is not empty. Written under its lock.
     used: CachePadded<AtomicU64>,
-    /// Calls that panicked.
+    /// Count of calls that panicked.
     panics: AtomicU64,
 }
 
 impl Shards {
-    /// Shards for `slots` sessions.
+    /// Creates the shards for `slots` sessions.
     pub(super) fn new(slots: usize) -> Self {
         let shard = |_| {
             let list = Mutex::new(LockRank::LogWaiters, List::default());
@@ -89,7 +88,7 @@ impl Shards {
         result
     }
 
-    /// Registers a call in the shard of `slot`. The caller fences and reads what is durable after.
+    /// Registers a call in the shard of `slot`. The caller then fences and reads the durable LSN.
     pub(super) fn add(&self, slot: usize, lsn: Lsn, call: Call) -> Key {
         let (shard, count) = (slot % self.shards.len(), self.shards.len() as u64);
         self.edit(shard, |list| {
@@ -108,7 +107,7 @@ impl Shards {
         self.shards[slot % self.shards.len()].first.load(Ordering::Relaxed) != NONE
     }
 
-    /// Takes a call out, if it is still there.
+    /// Removes a call, if it is still registered.
     pub(super) fn remove(&self, key: Key) {
         let shard = (key.1 % self.shards.len() as u64) as usize;
         // Dropping a waker runs code of its executor, so it happens after the lock.
@@ -133,8 +132,8 @@ impl Shards {
         false
     }
 
-    /// Makes the calls that are due in all shards. `durable` returns the LSN up to which they are, and what is durable
-    /// indeed. Behind a `SeqCst` fence.
+    /// Makes the due calls of all shards. `durable` returns the LSN up to which calls are due, and the durable LSN.
+    /// Behind a `SeqCst` fence.
     pub(super) fn call_all(&self, durable: impl Fn() -> (Lsn, Lsn)) {
         // ORDERING: Relaxed, ordered by the caller's fence and the one that follows a registration.
         let mut used = self.used.load(Ordering::Relaxed);
@@ -144,7 +143,7 @@ impl Shards {
         }
     }
 
-    /// Makes the calls that are due in the shard of `slot`, as [`Self::call_all`] does.
+    /// Makes the due calls of the shard of `slot`, like [`Self::call_all`].
     pub(super) fn call(&self, slot: usize, durable: impl Fn() -> (Lsn, Lsn)) {
         let shard = slot % self.shards.len();
         let place = &self.shards[shard];
@@ -160,7 +159,7 @@ impl Shards {
             if place.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 return;
             }
-            // One by one: splitting the map would count all that stay.
+            // One by one, because splitting the map would count all entries that stay.
             let due = self.edit(shard, |list| {
                 let mut due = Vec::new();
                 while let Some(entry) = list.calls.first_entry().filter(|entry| entry.key().0 <= upto) {
@@ -169,7 +168,7 @@ impl Shards {
                 due
             });
             for ((lsn, _), call) in due {
-                // A panic in a call is not one of the leader: its group is durable, and other calls are due.
+                // A panic in a call must not count as one of the leader: its group is durable, and other calls are due.
                 let outcome = catch_unwind(AssertUnwindSafe(|| match call {
                     Call::Waker(waker) => waker.wake(),
                     Call::Function(function) => function(lsn <= certain),
@@ -187,12 +186,12 @@ impl Shards {
         }
     }
 
-    /// Calls that wait.
+    /// Returns the number of waiting calls.
     pub(super) fn outstanding(&self) -> usize {
         self.shards.iter().map(|shard| shard.list.lock().calls.len()).sum()
     }
 
-    /// Calls that panicked so far.
+    /// Returns the number of calls that panicked.
     pub(super) fn panics(&self) -> u64 {
         // ORDERING: Relaxed, a counter.
         self.panics.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Waits while an appender is stopped in its copy: a group is wanted, and none can be sealed.
+//! Waits while an appender is stopped in its copy: a group is needed, and none can be sealed.
 
 use super::wait::STALL;
 use super::*;
@@ -11,7 +11,7 @@ use foreshore_sync::primitive::thread;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// No group can be sealed.
+/// A leader that can seal no group.
 struct Stopped;
 
 impl Leader for Stopped {
@@ -71,7 +71,7 @@ fn a_limited_wait_ends_though_nothing_can_be_cut() {
     assert_eq!(pauses, 3);
 }
 
-/// The first group leaves out what an appender has not copied yet. After it no group can be sealed.
+/// A leader whose first group leaves out a record that an appender has not copied yet. After it no group can be sealed.
 struct Half;
 
 impl Leader for Half {
@@ -111,7 +111,7 @@ fn a_leader_that_goes_on_waiting_leaves_the_callbacks_of_its_group_to_a_flusher(
     assert_eq!((pipeline.progress().durable(), called.load(Ordering::Relaxed)), (Lsn(4), 1));
 }
 
-/// Panics where it is told to.
+/// A leader that panics at a chosen step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Panics {
     Sealing,
@@ -133,7 +133,7 @@ impl Group for Panics {
     }
 }
 
-/// A leader that unwinds out of a lead or a group stops the log: no thread waits for what will never come.
+/// A leader that unwinds out of a lead or a group stops the log, so that no thread waits for ever.
 #[test]
 fn a_leader_that_panics_stops_the_log() {
     for panics in [Panics::Sealing, Panics::Writing] {
@@ -157,7 +157,7 @@ fn a_leader_that_panics_stops_the_log() {
     }
 }
 
-/// Seals nothing for a long time.
+/// A policy that postpones every group for a long time.
 #[derive(Debug)]
 struct Late;
 

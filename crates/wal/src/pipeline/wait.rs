@@ -1,4 +1,4 @@
-//! Threads that wait for durability or for free space, and lead where a group may be sealed.
+//! Waits for durability and for free space. A waiting thread leads if a group may be sealed.
 
 use super::Pipeline;
 use super::contract::{Calls, Leader, Led};
@@ -13,17 +13,16 @@ use std::time::Duration;
 /// How long a leader pauses when an appender below its target is stopped in its copy.
 pub(super) const STALL: Duration = Duration::from_micros(50);
 
-/// How often a thread that waits for durability lends its processor to other threads before it parks.
+/// How often a thread that waits for durability yields its processor before it parks.
 const YIELDS: u32 = 1;
 
-/// How often a session that finds another one leading lends it the processor before it sleeps until there is space. A
-/// leader mostly copies, for some microseconds up to a hundred, or lost its processor meanwhile: then all sessions
-/// would sleep, to be woken one by one.
+/// How often a session that needs space yields to a leader before it parks. Most leaders copy for up to a hundred
+/// microseconds, or have lost their processor. Without the yields all sessions would park, to be woken one by one.
 const SPACE_YIELDS: u32 = 2;
 
 impl<L: Leader> Pipeline<L> {
-    /// Waits until `lsn` is durable, leading where the lead is free. `calls` says which thread calls the callbacks that
-    /// this has made due.
+    /// Waits until `lsn` is durable, and leads if the lead is free. `calls` says which thread makes the calls that
+    /// become due.
     ///
     /// # Errors
     /// `Poisoned`: the record may or may not survive.
@@ -40,12 +39,12 @@ impl<L: Leader> Pipeline<L> {
         Ok(())
     }
 
-    /// Waits as [`Self::force`] does; `park` waits for a token, no longer than the pause it is given, and says whether
-    /// to go on. Returns whether `lsn` is durable. A group that the caller leads is written to its end whatever the
-    /// time.
+    /// Waits like [`Self::force`], but parks by `park`. That function waits for the thread's token, at most for the
+    /// given pause, and returns whether the wait goes on. Returns whether `lsn` is durable. A group that the caller
+    /// leads is written to its end, even past a time limit.
     ///
     /// # Errors
-    /// As [`Self::force`].
+    /// Those of [`Self::force`].
     pub fn force_while(
         &self,
         lsn: Lsn,
@@ -88,11 +87,11 @@ impl<L: Leader> Pipeline<L> {
                 continue;
             }
             let timer = retry.filter(|_| demand.waiters.takes_timer(key, progress.sealed()));
-            // What its own group has made due does not wait for the next one.
+            // Calls that its own group has made due do not wait for the next group.
             if mem::take(&mut made_due) && self.acks.has_due() {
                 self.flushers.notify_one();
             }
-            // WAIT: window - for the stopped appender or the group's time; park - for all else, see the callers.
+            // WAIT: window - for a stopped appender or the time of the group; park - for all else, see the callers.
             let go_on = park(parker, timer);
             demand.waiters.remove(key);
             if !go_on {
@@ -109,19 +108,19 @@ impl<L: Leader> Pipeline<L> {
         if wanted() && self.lead.is_open() { self.lead(Caller::Waiter(calls), wanted) } else { Led::Busy }
     }
 
-    /// Yields instead of parking, if the scheduler says so, and says whether it has. `yields` counts those of this
+    /// Yields once before a park, if the scheduler says so, and returns whether it has. `yields` counts those of this
     /// wait.
     fn yields(&self, yields: &mut u32, max_yields: u32, sessions: usize) -> bool {
         let latency = || self.progress.flushes().0.mean;
         self.lead.scheduler().yield_before_park((yields, max_yields), sessions, latency)
     }
 
-    /// Asks `admit` for free space in `lane` until there is some, leading where the lead is free. Asks again after
-    /// `retry` though no thread has said that there is space: what fills the buffer may be reserved and not yet
-    /// appended, and an append signals no thread.
+    /// Calls `admit` until there is free space in `lane`, and leads if the lead is free. Calls it again after `retry`
+    /// even without a notification: the buffer may be full of reserved space that is appended later, and an append
+    /// notifies no thread.
     ///
     /// # Errors
-    /// `Poisoned`, or what `admit` fails with.
+    /// `Poisoned`, or the error of `admit`.
     pub fn wait_for_space<T>(
         &self,
         lane: usize,
@@ -139,7 +138,7 @@ impl<L: Leader> Pipeline<L> {
             if led == Led::Sealed {
                 continue;
             }
-            // However few they are: the leader itself may want this processor.
+            // For any number of sessions, because the leader itself may need this processor.
             if led == Led::Busy && self.yields(&mut yields, SPACE_YIELDS, usize::MAX) {
                 continue;
             }

@@ -1,7 +1,7 @@
-//! Where the time of a commit goes: the five waits of Laser, section 5, for any buffer.
+//! The parts of a commit's wait: the five waits of Laser, section 5, for any buffer.
 //!
-//! The times of each group are kept. A thread that has waited for an LSN finds the group that covered it. It splits its
-//! own wait at the times of the group, so the parts add up to the whole.
+//! The times of the last groups are kept. A thread that has waited for an LSN finds the group that covered it. It
+//! splits its own wait at the times of that group, so the parts add up to the whole.
 
 use foreshore_base::{GroupNo, Lsn};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
@@ -12,39 +12,38 @@ use std::time::Duration;
 /// Groups remembered. A thread that wakes later than this many groups after its own is not counted.
 const GROUPS: usize = 4096;
 
-/// What waits for durability were spent on: sums over `count` of them, counted if
-/// [`LogOptions::measure_waits`](crate::LogOptions::measure_waits) says so.
+/// The parts of waits for durability, as sums over `count` waits. They are counted if
+/// [`LogOptions::measure_waits`](crate::LogOptions::measure_waits) is set.
 ///
-/// A counted wait is one for a record that was not durable yet. The wait of a thread lasts from its call to its return.
-/// That of a commit that the flusher was asked for lasts until the log knew that it is durable. A thread that waits for
-/// such a commit counts twice. Of these waits, `b` to `e` are the parts.
+/// A wait is counted if its record was not durable yet. The wait of a thread lasts from its call to its return. The
+/// wait of a pipelined commit lasts from its request until the log knows that it is durable. If a thread waits for such
+/// a commit, both waits count. The parts of each wait are `b` to `e`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// How many waits `b` to `e` are sums of.
+    /// The number of waits.
     pub count: u64,
-    /// Sessions: until the record was in the buffer. It has the waits for free buffer, for log space, for earlier
-    /// commits of the session, and for a position in the buffers where one waits for that. The copy cannot be told from
-    /// the last, and counts, too.
+    /// Time of sessions until the record was in the buffer: waits for buffer space, for log space, for earlier commits
+    /// of the session, and for a position in the buffer. It includes the copy, which cannot be told from the last.
     pub a: Duration,
-    /// Until a group was sealed that covers the record.
+    /// Time until a group that covers the record was sealed.
     pub b: Duration,
-    /// Until the write of that group began.
+    /// Time until the write of that group began.
     pub c: Duration,
-    /// Until that write ended.
+    /// Time until that write ended.
     pub d: Duration,
-    /// Until the wait ended: groups before it were still on their way, and a thread had to wake up.
+    /// Time until the wait ended: earlier groups were still in flight, and a thread had to wake up.
     pub e: Duration,
 }
 
 impl Waits {
-    /// The five means, `a` too by the number of waits; `None` if there were none.
+    /// Returns the five means over the number of waits; `None` if there were none.
     #[must_use]
     pub fn means(&self) -> Option<[Duration; 5]> {
         let mean = |sum: Duration| Duration::from_nanos(Nanos::from(sum).0 / self.count);
         (self.count > 0).then(|| [self.a, self.b, self.c, self.d, self.e].map(mean))
     }
 
-    /// What came since `earlier`.
+    /// Returns the difference to `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -68,7 +67,7 @@ pub(super) struct GroupTimes {
     pub(super) ended: Nanos,
 }
 
-/// The last groups, by number, and those forgotten.
+/// The last groups by number, and the end of the forgotten ones.
 #[derive(Default)]
 struct History {
     groups: VecDeque<GroupTimes>,
@@ -87,18 +86,18 @@ pub struct WaitTimes {
 }
 
 impl WaitTimes {
-    /// Times by `clock`, by which groups are timed, too.
+    /// Creates the counters. `clock` is the one that times groups.
     pub(super) fn new(clock: SystemClock) -> Self {
         let history = Mutex::new(LockRank::Leaf, History::default());
         Self { clock, history, count: AtomicU64::new(0), sums: [const { 0 }; 4].map(AtomicU64::new) }
     }
 
-    /// The time now.
+    /// Returns the time.
     pub fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// Notes a group that was written. Before any thread learns that it is durable.
+    /// Notes a group that was written. Called before any thread can see that it is durable.
     pub(super) fn note(&self, group: GroupTimes) {
         let mut history = self.history.lock();
         // Groups in flight end in any order.
@@ -113,14 +112,15 @@ impl WaitTimes {
         }
     }
 
-    /// Counts a wait for `lsn`, which is durable, that began at `asked` and ended at `end`; `None`: when it became
-    /// durable.
+    /// Counts a wait for `lsn`, which is durable. The wait began at `asked` and ended at `end`, or, if that is `None`,
+    /// when `lsn` became durable.
     pub fn count(&self, lsn: Lsn, asked: Nanos, end: Option<Nanos>) {
         let (group, durable) = {
             let history = self.history.lock();
             let at = history.groups.partition_point(|group| group.cut < lsn);
             let Some(&group) = history.groups.get(at).filter(|_| lsn > history.forgotten) else { return };
-            // Groups become durable in their order: with the last of those up to here that were in flight together.
+            // Groups become durable in their order. So this one became durable with the last to end among those up to
+            // it that were in flight together.
             let before = history.groups.range(at.saturating_sub(crate::options::MAX_IN_FLIGHT)..=at);
             (group, before.map(|group| group.ended).max().expect("the group itself"))
         };
@@ -136,7 +136,7 @@ impl WaitTimes {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The sums so far, with what sessions have counted for `a`.
+    /// Returns the sums so far, with the sum `a` that sessions have counted.
     pub fn sums(&self, a: u64) -> Waits {
         // ORDERING: Relaxed, counters.
         let [b, c, d, e] = self.sums.each_ref().map(|sum| Duration::from_nanos(sum.load(Ordering::Relaxed)));

@@ -1,4 +1,4 @@
-//! Threads that wait for durability, by the LSN they wait for.
+//! Threads that wait for durability, by the LSN that they wait for.
 
 use super::shards::Key;
 use foreshore_base::Lsn;
@@ -7,10 +7,10 @@ use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex, Unparker, WakeQueue};
 use std::collections::BTreeMap;
 
-/// A thread that is about to park, or parked.
+/// A thread that is parked or about to park.
 struct Waiter {
     unparker: Unparker,
-    /// Whether it wakes by itself when a time is over.
+    /// Whether it has a timer.
     has_timer: bool,
 }
 
@@ -23,10 +23,10 @@ struct Lists {
 /// The registered waiters. The fences of the pipeline order a registration and the check that follows it; the lock
 /// alone orders nothing else.
 pub(super) struct Waiters {
-    /// Entries of the list. Written under its lock.
+    /// The length of the list. Written under its lock.
     count: AtomicUsize,
     lists: Mutex<Lists>,
-    /// Satisfied waiters that were taken out: they wake each other.
+    /// Satisfied waiters that were removed: they wake each other.
     woken: WakeQueue,
 }
 
@@ -41,15 +41,15 @@ impl Waiters {
         self.len() == 0
     }
 
-    /// Threads that are registered.
+    /// Returns the number of registered threads.
     pub(super) fn len(&self) -> usize {
         // ORDERING: Relaxed, a hint, or ordered by the caller's fence and the one that follows a registration.
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Registers a thread that is about to park. The caller fences and checks the state after. A thread that comes
-    /// again keeps its `place`. So of two that wait for the same LSN, as sessions of `lanes` may, the one with the
-    /// timer stays the first. Otherwise they would wake each other alternately until the time is over.
+    /// Registers a thread that is about to park. The caller then fences and checks the state. A thread that registers
+    /// again keeps its `place`. So of two threads that wait for the same LSN, as sessions of `lanes` may, the one with
+    /// the timer stays the first. Otherwise they would wake each other in turn until the timer ends.
     pub(super) fn add(&self, place: Option<Key>, lsn: Lsn, unparker: Unparker) -> Key {
         assert!(place.is_none_or(|(at, _)| at == lsn), "a waiter for {lsn} takes the place {place:?}");
         self.edit(|lists| {
@@ -62,16 +62,15 @@ impl Waiters {
         })
     }
 
-    /// Ends a registration, once, whatever ended the wait. A waiter that was taken out by then helps to wake the
-    /// others.
+    /// Ends a registration. Called once, after every wait. A waiter that was removed by then helps to wake the others.
     pub(super) fn remove(&self, key: Key) {
         if self.edit(|lists| lists.threads.remove(&key)).is_none() {
             self.woken.help();
         }
     }
 
-    /// Whether the waiter at `key` parks with a timer, for all waiters for more than `lsn`. The first of them does. If
-    /// another one is first and has no timer yet, it is woken to check again.
+    /// Returns whether the waiter at `key` parks with a timer, on behalf of all waiters for more than `lsn`. The first
+    /// of them does. If another waiter is first and has no timer yet, it is woken to check again.
     pub(super) fn takes_timer(&self, key: Key, lsn: Lsn) -> bool {
         let woken = self.edit(|lists| {
             let Some((&first, waiter)) = lists.threads.range_mut(after(lsn)..).next() else { return Ok(true) };
@@ -88,15 +87,15 @@ impl Waiters {
         })
     }
 
-    /// Takes out and wakes all waiters for `upto` or less, and one thread that waits for more than `lead_beyond`, to
-    /// take the lead.
+    /// Removes and wakes all waiters for `upto` or less. Also wakes one waiter for more than `lead_beyond`, to take the
+    /// lead.
     pub(super) fn wake(&self, upto: Lsn, lead_beyond: Option<Lsn>) {
         let next = self.edit(|lists| {
             self.woken.put(take_upto(&mut lists.threads, upto));
             let key = lists.threads.range(after(lead_beyond?)..).next().map(|(key, _)| *key)?;
             lists.threads.remove(&key)
         });
-        // The next leader goes first: it starts the device.
+        // The next leader is woken first, because it starts the device.
         if let Some(next) = next {
             next.unparker.unpark();
         }
@@ -112,12 +111,12 @@ impl Waiters {
     }
 }
 
-/// The least key of waiters for more than `lsn`.
+/// Returns the least key of waiters for more than `lsn`.
 fn after(lsn: Lsn) -> Key {
     (Lsn(lsn.0.saturating_add(1)), 0)
 }
 
-/// What waits for `lsn` or less, one by one: splitting the map would count all that stay.
+/// Removes the waiters for `lsn` or less. One by one, because splitting the map would count all that stay.
 fn take_upto(list: &mut BTreeMap<Key, Waiter>, lsn: Lsn) -> Vec<Unparker> {
     let mut taken = Vec::new();
     while let Some(entry) = list.first_entry().filter(|entry| entry.key().0 <= lsn) {

@@ -1,4 +1,4 @@
-//! From records on disk to what was appended: fragments joined, the log's own bits taken out.
+//! The assembly of records as they were appended: joins fragments and removes the log's own flags.
 
 use crate::format::Envelope;
 use crate::record::{LoggedRecord, MAX_LARGE, flags};
@@ -17,24 +17,24 @@ struct Partial {
 /// Joins fragments. They come in the order of their stamps, so those of one record come in their own order.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
-    /// By lane and LSN of the first fragment. A record stays in the lane of its session; records of two lanes may carry
-    /// the same stamp.
+    /// Incomplete records by lane and LSN of the first fragment. A record stays in the lane of its session; records of
+    /// two lanes may have the same stamp.
     partial: HashMap<(u16, Lsn), Partial>,
 }
 
 impl Assembler {
-    /// Forgets what is incomplete: the incarnation that wrote it has ended.
+    /// Drops the incomplete records, because the incarnation that wrote them has ended.
     pub(super) fn clear(&mut self) {
         self.partial.clear();
     }
 
-    /// The oldest group in which an incomplete record began.
+    /// Returns the oldest group in which an incomplete record began.
     pub(super) fn oldest(&self) -> Option<GroupNo> {
         self.partial.values().map(|partial| partial.group).min()
     }
 
-    /// Takes a record of `group` and returns what the caller appended; `None` for all but the last fragment. Says what
-    /// is wrong.
+    /// Adds a record of `group` and returns the record that was appended; `None` for all but the last fragment. The
+    /// error says what is wrong.
     pub(super) fn add(
         &mut self,
         group: GroupNo,
@@ -60,7 +60,7 @@ impl Assembler {
             return Ok(None);
         }
         let first = (lane, Lsn(link));
-        // The first fragment is missing where reading starts behind it.
+        // The first fragment is missing if the reader started behind it.
         let Some(partial) = self.partial.get_mut(&first) else { return Ok(None) };
         partial.payload.extend_from_slice(piece);
         let (whole, over) = (partial.payload.len() == partial.total, partial.payload.len() > partial.total);

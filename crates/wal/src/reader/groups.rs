@@ -1,4 +1,4 @@
-//! Reading groups, one after the other, and checking that they continue the chain.
+//! A reader of groups, one after the other, that checks that they continue the chain.
 
 use super::parts::check_table;
 use crate::format::{Decoded, GROUP_HEADER, GroupHeader, MAX_GROUP, VERSION};
@@ -7,13 +7,13 @@ use foreshore_base::{Error, GroupNo, Incarnation, Place, Result, Uuid, crc32c};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
 
-/// What the next group of the chain must carry.
+/// The values that the next group of the chain must have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     pub(crate) uuid: Uuid,
     pub(crate) group: GroupNo,
     pub(crate) prev_crc: u32,
-    /// The incarnation of the group before; they never fall.
+    /// The incarnation of the group before. Incarnations never fall.
     pub(crate) incarnation: Incarnation,
 }
 
@@ -21,22 +21,22 @@ pub(crate) struct Chain {
 #[derive(Debug)]
 pub(crate) struct GroupReader {
     window: AlignedBuf,
-    /// Path and range of the file that the window shows.
+    /// The path and the range of the file in the window.
     shown: Option<(std::path::PathBuf, u64, u64)>,
-    /// Start in the window of the group that was read last.
+    /// The start in the window of the last group read.
     group: usize,
-    /// Whether no more is read than is asked for.
+    /// Whether only the requested bytes are read.
     narrow: bool,
 }
 
 impl GroupReader {
-    /// A reader of segments of `size` bytes, or others.
+    /// Creates a reader, mainly of segments of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
         let bytes = usize::try_from(size).unwrap_or(MAX_GROUP).clamp(BLOCK, MAX_GROUP);
         Self { window: AlignedBuf::new(bytes.next_multiple_of(BLOCK)), shown: None, group: 0, narrow: false }
     }
 
-    /// Forgets what was read, since the file may have changed, and from now on reads no more than it is asked for.
+    /// Drops the window, since the file may have changed, and then reads only requested bytes.
     pub(crate) fn forget(&mut self) {
         self.shown = None;
         self.narrow = true;
@@ -47,7 +47,7 @@ impl GroupReader {
         self.narrow = false;
     }
 
-    /// `len` bytes of `file` at `at`, both multiples of a block; what lies behind the end of the file reads as zeros.
+    /// Returns `len` bytes of `file` at `at`, both multiples of a block. Bytes behind the end of the file are zeros.
     pub(crate) fn view(&mut self, file: &dyn File, at: u64, len: usize) -> Result<&[u8]> {
         assert!(len <= MAX_GROUP, "a view is at most a group");
         let hit = |(path, start, end): &(_, u64, u64)| path == file.path() && *start <= at && at + len as u64 <= *end;
@@ -67,11 +67,11 @@ impl GroupReader {
         Ok(&self.window[self.group..self.group + len])
     }
 
-    /// The group at `at` of a segment of `size` bytes and its checksum, if it is whole and continues `chain`.
+    /// Returns the group at `at` of a segment of `size` bytes and its checksum, if it is whole and continues `chain`.
     ///
     /// # Errors
-    /// `Newer` if it continues the chain in a version that this build does not read, `Corrupted` if its checksum covers
-    /// an impossible table of extents; what reading failed with.
+    /// `Newer` if it continues the chain in a version that this build does not read; `Corrupted` if its checksum covers
+    /// an impossible table of extents; or the error of the disk.
     pub(crate) fn group(
         &mut self,
         file: &dyn File,
@@ -106,7 +106,7 @@ impl GroupReader {
         Ok(Some((header, crc)))
     }
 
-    /// All bytes of the group that [`Self::group`] returned last.
+    /// Returns all bytes of the group that [`Self::group`] returned last.
     pub(crate) fn bytes(&self, header: &GroupHeader) -> &[u8] {
         &self.window[self.group..self.group + header.total_len as usize]
     }

@@ -1,10 +1,12 @@
-//! The records of several lanes in the order of their stamps.
+//! A merge of the records of several lanes, in the order of their stamps.
 //!
-//! The records of a lane ascend. Between lanes order is known only at a cut. Every record up to the cut S of a group is
-//! in that group or an earlier one, so all that is read later is above S. Records above the cut read last are held
-//! back. A later cut of their incarnation releases them in order, or its end drops them. A large cut travels in several
-//! groups, of which all but the last carry the cut before. So what is held at a time is what one cut holds. That is at
-//! most the memory of the buffer when it was written, 16 MiB that `lanes` copies without a cut, and one group.
+//! The records of a lane ascend. Between lanes the order is known only at a cut: every record up to the cut S of a
+//! group is in that group or an earlier one, so all later records are above S. Records above the last cut are held
+//! back. A later cut of their incarnation releases them in order, or the end of the incarnation drops them.
+//!
+//! **Memory.** A large cut is written in several groups, of which all but the last have the cut before. So the merge
+//! holds the records of one cut at a time. That is at most the memory of the writer's buffer, 16 MiB that `lanes`
+//! copies without a cut, and one group.
 
 use super::assemble::Assembler;
 use super::parts::visit;
@@ -15,25 +17,25 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A record that was found and not yet handed out.
+/// A record that was found and not yet returned.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     lsn: Lsn,
-    /// Its group, as a number in the order of reading.
+    /// The number of its group in the order of reading.
     kept: usize,
     /// Offset in its group.
     at: u32,
     lane: u16,
 }
 
-/// A group some of whose records have not been handed out.
+/// A group with records that have not been returned.
 #[derive(Debug)]
 struct Kept {
     group: GroupNo,
     path: PathBuf,
     offset: u64,
     bytes: Vec<u8>,
-    /// Records not yet handed out.
+    /// The count of records not yet returned.
     left: usize,
 }
 
@@ -51,19 +53,19 @@ pub(crate) struct Read<'a> {
     pub(crate) offset: u64,
 }
 
-/// Puts the records of groups, which come in the order of the chain, in the order of stamps.
+/// A merge. Groups are added in the order of the chain, and records are returned in the order of stamps.
 #[derive(Default)]
 pub(crate) struct Merge {
     incarnation: Incarnation,
     /// Largest cut of the groups of this incarnation read so far.
     cut: Lsn,
-    /// Ascending by LSN; records of equal stamps as they were read.
+    /// Records, ascending by LSN; those of equal stamps in the order of reading.
     found: Vec<Found>,
-    /// Next in `found` to hand out, and the end of those that a cut has released.
+    /// The next index in `found` to return, and the end of those that a cut has released.
     next: usize,
     released: usize,
     kept: VecDeque<Kept>,
-    /// Groups that have left `kept`.
+    /// The count of groups removed from `kept`.
     gone: usize,
     assembler: Assembler,
 }
@@ -76,12 +78,12 @@ impl fmt::Debug for Merge {
 }
 
 impl Merge {
-    /// The incarnation of the group read last.
+    /// Returns the incarnation of the group read last.
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Begins `incarnation`: what the one before left above its cuts, or incomplete, never counts.
+    /// Begins `incarnation`, and drops the records of the earlier one that are above its cuts or incomplete.
     pub(crate) fn begin(&mut self, incarnation: Incarnation) {
         assert!(self.next == self.released, "records that count are handed out before others are read");
         (self.incarnation, self.cut) = (incarnation, Lsn::ZERO);
@@ -112,7 +114,7 @@ impl Merge {
         if left > 0 {
             let (path, bytes) = (read.path.to_owned(), read.bytes.to_vec());
             self.kept.push_back(Kept { group: read.header.group, path, offset: read.offset, bytes, left });
-            // Extents are ascending runs, which this sort merges.
+            // Extents are ascending runs, which this stable sort merges.
             self.found.sort_by_key(|found| found.lsn);
         }
         self.cut = self.cut.max(read.header.cut);
@@ -120,25 +122,25 @@ impl Merge {
         Ok(())
     }
 
-    /// Releases what is held, where the caller knows that it counts; true if there is anything.
+    /// Releases the records held back, which the caller knows to count. Returns whether there are any.
     pub(super) fn release(&mut self) -> bool {
         self.released = self.found.len();
         self.next < self.released
     }
 
-    /// The oldest group of which something has not been handed out, if there is one.
+    /// Returns the oldest group with records that have not been returned, if there is one.
     pub(crate) fn oldest(&self) -> Option<GroupNo> {
         let kept = self.kept.iter().filter(|kept| kept.left > 0).map(|kept| kept.group).min();
         kept.into_iter().chain(self.assembler.oldest()).min()
     }
 
-    /// Groups held in memory.
+    /// Returns the number of groups held in memory.
     #[cfg(test)]
     pub(super) fn held_groups(&self) -> usize {
         self.kept.len()
     }
 
-    /// The next record that counts, if one is released.
+    /// Returns the next released record, if there is one.
     ///
     /// # Errors
     /// `Corrupted`.

@@ -5,7 +5,7 @@ use foreshore_base::Lsn;
 use foreshore_base::codec::{u32_at, u64_at};
 use std::collections::HashMap;
 
-/// The extents of a group that hold data, each with its data. The table has been checked.
+/// Returns the extents of a group that hold data, each with its data. The table has been checked.
 fn extents<'a>(bytes: &'a [u8], header: &GroupHeader) -> impl Iterator<Item = (Extent, &'a [u8])> {
     let (entries, _) = bytes[GROUP_HEADER..header.data_start()].as_chunks::<EXTENT>();
     let mut at = header.data_start();
@@ -16,11 +16,11 @@ fn extents<'a>(bytes: &'a [u8], header: &GroupHeader) -> impl Iterator<Item = (E
     })
 }
 
-/// Whether the extents' lengths sum up to the data and no two of a lane overlap. Says what is wrong.
+/// Checks that the extents' lengths sum up to the data and that no two of a lane overlap. The error says what is wrong.
 pub(super) fn check_table(bytes: &[u8], header: &GroupHeader) -> Result<(), &'static str> {
     let (entries, _) = bytes[GROUP_HEADER..header.data_start()].as_chunks::<EXTENT>();
     let mut sum = 0;
-    // By lane, where its next extent may begin. One lane alone, the usual case, needs no map.
+    // By lane: the offset where its next extent may begin. A single lane, the usual case, needs no map.
     let (mut ends, several) = (HashMap::new(), header.n_ext > 1);
     for extent in entries.iter().map(Extent::decode) {
         sum += u64::from(extent.len);
@@ -34,8 +34,8 @@ pub(super) fn check_table(bytes: &[u8], header: &GroupHeader) -> Result<(), &'st
     if sum == u64::from(header.data_len) { Ok(()) } else { Err("the extents do not add up to the data") }
 }
 
-/// Calls `found` for every record of a group with its lane, its LSN and its place in the group's bytes. All are above
-/// `floor`, the largest cut of the groups before: a cut covers every record up to it. Says what is wrong.
+/// Calls `found` for every record of a group with its lane, its LSN and its range in the group's bytes. All LSNs must
+/// be above `floor`, the largest cut of the groups before. The error says what is wrong.
 pub(crate) fn visit(
     bytes: &[u8],
     header: &GroupHeader,

@@ -1,4 +1,4 @@
-//! What a start found, and the records of it.
+//! The log that a start has found, and its records.
 
 use super::groups::{Chain, GroupReader};
 use super::merge::{Merge, Read};
@@ -10,7 +10,7 @@ use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
 use std::sync::Arc;
 
-/// What a log held when it was opened.
+/// The content of a log when it was opened.
 #[derive(Debug)]
 pub struct Recovered {
     pub(crate) home: Home,
@@ -23,32 +23,33 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// The largest cut of the accepted groups: the log was durable up to here.
+    /// Returns the largest cut of the accepted groups: the log was durable up to it.
     #[must_use]
     pub const fn end(&self) -> Lsn {
         self.end
     }
 
-    /// The largest LSN or cut seen, in records that do not count too. All LSNs from now on are greater.
+    /// Returns the largest LSN or cut in the log, in records that do not count too. All new LSNs are greater.
     #[must_use]
     pub const fn max_lsn(&self) -> Lsn {
         self.max_lsn
     }
 
-    /// The oldest group that can be read.
+    /// Returns the oldest group that can be read.
     #[must_use]
     pub fn first_group(&self) -> GroupNo {
         let first = &self.live[0];
         first.first_read().unwrap_or(first.first)
     }
 
-    /// The number after the last group.
+    /// Returns the number after the last group.
     #[must_use]
     pub const fn next_group(&self) -> GroupNo {
         self.next_group
     }
 
-    /// The error of a group that was durable and is not in the log: before its first group, or behind its last.
+    /// Returns the error of a group that was durable and is not in the log: one before its first group, or behind its
+    /// last.
     #[must_use]
     pub fn lost(&self, missing: GroupNo) -> Error {
         let (first, last) = (&self.live[0], &self.live[self.live.len() - 1]);
@@ -56,16 +57,17 @@ impl Recovered {
         Error::LostLog { file: self.home.segment_path(live.number), offset, missing }
     }
 
-    /// The incarnation that has begun.
+    /// Returns the incarnation that has begun.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// The records that count, of the groups from `from` on, in ascending order of LSN; equal LSNs in any order. A
-    /// record counts if its LSN is not above the largest cut of the accepted groups of its own incarnation. Memory is
-    /// bounded by what one cut holds, that is the buffer of the log that wrote it, and a group. Fragmented records that
-    /// are incomplete at a time come on top. Groups that were truncated since are an error.
+    /// Returns the records that count, of the groups from `from` on, in ascending order of LSN; equal LSNs in any
+    /// order. A record counts if its LSN is not above the largest cut of the accepted groups of its own incarnation.
+    ///
+    /// The iterator's memory is at most the buffer of the log that wrote the records, and a group, and incomplete
+    /// fragmented records. A group that was truncated since is an error.
     ///
     /// # Panics
     /// If `from` is before [`Self::first_group`].
@@ -78,14 +80,14 @@ impl Recovered {
         RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, failed: false }
     }
 
-    /// Records of `incarnation` count up to here.
+    /// Returns the LSN up to which records of `incarnation` count.
     fn limit(&self, incarnation: Incarnation) -> Lsn {
         let found = self.cuts.binary_search_by_key(&incarnation, |&(incarnation, _)| incarnation);
         found.map_or(Lsn::ZERO, |i| self.cuts[i].1)
     }
 }
 
-/// Iterates over the records of [`Recovered::records`]. After an error it ends.
+/// An iterator over the records of [`Recovered::records`]. It ends after an error.
 #[derive(Debug)]
 pub struct RecordIter<'a> {
     log: &'a Recovered,
@@ -93,7 +95,7 @@ pub struct RecordIter<'a> {
     pub(super) merge: Merge,
     from: GroupNo,
     segment: usize,
-    /// Its file, once it is read.
+    /// The file of the current segment, once it was opened.
     file: Option<Arc<dyn File>>,
     offset: u64,
     next: GroupNo,

@@ -1,4 +1,4 @@
-//! Whether a group belongs to the chain read so far: as the next one, or as a repetition.
+//! The link of a group to the chain read so far: it is the next group, or a repeated one.
 
 use crate::format::{Decoded, GroupHeader, MAX_GROUP};
 use crate::reader::{Chain, GroupReader};
@@ -6,12 +6,12 @@ use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Result};
 use foreshore_io::File;
 
-/// How far behind the break the look-ahead and the search for what is behind a hole read every block.
+/// The distance behind a break in which the look-ahead and the search behind a hole read every block.
 pub(super) const LOOK_AHEAD: u64 = 8 << 20;
 
 const _: () = assert!(MAX_GROUP as u64 <= LOOK_AHEAD);
 
-/// A group that was accepted, and where it lies.
+/// A group that was accepted, and its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
     pub(crate) group: GroupNo,
@@ -19,25 +19,25 @@ pub(crate) struct Accepted {
     pub(crate) segment: usize,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Checksum of its header, and of the header before it.
+    /// The checksum of its header, and that of the header before it.
     pub(crate) crc: u32,
     pub(crate) prev_crc: u32,
 }
 
-/// How a group belongs to the chain read so far.
+/// The link of a group to the chain read so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Link {
-    /// It is the next one; with the checksum of its header.
+    /// The next group, with the checksum of its header.
     Next(GroupHeader, u32),
-    /// It repeats one that was accepted; with the checksum of the header before that one.
+    /// A repeated group, with the checksum of the header before the accepted one.
     Again(GroupHeader, u32),
 }
 
-/// What lies at `at` of a segment of `size` bytes, if it goes on with `chain` or repeats one of `tail`, the last
+/// Returns the group at `at` of a segment of `size` bytes, if it continues `chain` or repeats one of `tail`, the last
 /// groups.
 ///
 /// # Errors
-/// As [`GroupReader::group`].
+/// Those of [`GroupReader::group`].
 pub(crate) fn link(
     reader: &mut GroupReader,
     (file, size): (&dyn File, u64),
@@ -48,7 +48,7 @@ pub(crate) fn link(
     if at + BLOCK as u64 > size {
         return Ok(None);
     }
-    // Of a repeated group each byte is known by the checksum of its header.
+    // The checksum of the header determines every byte of a repeated group.
     let again = match GroupHeader::decode(reader.view(file, at, BLOCK)?) {
         Decoded::Header(_, crc) => tail.iter().find(|again| again.crc == crc),
         Decoded::Newer(_) => None,
@@ -63,10 +63,10 @@ pub(crate) fn link(
     Ok(found.map(|(header, _)| Link::Again(header, prev_crc)))
 }
 
-/// Looks for a link from `from` on, block by block, and returns where it is.
+/// Searches for a link from `from` on, block by block, and returns its offset.
 ///
 /// # Errors
-/// As [`link`].
+/// Those of [`link`].
 pub(crate) fn find(
     reader: &mut GroupReader,
     (file, size): (&dyn File, u64),

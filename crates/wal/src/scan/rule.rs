@@ -1,17 +1,18 @@
-//! What a start concludes from the cuts that it finds.
+//! The rules by which a start interprets the cuts that it finds.
 
 use foreshore_base::{Incarnation, Lsn};
 
-/// How cuts are read. There is one right way; the others are plausible and wrong, and live in tests, which they must
+/// A rule for reading cuts. One is sound. The others are plausible but wrong, and exist for tests, which they must
 /// fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A record counts up to the largest cut of its own incarnation; new stamps begin above every cut and every record.
     Sound,
-    /// A record counts up to the last cut of its incarnation: loses what an earlier, larger cut has acknowledged.
+    /// A record counts up to the last cut of its incarnation: loses records that an earlier, larger cut has
+    /// acknowledged.
     #[cfg(test)]
     LastCut,
-    /// A record counts up to the largest cut of the whole log: revives what an earlier start has dropped.
+    /// A record counts up to the largest cut of the whole log: revives records that an earlier start has dropped.
     #[cfg(test)]
     ChainWide,
     /// New stamps begin above the largest record, which may be below the cut: they are durable before they are written.
@@ -20,7 +21,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// What records of an incarnation count up to, when a group with `cut` follows others.
+    /// Returns the LSN up to which records of an incarnation count, after a group with `cut`.
     pub(super) fn limit(self, before: Lsn, cut: Lsn) -> Lsn {
         match self {
             #[cfg(test)]
@@ -29,7 +30,7 @@ impl Rule {
         }
     }
 
-    /// What new stamps begin above, because of a group with `cut` and records up to `max`.
+    /// Returns the LSN above which new stamps begin, for a group with `cut` and records up to `max`.
     pub(super) fn base(self, cut: Lsn, max: Lsn) -> Lsn {
         match self {
             #[cfg(test)]
@@ -38,7 +39,7 @@ impl Rule {
         }
     }
 
-    /// Looks back on the cuts of all incarnations.
+    /// Adjusts the cuts of all incarnations at the end of the scan.
     pub(super) fn conclude(self, cuts: &mut [(Incarnation, Lsn)]) {
         let widens = match self {
             #[cfg(test)]

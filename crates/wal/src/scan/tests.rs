@@ -1,5 +1,5 @@
-//! Logs made by hand: chains with records above the cut of their group, which no buffer of one lane writes, but which
-//! the format allows.
+//! Crafted logs: chains with records above the cut of their group. The format allows them, but no buffer of one lane
+//! writes them.
 
 pub(crate) mod craft;
 mod restart;

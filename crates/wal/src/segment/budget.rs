@@ -1,4 +1,4 @@
-//! The account of prepared log space: how much lies ahead of the log, and how much of that is set aside.
+//! The account of prepared log space: how much is ahead of the log, and how much of that is set aside.
 //!
 //! ```text
 //! ahead      =  prepared segments  +  the rest of the segment being filled
@@ -9,37 +9,37 @@
 //! |---|---|---|
 //! | short | ahead < set aside | another segment is prepared; on a full disk ordinary work is refused |
 //! | spent | ahead + margin < set aside | ordinary work is refused, work that frees space too |
-//! | at its end | ahead < what is in flight | a rollback is refused |
+//! | at its end | ahead < bytes in flight | a rollback is refused |
 //!
-//! **Invariant:** a session counts what it asks for before it compares, so of two that ask for the last space neither
-//! overlooks the other.
+//! **Invariant:** a session counts its request before it compares. So two sessions that request the last space see each
+//! other.
 
 use crate::options::LogOptions;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::rmw;
 
-/// Bytes that are granted at once, and that an idle session keeps where space is not short. A small transaction with a
-/// change of any size stays within one.
+/// The bytes of a block, the unit of grants. An idle session keeps one unless space is short. One block is enough for a
+/// small transaction with a change of any size.
 pub(crate) const GRANT: u64 = 32 << 10;
 
-/// The account. All numbers are bytes, and measures that each comparison reads anew: the segments themselves are handed
-/// over under locks.
+/// The account. All numbers are bytes. They are measures that each comparison reads anew; locks protect the segments
+/// themselves.
 #[derive(Debug)]
 pub(super) struct Budget {
     options: LogOptions,
-    /// Prepared segments, and what is left of the one being filled.
+    /// Bytes of prepared segments, and the rest of the one being filled.
     ready: AtomicU64,
     left: AtomicU64,
-    /// Set aside for what sessions have in flight. Grows with the sessions ever at work at once.
+    /// Bytes set aside for the records that sessions have in flight. Grows with the most sessions at work at once.
     kept_back: AtomicU64,
-    /// What `kept_back` would be if all sessions ever leased at once were at work.
+    /// The `kept_back` for the most sessions ever leased at once.
     expected: AtomicU64,
-    /// Granted to sessions for compensations, in blocks.
+    /// Bytes granted to sessions for compensations, in whole blocks.
     granted: AtomicU64,
 }
 
 impl Budget {
-    /// The account of a log with `ready` bytes of prepared segments and `left` bytes of the one being filled.
+    /// Creates the account of a log with `ready` bytes of prepared segments and `left` bytes of the one being filled.
     pub(super) fn new(options: &LogOptions, ready: u64, left: u64) -> Self {
         let kept_back = options.kept_back(0);
         Self {
@@ -71,35 +71,35 @@ impl Budget {
         self.kept_back() + self.granted()
     }
 
-    /// Whether less lies ahead than is set aside.
+    /// Whether less is ahead than is set aside.
     pub(super) fn is_short(&self) -> bool {
         self.ahead() < self.set_aside()
     }
 
-    /// Whether ordinary work would use what rollbacks or a restart need.
+    /// Whether ordinary work would use space that rollbacks or a restart need.
     pub(super) fn is_spent(&self) -> bool {
         self.ahead() + self.options.margin() < self.set_aside()
     }
 
-    /// Whether no more lies ahead than what is in flight may take.
+    /// Whether no more is ahead than records in flight may take.
     pub(super) fn is_at_end(&self) -> bool {
         self.ahead() + self.options.margin() + self.options.for_restart() < self.kept_back()
     }
 
-    /// Whether `bytes` may not be logged at the expense of `own` granted blocks, so that all that others may use stays.
+    /// Whether there is too little space to log `bytes` from `own` granted blocks, without using space of others.
     pub(super) fn lacks_copy(&self, own: u64, bytes: u64) -> bool {
         let own = self.blocks(own) + self.options.margin();
         self.ahead() + own < self.set_aside() + self.options.prepared_for(bytes)
     }
 
-    /// Segments to keep ready.
+    /// Returns the number of segments to keep ready.
     pub(super) fn ready_target(&self) -> usize {
         // ORDERING: Relaxed, a measure.
         let expected = self.expected.load(Ordering::Relaxed) + self.granted();
         self.options.ready_target(self.set_aside().max(expected))
     }
 
-    /// Notes that `sessions` may be at work at once. True if more segments are to be prepared for that.
+    /// Notes that `sessions` may be at work at once. Returns whether more segments have to be prepared for that.
     pub(super) fn expect_sessions(&self, sessions: usize) -> bool {
         let expected = self.options.kept_back(sessions);
         // ORDERING: Relaxed on both, a bound that each comparison reads anew.
@@ -107,8 +107,8 @@ impl Budget {
             && self.expected.fetch_max(expected, Ordering::Relaxed) < expected
     }
 
-    /// Sets aside what `sessions` at once may have in flight, if `admit` allows for that: meanwhile it counts as
-    /// granted.
+    /// Sets aside the bytes that `sessions` at once may have in flight, if `admit` succeeds. During that call they
+    /// count as granted.
     pub(super) fn count_session<E>(&self, sessions: usize, admit: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let kept_back = self.options.kept_back(sessions);
         let more = kept_back.saturating_sub(self.kept_back());
@@ -131,7 +131,7 @@ impl Budget {
         self.add_granted(self.blocks(blocks));
     }
 
-    /// Counts granted blocks back.
+    /// Counts granted blocks as returned.
     pub(super) fn take_back(&self, blocks: u64) {
         self.remove_granted(self.blocks(blocks));
     }
@@ -153,13 +153,13 @@ impl Budget {
         assert!(before >= bytes, "{bytes} bytes are counted back, and {before} were granted");
     }
 
-    /// A segment with place for `bytes` is ready.
+    /// Counts a ready segment with space for `bytes`.
     pub(super) fn add_ready(&self, bytes: u64) {
         // ORDERING: Relaxed, a measure.
         self.ready.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A ready segment with place for `bytes` is filled from now on.
+    /// Begins to fill a ready segment with space for `bytes`.
     pub(super) fn begin_segment(&self, bytes: u64) {
         self.set_left(bytes);
         // ORDERING: Relaxed, a measure.
@@ -167,7 +167,7 @@ impl Budget {
         assert!(before >= bytes, "a segment for {bytes} bytes is filled, and {before} were ready");
     }
 
-    /// `bytes` are left of the segment being filled.
+    /// Sets the bytes that are left of the segment being filled.
     pub(super) fn set_left(&self, bytes: u64) {
         // ORDERING: Relaxed, a measure.
         self.left.store(bytes, Ordering::Relaxed);

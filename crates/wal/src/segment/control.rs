@@ -17,9 +17,9 @@ const TEMPORARY: &str = "ctl.tmp";
 #[derive(Debug)]
 pub(crate) struct Control {
     file: Arc<dyn File>,
-    /// What each slot holds, `None` if it cannot be read.
+    /// The content of each slot, `None` if it cannot be read.
     slots: [Option<CtlSlot>; 2],
-    /// What a slot held before a write to it failed.
+    /// The content of a slot before a failed write to it.
     doubtful: [Option<CtlSlot>; 2],
 }
 
@@ -44,7 +44,7 @@ impl Control {
         home.fs.sync_dir(&home.dir)
     }
 
-    /// Reads both slots, past the page cache: it may show a slot whose sync has failed. Nothing is written.
+    /// Reads both slots, past the page cache, which may show a slot whose sync has failed. Writes nothing.
     ///
     /// # Errors
     /// `Foreign` or `Newer` if either slot says so, `Corrupted` or `Truncated` if neither is sound.
@@ -74,20 +74,20 @@ impl Control {
         Ok(Self { file, slots, doubtful: [None; 2] })
     }
 
-    /// The newest sound slot.
+    /// Returns the newest sound slot.
     pub(crate) fn newest(&self) -> CtlSlot {
         let newest = self.slots.iter().flatten().max_by_key(|slot| slot.seq);
         *newest.expect("one slot is sound")
     }
 
-    /// The least of the segments that the slots need.
+    /// Returns the oldest segment that a slot needs.
     pub(crate) fn oldest_segment(&self) -> u64 {
         let slots = self.slots.iter().chain(&self.doubtful).flatten();
         let oldest = slots.map(|slot| slot.segment).min();
         oldest.expect("one slot is sound")
     }
 
-    /// The largest incarnation in either slot.
+    /// Returns the larger incarnation of the slots.
     pub(crate) fn incarnation(&self) -> Incarnation {
         let largest = self.slots.iter().flatten().map(|slot| slot.incarnation).max();
         largest.expect("one slot is sound")
@@ -99,10 +99,10 @@ impl Control {
         self.write(at, slot)
     }
 
-    /// Gives both slots the content of the newest one, with another incarnation.
+    /// Writes the content of the newest slot to both, with another incarnation.
     ///
-    /// The newest slot is written first: only that one may be visible without being on the medium, after a write that
-    /// failed. An unreadable slot comes before it.
+    /// The newest slot is written first, because only it may be visible without being on the medium after a failed
+    /// write. An unreadable slot is written before it.
     pub(crate) fn renew(&mut self, incarnation: Incarnation) -> Result<()> {
         let slot = CtlSlot { incarnation, ..self.newest() };
         let newest = self.newest_index();
@@ -129,7 +129,7 @@ impl Control {
             false => self.file.write_durable(&bytes, (at * BLOCK) as u64),
         };
         written.inspect_err(|_| {
-            // What the slot holds now is unknown; segments that its old content needs stay counted on.
+            // The content of the slot is unknown now, so the segments that its old content needs are kept.
             self.doubtful[at] = before;
         })?;
         pause::point("wal: a control slot is durable");

@@ -1,4 +1,4 @@
-//! Making and recycling segment files.
+//! The creation and recycling of segment files.
 
 use super::home::Home;
 use super::list::Spare;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 /// Bytes zeroed by one write.
 const PIECE: usize = 1 << 20;
 
-/// Makes segment files of one size.
+/// A maker of segment files of one size.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(super) home: Home,
     pub(super) size: u64,
-    /// Whether blocks are written, not only reserved. A write into a reserved but unwritten extent changes the metadata
-    /// of the file, and then every group would pay for the journal of the file system.
+    /// Whether blocks are written and not only allocated. A write into an unwritten extent changes the metadata of the
+    /// file, so every group would cost a write to the journal of the file system.
     zero_fill: bool,
 }
 
@@ -30,7 +30,7 @@ impl Files {
         Self { zero_fill: home.fs.backend().durable, home, size }
     }
 
-    /// Makes segment `number`: its blocks are there, its header is written, and its name is durable.
+    /// Creates segment `number`: allocates its blocks, writes its header, and makes its name durable.
     pub(crate) fn create(&self, number: u64) -> Result<Arc<dyn File>> {
         let (fs, temporary) = (&self.home.fs, self.home.dir.join(temporary_name(number)));
         if fs.kind(&temporary)?.is_some() {
@@ -38,15 +38,14 @@ impl Files {
         }
         let file = fs.create(&temporary)?;
         self.grow(&*file, 0).and_then(|()| self.finish(&*file, number)).inspect_err(|_| {
-            // What was made of it would only take space; the error at hand says more than a failure of this.
+            // The partial file only takes space. A failure of the removal matters less than the first error.
             let _ = fs.remove(&temporary);
         })
     }
 
-    /// Gives the file `spare` to segment `number`, under a name and header that are certainly durable. They are written
-    /// also if they are the same: a sync of the run before may have failed. Groups inside keep numbers and checksums
-    /// that continue no chain from here on, so readers pass them over. After a failure the file mostly is where it was,
-    /// with the old header.
+    /// Reuses the file `spare` for segment `number`, with a durable name and header. They are written even if they are
+    /// the same, because a sync of the run before may have failed. The old groups in the file continue no chain, so
+    /// readers skip them. After a failure the file mostly has its old name and header.
     pub(super) fn recycle(&self, spare: Spare, number: u64) -> Result<Arc<dyn File>> {
         let (fs, old) = (&self.home.fs, self.home.segment_path(spare.number));
         let temporary = self.home.dir.join(temporary_name(number));
@@ -61,13 +60,13 @@ impl Files {
             self.finish(&*file, number)
         });
         finished.inspect_err(|_| {
-            // The error at hand says more than a failure of these.
+            // A failure of the removals matters less than the first error.
             let names = [temporary, self.home.segment_path(number)];
             let _ = names.iter().any(|name| fs.rename(name, &old).is_ok());
         })
     }
 
-    /// Gives a file its blocks from `from` on.
+    /// Allocates the blocks of a file from `from` on.
     fn grow(&self, file: &dyn File, from: u64) -> Result<()> {
         assert!(from < self.size, "a segment grows from {from} to {} bytes", self.size);
         let missing = self.size - from;
@@ -84,7 +83,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes the header, syncs and gives the file its name.
+    /// Writes the header, syncs, and renames the file to its name.
     fn finish(&self, file: &dyn File, number: u64) -> Result<Arc<dyn File>> {
         let Home { fs, dir, uuid } = &self.home;
         let mut block = AlignedBuf::new(BLOCK);

@@ -7,7 +7,7 @@ use foreshore_io::{AlignedBuf, File, Fs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where the files of one log live.
+/// The directory and identity of one log.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) fs: Arc<dyn Fs>,
@@ -25,7 +25,7 @@ impl Home {
         self.check_segment(number, self.fs.open(&self.segment_path(number))?)
     }
 
-    /// Opens segment `number` for a start: reads go past the page cache, which may show groups whose sync has failed.
+    /// Opens segment `number` for recovery: reads go past the page cache, which may show groups whose sync has failed.
     pub(crate) fn open_past_cache(&self, number: u64) -> Result<Arc<dyn File>> {
         let file = self.fs.open(&self.segment_path(number))?;
         file.read_past_cache()?;
@@ -48,7 +48,7 @@ impl Home {
         Ok((file, header.size))
     }
 
-    /// Numbers of the segments in the directory, ascending.
+    /// Returns the numbers of the segments in the directory, ascending.
     pub(crate) fn segment_numbers(&self) -> Result<Vec<u64>> {
         let names = self.fs.list(&self.dir)?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name, ".seg")).collect();

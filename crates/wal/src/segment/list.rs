@@ -27,7 +27,7 @@ pub(crate) struct Spare {
 /// The segment files, by their use.
 #[derive(Debug, Default)]
 pub(crate) struct List {
-    /// Those with groups that are needed, ascending; the last one is being filled. Empty in a log without files.
+    /// Segments with needed groups, ascending; the last one is being filled. Empty in a log without files.
     pub(crate) live: VecDeque<Live>,
     pub(crate) ready: VecDeque<Ready>,
     pub(crate) spare: Vec<Spare>,
@@ -46,8 +46,8 @@ impl List {
         self.live.partition_point(|live| live.first <= group).saturating_sub(1)
     }
 
-    /// Returns the bytes of log from `group` on, to the precision of a group and a sixty-fourth of a segment, at most
-    /// 256 KiB.
+    /// Returns the bytes of log from `group` on. The error is at most one group and a sixty-fourth of a segment, or 256
+    /// KiB.
     pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
         let first = self.index_of(group);
         let bytes = |(i, live): (usize, &Live)| match i.cmp(&first) {
@@ -68,7 +68,7 @@ impl List {
         self.live.iter().map(|live| live.end - FIRST_GROUP).sum()
     }
 
-    /// Returns the control slot behind `newest` of a log that is truncated before group `before`, which is durable;
+    /// Returns the control slot that follows `newest` if the log is truncated before group `before`, which is durable;
     /// `None` in a log without files.
     pub(super) fn slot_before(&self, before: GroupNo, newest: CtlSlot) -> Option<CtlSlot> {
         let after = self.live.partition_point(|live| live.first <= before);
@@ -77,8 +77,8 @@ impl List {
         Some(CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..newest })
     }
 
-    /// Removes and returns the spare file to prepare next. One that has the number of the next segment goes first, so
-    /// that none is ever overwritten. Then the largest, which give space back.
+    /// Removes and returns the spare file to prepare next. The one with the number of the next segment comes first, so
+    /// that no rename overwrites a file. Then come the largest, because they free space.
     pub(super) fn take_spare(&mut self) -> Option<Spare> {
         let next = self.next_number;
         let spares = self.spare.iter().enumerate();

@@ -1,13 +1,13 @@
-//! A segment with groups in it: where they begin, and where a reader may start.
+//! A segment with groups: their offsets, and the positions where a reader may start.
 
 use crate::format::FIRST_GROUP;
 use foreshore_base::GroupNo;
 
-/// Farthest from one mark of a segment to the group behind which the next one is due. In a large segment a sixty-fourth
-/// may be more log than a small budget has.
+/// The largest distance of two marks in a segment, apart from the last group. In a large segment a sixty-fourth may be
+/// more log than a small budget has.
 pub(super) const MARK_DISTANCE: u64 = 256 << 10;
 
-/// A segment with groups in it.
+/// A segment with groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     pub(crate) number: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Live {
     pub(crate) first: GroupNo,
     /// Header checksum of the group before the first one.
     pub(crate) prev_crc: u32,
-    /// Groups at some distance from each other, with their offsets: where a reader may start.
+    /// Groups at some distance from each other, with their offsets, where a reader may start.
     pub(crate) marks: Vec<(GroupNo, u64)>,
     /// Ranges that hold no group of the chain: repeated groups, and places of groups that did not survive. Ascending.
     pub(crate) skips: Vec<(u64, u64)>,
@@ -32,7 +32,7 @@ impl Live {
     pub(crate) fn push(&mut self, group: GroupNo, offset: u64, end: u64) {
         assert!(offset >= self.end && end <= self.size, "groups of a segment follow each other");
         self.skip(offset);
-        // A repeated group is no place to start from: the marks ascend.
+        // A repeated group is no start for a reader, because the marks ascend.
         let distance = (self.size / 64).min(MARK_DISTANCE);
         if self.marks.last().is_none_or(|&(last, at)| group > last && offset - at >= distance) {
             self.marks.push((group, offset));
@@ -40,7 +40,7 @@ impl Live {
         self.end = end;
     }
 
-    /// Notes that the chain goes on at `offset` at the earliest.
+    /// Notes that the chain continues at `offset` at the earliest.
     pub(crate) fn skip(&mut self, offset: u64) {
         if offset > self.end {
             self.skips.push((self.end, offset));
@@ -48,17 +48,17 @@ impl Live {
         }
     }
 
-    /// The place at or behind `offset` that is not skipped.
+    /// Returns the first offset from `offset` on that is not skipped.
     pub(crate) fn unskipped(&self, offset: u64) -> u64 {
         self.skips.iter().fold(offset, |at, &(from, to)| if at == from { to } else { at })
     }
 
-    /// The first group to read here, behind repeated ones; `None` if there is none yet.
+    /// Returns the first group of the segment behind repeated ones; `None` if there is none yet.
     pub(crate) fn first_read(&self) -> Option<GroupNo> {
         self.marks.first().map(|&(group, _)| group)
     }
 
-    /// The last known place at or before `group`.
+    /// Returns the last mark at or before `group`.
     pub(crate) fn seek(&self, group: GroupNo) -> (GroupNo, u64) {
         let after = self.marks.partition_point(|&(at, _)| at <= group);
         after.checked_sub(1).map_or((self.first, FIRST_GROUP), |i| self.marks[i])

@@ -1,8 +1,8 @@
-//! The segments of a log in use: prepared ahead of need, filled in order, recycled when the log before a group is no
-//! longer needed.
+//! The segments of an open log: prepared ahead of need, filled in order, recycled when their groups are no longer
+//! needed.
 //!
-//! One thread at a time prepares or recycles a segment, or moves the control slots: the one that has `control` locked.
-//! A log without files has no control file and no segments, and its budget is never short.
+//! The thread that has locked `control` prepares or recycles a segment, or moves the control slots; no two do so at a
+//! time. A log without files has no control file and no segments, and its budget is never short.
 
 use super::budget::Budget;
 use super::control::Control;
@@ -21,22 +21,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long the preparer rests after a failure, unless it is signalled.
+/// How long the preparer sleeps after a failure, unless it is signalled.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Takes what idle sessions were granted for compensations, in blocks.
+/// A function that takes the blocks granted to idle sessions for compensations, and returns how many.
 type TakeIdle = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The segments of a log in use.
+/// The segments of an open log.
 pub(crate) struct Segments {
     budget: Budget,
     files: Files,
-    /// Segments kept ready at least.
+    /// The least segments to keep ready.
     ready_segments: usize,
-    /// None of a log without files.
+    /// The control file; `None` in a log without files.
     control: Mutex<Option<Control>>,
     list: Mutex<List>,
-    /// The last attempt to prepare a segment found the disk full.
+    /// Whether the last attempt to prepare a segment found the disk full.
     is_full: AtomicBool,
     preparer: Signal,
     returns: Returns,
@@ -44,14 +44,14 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// The segments in `list` of the log in `home`.
+    /// Creates the state of the segments in `list` of the log in `home`.
     pub(crate) fn new(home: Home, options: &LogOptions, control: Control, list: List) -> Self {
         let left = list.live.back().map_or(0, |live| live.size - live.end);
         let ready: u64 = list.ready.iter().map(|ready| ready.size - FIRST_GROUP).sum();
         Self::with(home, options, Some(control), list, Budget::new(options, ready, left))
     }
 
-    /// No segments, of a log without files.
+    /// Creates the state of a log without files.
     pub(crate) fn none(options: &LogOptions) -> Self {
         let home = Home { fs: Arc::new(Mem::null()), dir: PathBuf::new(), uuid: Uuid([0; 16]) };
         Self::with(home, options, None, List::default(), Budget::new(options, 0, u64::MAX / 2))
@@ -71,7 +71,7 @@ impl Segments {
         }
     }
 
-    /// The directory of the log.
+    /// Returns the directory of the log.
     pub(crate) fn home(&self) -> &Home {
         &self.files.home
     }
@@ -81,22 +81,22 @@ impl Segments {
         self.list.lock()
     }
 
-    /// The signal of the preparer.
+    /// Returns the signal of the preparer.
     pub(crate) fn preparer_signal(&self) -> &Signal {
         &self.preparer
     }
 
-    /// Where sessions wait for space that others give back.
+    /// Returns the waits for space that other sessions return.
     pub(crate) fn returns(&self) -> &Returns {
         &self.returns
     }
 
-    /// Names the function that takes from idle sessions what they were granted. The first call counts.
+    /// Sets the function that takes granted blocks from idle sessions. Only the first call has an effect.
     pub(crate) fn on_shortage(&self, take: TakeIdle) {
         let _ = self.idle.set(take);
     }
 
-    /// Takes what idle sessions were granted.
+    /// Takes the granted blocks of idle sessions.
     pub(crate) fn take_from_idle(&self) {
         if let Some(take) = self.idle.get() {
             self.take_back(take());
@@ -108,30 +108,30 @@ impl Segments {
         self.budget.is_short() || self.returns.is_waited_for()
     }
 
-    /// Has space prepared for `sessions` at once. It is kept back once they are at work.
+    /// Requests prepared space for `sessions` at once. It is kept back once they are at work.
     pub(crate) fn expect_sessions(&self, sessions: usize) {
         if self.budget.expect_sessions(sessions) {
             self.preparer.notify();
         }
     }
 
-    /// Keeps space back for `sessions` at once, before the last of them appends. `frees`: for ordinary work that frees
-    /// space or does not, only if the space is there; `None` for work that is never refused. So sessions that begin on
-    /// a full disk take nothing from rollbacks and checkpoints.
+    /// Keeps space back for `sessions` at once, before the last of them appends. For ordinary work this fails if there
+    /// is no space; `frees` says whether the work frees space. `None` is for work that is never refused. So sessions
+    /// that begin on a full disk take no space from rollbacks and checkpoints.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit).
+    /// Those of [`admit`](Self::admit).
     #[cold]
     pub(crate) fn count_session(&self, sessions: usize, frees: Option<bool>) -> Result<()> {
         self.budget.count_session(sessions, || frees.map_or(Ok(()), |frees| self.admit(frees)))
     }
 
-    /// Whether an ordinary reservation may go on. Where less space is prepared than is set aside, the caller helps to
-    /// prepare a segment. On a full disk it is refused then; one that `frees` space is refused only when the margin is
-    /// used up, too.
+    /// Admits an ordinary reservation. If less space is prepared than is set aside, the caller helps to prepare a
+    /// segment. If the disk is full, the reservation is refused. A reservation that `frees` space is only refused when
+    /// the margin is used up, too.
     ///
     /// # Errors
-    /// `DiskFull`, or what else preparing a segment failed with.
+    /// `DiskFull`, or another error of preparing a segment.
     #[inline]
     pub(crate) fn admit(&self, frees: bool) -> Result<()> {
         if self.budget.is_short() { self.admit_short(frees) } else { Ok(()) }
@@ -160,18 +160,18 @@ impl Segments {
         )
     }
 
-    /// Whether a reservation of a rollback may go on: more space is prepared than what is in flight may take.
+    /// Admits a reservation of a rollback if more space is prepared than records in flight may take.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit).
+    /// Those of [`admit`](Self::admit).
     pub(crate) fn admit_rollback(&self) -> Result<()> {
         self.prepare_while(Budget::is_at_end)
     }
 
-    /// Whether `bytes` may be logged at the expense of `own` granted blocks, so that all that others may use stays.
+    /// Admits a copy of `bytes` from `own` granted blocks, if it uses no space of others.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit).
+    /// Those of [`admit`](Self::admit).
     pub(crate) fn admit_copy(&self, own: u64, bytes: u64) -> Result<()> {
         self.prepare_while(|budget| budget.lacks_copy(own, bytes))
     }
@@ -179,13 +179,13 @@ impl Segments {
     /// Grants space for compensations, in blocks of [`GRANT`](super::GRANT) bytes.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit): nothing is granted then.
+    /// Those of [`admit`](Self::admit); nothing is granted then.
     pub(crate) fn grant(&self, blocks: u64, frees: bool) -> Result<()> {
         self.grant_again(blocks);
         self.admit(frees).inspect_err(|_| self.budget.take_back(blocks))
     }
 
-    /// Grants what had been granted in the run before.
+    /// Grants blocks that had been granted in the run before.
     pub(crate) fn grant_again(&self, blocks: u64) {
         self.budget.grant(blocks);
         if self.budget.is_short() {
@@ -193,7 +193,7 @@ impl Segments {
         }
     }
 
-    /// Takes granted blocks back. Sessions that wait for them try again.
+    /// Returns granted blocks to the account. Sessions that wait for them try again.
     pub(crate) fn take_back(&self, blocks: u64) {
         self.budget.take_back(blocks);
         self.returns.notify();
@@ -202,13 +202,13 @@ impl Segments {
     /// Returns the next segment to fill, whose first group is `first`. Prepares it if none is ready.
     ///
     /// # Errors
-    /// `DiskFull` if what was kept back is used up too, or what preparing failed with.
+    /// `DiskFull` if the space kept back is used up, too; or another error of preparing a segment.
     pub(crate) fn roll(&self, first: GroupNo, prev_crc: u32) -> Result<Ready> {
         let ready = loop {
             if let Some(ready) = self.list.lock().ready.pop_front() {
                 break ready;
             }
-            // WAIT: help - or park for the thread that prepares a segment just now.
+            // WAIT: help - or park for another thread that is preparing a segment.
             let control = self.control.lock();
             if self.list.lock().ready.is_empty() {
                 self.prepare_one(&control)?;
@@ -242,7 +242,7 @@ impl Segments {
         match self.prepare_one(&control) {
             Ok(()) if self.wants_more(&control) => NextWake::Now,
             Ok(()) => NextWake::OnSignal,
-            // The error reaches a session when it needs the space; until then the log goes on.
+            // A session gets the error when it needs the space. Until then the log goes on.
             Err(_) => NextWake::After(RETRY),
         }
     }
@@ -251,10 +251,10 @@ impl Segments {
         control.is_some() && self.list.lock().ready.len() < self.budget.ready_target()
     }
 
-    /// Prepares segments as long as space `is_missing`, or waits for the thread that does.
+    /// Prepares segments while space `is_missing`, or waits for another thread that does.
     fn prepare_while(&self, is_missing: impl Fn(&Budget) -> bool) -> Result<()> {
         while is_missing(&self.budget) {
-            // WAIT: park - behind the thread that prepares a segment just now.
+            // WAIT: park - for another thread that is preparing a segment.
             let control = self.control.lock();
             if is_missing(&self.budget) {
                 self.prepare_one(&control)?;
@@ -263,7 +263,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Prepares the next segment, from a spare file where there is one. `_control` excludes other preparers.
+    /// Prepares the next segment, from a spare file if there is one. `_control` excludes other preparers.
     fn prepare_one(&self, _control: &MutexGuard<'_, Option<Control>>) -> Result<()> {
         let take_spare = || self.list.lock().take_spare();
         let number = self.list.lock().next_number;
@@ -276,9 +276,9 @@ impl Segments {
         while let (Err(Error::DiskFull { .. }), Some(Spare { number: old, size })) = (&prepared, spare)
             && size < self.files.size
         {
-            // The disk does not have what this file lacks. The next one may do with what it gives back.
+            // The disk has too little space for the growth of this file. Its removal may free enough for the next one.
             if self.home().fs.remove(&self.home().segment_path(old)).is_err() {
-                // That the disk is full says more.
+                // `DiskFull` is the more useful error.
                 break;
             }
             spare = take_spare();
@@ -290,7 +290,7 @@ impl Segments {
         match prepared {
             Ok(file) => {
                 *(if spare.is_some() { &mut list.recycled } else { &mut list.made }) += 1;
-                // Under the lock: it is counted before it is filled.
+                // Under the lock, so that the segment is counted before it is filled.
                 self.budget.add_ready(self.files.size - FIRST_GROUP);
                 list.add_ready(Ready { number, size: self.files.size, file });
                 drop(list);
@@ -298,8 +298,8 @@ impl Segments {
                 Ok(())
             }
             Err(error) => {
-                // On a full disk there may be no other. One that fails twice running may be bad, and is not tried
-                // again.
+                // On a full disk there may be no other file. A file that fails twice in a row may be damaged, and is
+                // not tried again.
                 let path = |spare: &Spare| self.home().segment_path(spare.number);
                 let is_there = |spare: &Spare| self.home().fs.kind(&path(spare)).is_ok_and(|kind| kind.is_some());
                 let failed = std::mem::replace(&mut list.failed, spare.map(|spare| spare.number));
@@ -309,18 +309,20 @@ impl Segments {
         }
     }
 
-    /// Gives up the groups before `before`, segment by segment: the control file moves first, then files that neither
-    /// of its slots needs become spare. `durable` is the newest group that is durable together with all before it.
+    /// Truncates the log before group `before`, in whole segments. The control file moves first. Then files that
+    /// neither of its slots needs become spare. `durable` is the newest group that is durable together with all before
+    /// it.
     pub(crate) fn truncate(&self, before: GroupNo, durable: GroupNo) -> Result<()> {
         let mut control = self.control.lock();
         let Some(control) = control.as_mut() else { return Ok(()) };
-        // A segment whose first group is still on its way to disk is no place to start from.
+        // Recovery cannot start from a segment whose first group is still in flight.
         let slot = self.list.lock().slot_before(before.min(durable), control.newest());
         let Some(slot) = slot else { return Ok(()) };
         if slot.segment > control.newest().segment || slot.segment > control.oldest_segment() {
             control.advance(slot)?;
         }
-        // A checkpoint gives up several segments at once, and a spare file need not be filled with zeros.
+        // A checkpoint releases several segments at once. Spare files are kept, because they need not be filled with
+        // zeros.
         let most = self.budget.ready_target() + self.ready_segments;
         let surplus = self.list.lock().retire(control.oldest_segment(), most);
         pause::point("wal: log is given up");

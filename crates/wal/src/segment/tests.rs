@@ -3,7 +3,7 @@ use crate::format::{FIRST_GROUP, MAX_GROUP};
 use foreshore_base::GroupNo;
 use foreshore_base::limits::BLOCK;
 
-/// What counts as log behind the redo start when all pages are home: the part of the segment behind the last mark.
+/// When all pages are home, the log behind the redo start is the part of the segment behind the last mark.
 #[test]
 fn the_log_behind_its_last_mark_is_little_in_a_segment_of_any_size() {
     for size in [64 << 10, 1 << 20, 64 << 20, 1 << 30] {

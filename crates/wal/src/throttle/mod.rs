@@ -1,21 +1,22 @@
 //! The throttle: slows writers down while too much log stands behind the redo start.
 //!
-//! The owner of the log says from time to time where redo starts ([`Throttle::redo_from`]). Writers themselves see how
-//! far the log has grown since, so they are slowed even while the owner waits for the disk. The policy is in [`rate`].
+//! The owner of the log reports now and then where redo starts ([`Throttle::redo_from`]). Writers measure the growth of
+//! the log since then themselves, so they are slowed even while the owner waits for the disk. The policy is in
+//! [`rate`].
 //!
-//! A writer pays at a reservation for the bytes that it has appended since the one before. Payments wait in one queue:
+//! At each reservation a writer pays for the bytes that it has appended since the last one. Payments wait in one queue:
 //!
 //! ```text
 //! granted ----- rate x time -----> issued: the sum of all payments
 //!                   ^ a payment that ends here waits until the queue has been granted that far
 //! ```
 //!
-//! So the sum of all writers keeps to the rate however many they are, and none overtakes another. A payment that is
-//! nearly granted does not wait: a park of less than [`SHORTEST`] costs more than it slows. What is not granted stays
-//! in the queue.
+//! So all writers together keep to the rate, and none overtakes another. A payment that is nearly granted does not
+//! wait, because a park of less than [`SHORTEST`] costs more than it slows. Bytes that are not granted stay in the
+//! queue.
 //!
-//! **Invariant:** a writer that waits here holds no latch, no lane and no ring space, so the owner needs nothing that a
-//! waiting writer has to move the redo start.
+//! **Invariant:** a writer that waits here holds no latch, no lane and no ring space. So the owner can move the redo
+//! start without any resource of a waiting writer.
 
 mod rate;
 
@@ -25,9 +26,9 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{Clock, EventCount, LockRank, Mutex, Nanos, SystemClock};
 use std::time::Duration;
 
-/// Shortest wait that is worth a park.
+/// The shortest wait that is worth a park.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// Longest sleep before a writer checks again: the rate of the queue may have changed, or the log have stopped.
+/// The longest sleep before a writer checks again: the rate may have changed, or the log may have stopped.
 const CHECK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -40,15 +41,15 @@ struct Queue {
     at: Nanos,
 }
 
-/// See the head of the module.
+/// The throttle of one log.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// Where redo starts, in bytes of log written.
+    /// The redo start, in bytes of log written.
     redo: AtomicU64,
-    /// Where writers are slowed from on, in the same bytes; never if `u64::MAX`.
+    /// The position from which writers are slowed, in the same bytes; `u64::MAX` for never.
     slow_from: AtomicU64,
     queue: Mutex<Queue>,
-    /// Notified when redo starts later.
+    /// Notified when the redo start moves.
     moved: EventCount,
     clock: SystemClock,
     waited: AtomicU64,
@@ -70,7 +71,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Slows writers from now on by `limits`, or never where those are `None`.
+    /// Sets the limits; `None` for none.
     pub(crate) fn limit(&self, limits: Option<LogLimits>) {
         let limits = limits.unwrap_or(LogLimits { soft: u64::MAX, hard: u64::MAX });
         self.queue.lock().limits = limits;
@@ -78,7 +79,7 @@ impl Throttle {
         self.redo_from(self.redo.load(Ordering::Relaxed));
     }
 
-    /// Redo starts at `position`, in bytes of log written.
+    /// Sets the redo start to `position`, in bytes of log written.
     pub(crate) fn redo_from(&self, position: u64) {
         let soft = self.queue.lock().limits.soft;
         // ORDERING: Relaxed, measures that each payment reads anew; sleepers are notified below.
@@ -94,19 +95,19 @@ impl Throttle {
         written > self.slow_from.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds that writers have waited here, all together.
+    /// Returns the nanoseconds that all writers have waited here.
     pub(crate) fn waited(&self) -> u64 {
         // ORDERING: Relaxed, a counter.
         self.waited.load(Ordering::Relaxed)
     }
 
-    /// The time by the clock that payments are measured with.
+    /// Returns the time of the clock that measures payments.
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// Pays for `bytes`, waiting in the queue while `written` bytes of log slow writers and `stopped` says no. Returns
-    /// whether the queue has been granted so far. What was not granted stays in the queue.
+    /// Pays for `bytes`. Waits in the queue while the log of `written` bytes slows writers and `stopped` returns false.
+    /// Returns whether the payment was granted. Bytes that were not granted stay in the queue.
     pub(crate) fn pay(&self, bytes: u64, written: impl Fn() -> u64, stopped: impl Fn() -> bool) -> bool {
         let begun = self.clock.now();
         let mine = {
@@ -123,7 +124,7 @@ impl Throttle {
                 self.moved.cancel(key);
                 break is_granted;
             }
-            // WAIT: park - until the queue has been granted so far; a later redo start notifies.
+            // WAIT: park - until the payment is granted; a later redo start notifies.
             self.moved.wait(key, Some(left.min(CHECK)));
         };
         let waited = self.clock.now().since(begun);
@@ -132,7 +133,7 @@ impl Throttle {
         is_granted
     }
 
-    /// How long a payment up to `mine` has to wait yet, as things stand.
+    /// Returns how long a payment up to `mine` still has to wait at the present rate.
     fn left(&self, mine: f64, written: u64) -> Duration {
         let mut queue = self.queue.lock();
         assert!(
@@ -145,7 +146,7 @@ impl Throttle {
         Duration::try_from_secs_f64(if missing == 0.0 { 0.0 } else { missing / rate }).unwrap_or(Duration::MAX)
     }
 
-    /// Moves the queue on to the present and returns the rate at which it moves; `None` without a limit.
+    /// Grants bytes up to the present and returns the rate; `None` without a limit.
     fn grant(&self, queue: &mut Queue, written: u64) -> Option<f64> {
         let now = self.clock.now();
         let passed = now.since(queue.at);
@@ -154,7 +155,7 @@ impl Throttle {
         let backlog = written.saturating_sub(self.redo.load(Ordering::Relaxed));
         let rate = rate::rate(backlog, queue.limits);
         let granted = rate.map_or(f64::INFINITY, |rate| rate * passed.as_secs_f64());
-        // What is not asked for is not saved up: after a pause there is no burst.
+        // Unused grants are not saved up, so there is no burst after a pause.
         let before = queue.granted;
         queue.granted = (queue.granted + granted).min(queue.issued);
         assert!(before <= queue.granted, "of {} bytes {before} were granted, and {} are", queue.issued, queue.granted);

@@ -1,23 +1,24 @@
-//! The policy of the throttle: how fast the log may grow, as a function of how much of its budget is used up.
+//! The policy of the throttle: the growth rate of the log as a function of the backlog.
 //!
-//! Below the soft limit nothing is slowed. Between the limits the rate falls from without bound to nothing, along `RATE
-//! * (1 - x) / x²` where `x` is the used share of the distance between the limits. The curve has no step at either end.
-//! Whatever rate the cleaner sustains, there is one `x` at which the log grows as fast, and the log settles there.
+//! Below the soft limit no writer is slowed. Between the limits the rate falls from infinity to zero: it is `RATE * (1
+//! - x) / x²`, where `x` is the used share of the distance between the limits. The curve has no step at either end. For
+//! each rate that the cleaner sustains there is one `x` with the same growth rate, and the backlog converges to it.
 
-/// Bytes a second at `x = 0.62`, where `(1 - x) / x²` is 1. A slow disk sustains less and a fast one more; both settle
-/// well inside: 1 MiB/s at `x = 0.95`, 1 GiB/s at `x = 0.12`.
+/// Bytes a second at `x = 0.62`, where `(1 - x) / x²` is 1. Slow and fast disks both converge well inside the limits:
+/// 1 MiB/s at `x = 0.95`, 1 GiB/s at `x = 0.12`.
 const RATE: f64 = (16 << 20) as f64;
 
 /// Bytes of log that may stand behind the redo start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Writers are slowed from here on.
+    /// Above it writers are slowed.
     pub soft: u64,
-    /// Writers stop here until pages have been written home.
+    /// At it writers stop until pages have been written home.
     pub hard: u64,
 }
 
-/// Bytes a second that writers may append while `backlog` bytes stand behind the redo start; `None` without a limit.
+/// Returns the bytes a second that writers may append while `backlog` bytes stand behind the redo start; `None` without
+/// a limit.
 pub(super) fn rate(backlog: u64, limits: LogLimits) -> Option<f64> {
     let over = backlog.checked_sub(limits.soft).filter(|&over| over > 0)?;
     let x = over as f64 / limits.hard.saturating_sub(limits.soft).max(1) as f64;

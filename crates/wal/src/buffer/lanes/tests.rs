@@ -1,4 +1,4 @@
-//! A system that goes back on its word: a cut whose fence was not made says nothing, and the log stops.
+//! A system that refuses the fence of a cut: that cut covers nothing, and the log stops.
 
 use super::*;
 use crate::group::{GroupMemory, Sealer};
@@ -11,7 +11,7 @@ use foreshore_base::GroupNo;
 
 const PAYLOAD: [u8; 1000] = [7; 1000];
 
-/// One lane whose cuts are refused their fences once there are enough records between them.
+/// Returns one lane whose cuts are refused their fences once there are enough records between them.
 fn refused() -> (Arc<Lanes>, Arc<Slots>) {
     let slots = Arc::new(Slots::new(1));
     slots.lease().expect("one slot");
