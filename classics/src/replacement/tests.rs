@@ -112,7 +112,7 @@ fn uses_are_told_in_batches_and_not_for_pages_that_left() {
     let no = reader.place(4).expect("in a frame");
     reader.use_all([4]);
     // The use of 4 is in the queue when the frame changes hands.
-    reader.leave(no);
+    reader.evict_frame(no);
     reader.enter(no, 6);
     assert_eq!(reader.read_all([7, 8]), [2, 5]);
 }

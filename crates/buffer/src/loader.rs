@@ -206,7 +206,7 @@ impl Loader {
     /// Requests read-ahead of the pages that are not in memory.
     pub(crate) fn prefetch(&self, pids: &[PageId]) {
         let is_missing = |pid: &PageId| PageTable::in_range(*pid) && !self.residency.contains(*pid);
-        self.ahead.ask(pids.iter().copied().filter(is_missing));
+        self.ahead.request(pids.iter().copied().filter(is_missing));
     }
 
     /// Reads one requested page, if it is still missing. Returns false if there is nothing to do.

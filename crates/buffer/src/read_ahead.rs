@@ -52,8 +52,8 @@ impl ReadAhead {
     }
 
     /// Requests pages, as far as the queue has capacity.
-    pub(crate) fn ask(&self, pids: impl Iterator<Item = PageId>) {
-        let mut asked = 0;
+    pub(crate) fn request(&self, pids: impl Iterator<Item = PageId>) {
+        let mut requested = 0;
         {
             let mut queue = self.queue.lock();
             for pid in pids {
@@ -62,11 +62,11 @@ impl ReadAhead {
                 }
                 if !queue.contains(&pid) {
                     queue.push_back(pid);
-                    asked += 1;
+                    requested += 1;
                 }
             }
         }
-        self.signals.iter().take(asked).for_each(Signal::notify);
+        self.signals.iter().take(requested).for_each(Signal::notify);
     }
 
     /// Removes and returns the oldest request.

@@ -41,13 +41,13 @@ impl Replacer {
     #[inline]
     pub(crate) fn note_use(&self, slot: Slot<'_>, pattern: AccessPattern) {
         if pattern == AccessPattern::Random && slot.frame().use_bits() < self.enough {
-            self.tell_use(slot);
+            self.count_use_slow(slot);
         }
     }
 
     // Cold, since the use bits of pages in use are at their cap.
     #[cold]
-    fn tell_use(&self, slot: Slot<'_>) {
+    fn count_use_slow(&self, slot: Slot<'_>) {
         match self.use_cap {
             Some(cap) => slot.frame().count_use(cap),
             // The policy does not know the page yet.
@@ -60,7 +60,7 @@ impl Replacer {
     }
 
     /// Notes that page `pid` was loaded into the frame, whose exclusive latch is held.
-    pub(crate) fn arrive(&self, slot: Slot<'_>, pid: PageId, pattern: AccessPattern) {
+    pub(crate) fn note_load(&self, slot: Slot<'_>, pid: PageId, pattern: AccessPattern) {
         match pattern {
             AccessPattern::Random => {
                 slot.frame().clear_recency();
@@ -76,7 +76,7 @@ impl Replacer {
     }
 
     /// Notes that page `pid` is evicted from the frame, whose exclusive latch is held.
-    pub(crate) fn leave(&self, slot: Slot<'_>, pid: PageId) {
+    pub(crate) fn note_eviction(&self, slot: Slot<'_>, pid: PageId) {
         if slot.frame().is_in_ring() {
             slot.frame().leave_ring();
         } else {
@@ -118,7 +118,7 @@ impl Replacer {
             } else if entry.holds(frame) {
                 flow = consider(entry.no);
                 if !entry.holds(frame) {
-                    self.ring.leave(entry);
+                    self.ring.note_eviction(entry);
                 }
             }
             if entry.holds(frame) && !mutant("scan ring: an entry whose page stays is dropped") {

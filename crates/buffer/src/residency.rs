@@ -233,7 +233,7 @@ impl Residency {
     pub(crate) fn evict(&self, no: FrameNo) -> Result<(), Kept> {
         let slot = self.memory.slot(no);
         let pid = slot.frame().try_vacate(slot.parks())?;
-        self.replacer.leave(slot, pid);
+        self.replacer.note_eviction(slot, pid);
         drop(Vacant { residency: self, slot });
         Ok(())
     }
@@ -268,7 +268,7 @@ impl<'a> Vacant<'a> {
         guard.put(page);
         assert_eq!(page_id(&guard), guard.pid(), "the id in a page, and that of the page that was read");
         slot.frame().set_loading(false);
-        residency.replacer.arrive(slot, guard.pid(), pattern);
+        residency.replacer.note_load(slot, guard.pid(), pattern);
         guard
     }
 }

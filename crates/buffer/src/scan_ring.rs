@@ -117,7 +117,7 @@ impl ScanRing {
     }
 
     /// Notes that a page was evicted from the ring.
-    pub(crate) fn leave(&self, entry: RingEntry) {
+    pub(crate) fn note_eviction(&self, entry: RingEntry) {
         self.evicted.add(entry.pid, entry.is_back);
     }
 
@@ -155,7 +155,7 @@ mod tests {
         let scan = |pids: Range<u64>| {
             for pid in pids.map(PageId) {
                 ring.arrive(0, pid);
-                ring.leave(ring.pop(0).expect("it has come"));
+                ring.note_eviction(ring.pop(0).expect("it has come"));
             }
         };
         scan(1..11);

@@ -80,7 +80,7 @@ impl SpaceWait {
 #[derive(Debug, Default)]
 struct State {
     /// The number of the newest request, and that of the newest answered one.
-    asked: u64,
+    newest: u64,
     answered: u64,
     /// The number of the newest request whose answer truncated log.
     freed: u64,
@@ -109,11 +109,11 @@ impl SpaceRequests {
 
     /// Makes a request, waits for its answer, and returns whether log was truncated. Returns false, too, without a
     /// server, when `stopped` returns true, and when the time is over.
-    pub fn ask(&self, wait: &SpaceWait, stopped: impl Fn() -> bool) -> bool {
+    pub fn request(&self, wait: &SpaceWait, stopped: impl Fn() -> bool) -> bool {
         let (number, server) = {
             let mut state = self.state.lock();
-            state.asked += 1;
-            (state.asked, state.server.clone())
+            state.newest += 1;
+            (state.newest, state.server.clone())
         };
         if let SpaceServer::Thread(signal) = &server {
             signal.notify();
@@ -142,21 +142,24 @@ impl SpaceRequests {
     /// Returns the newest request, if it has no answer yet.
     pub fn requested(&self) -> Option<SpaceRequest> {
         let state = self.state.lock();
-        let State { asked, answered, .. } = *state;
-        assert!(answered <= asked, "{answered} of {asked} requests for space are answered");
-        (asked > answered).then_some(SpaceRequest { number: asked })
+        let State { newest, answered, .. } = *state;
+        assert!(answered <= newest, "{answered} of {newest} requests for space are answered");
+        (newest > answered).then_some(SpaceRequest { number: newest })
     }
 
     /// Answers `request` and all before it.
     pub fn answer(&self, request: &SpaceRequest, freed: bool) {
         let mut state = self.state.lock();
-        let number = if mutant("requests: the answer covers later requests") { state.asked } else { request.number };
+        let number = if mutant("requests: the answer covers later requests") { state.newest } else { request.number };
         state.answered = state.answered.max(number);
         if freed {
             state.freed = state.freed.max(number);
         }
-        let State { asked, answered, freed, .. } = *state;
-        assert!(freed <= answered && answered <= asked, "of {asked} requests {answered} are answered, {freed} granted");
+        let State { newest, answered, freed, .. } = *state;
+        assert!(
+            freed <= answered && answered <= newest,
+            "of {newest} requests {answered} are answered, {freed} granted"
+        );
         drop(state);
         self.answered.notify_all();
     }
@@ -174,7 +177,7 @@ mod tests {
     fn without_an_owner_a_request_is_refused_at_once() {
         let requests = SpaceRequests::default();
         let wait = SpaceWait::default();
-        assert!(!requests.ask(&wait, || false));
+        assert!(!requests.request(&wait, || false));
         assert!(wait.left() > MAX_WAIT / 2, "it has not waited");
     }
 
@@ -184,10 +187,10 @@ mod tests {
         let signal = Signal::new();
         requests.serve(SpaceServer::Thread(signal.clone()));
         thread::scope(|scope| {
-            let first = scope.spawn(|| requests.ask(&SpaceWait::default(), || false));
+            let first = scope.spawn(|| requests.request(&SpaceWait::default(), || false));
             assert!(signal.wait(None));
             let request = requests.requested().expect("the request that signalled");
-            let second = scope.spawn(|| requests.ask(&SpaceWait::default(), || false));
+            let second = scope.spawn(|| requests.request(&SpaceWait::default(), || false));
             assert!(signal.wait(None));
             requests.answer(&request, true);
             assert!(first.join().expect("no panic"));
@@ -205,10 +208,10 @@ mod tests {
         requests.serve(SpaceServer::Thread(signal.clone()));
         // Why the log has stopped is behind a lock that ranks below the one of the requests.
         let cause = Mutex::new(LockRank::LogWaiters, true);
-        assert!(!requests.ask(&SpaceWait::default(), || *cause.lock()));
+        assert!(!requests.request(&SpaceWait::default(), || *cause.lock()));
         assert!(signal.wait(None));
         thread::scope(|scope| {
-            let writer = scope.spawn(|| requests.ask(&SpaceWait::default(), || false));
+            let writer = scope.spawn(|| requests.request(&SpaceWait::default(), || false));
             assert!(signal.wait(None));
             requests.serve(SpaceServer::None);
             assert!(!writer.join().expect("no panic"));
@@ -243,14 +246,14 @@ mod tests {
         let requests = Arc::new(SpaceRequests::default());
         let owner: Arc<dyn Step> = Arc::new(Owner(Arc::clone(&requests)));
         requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
-        assert!(requests.ask(&SpaceWait::default(), || false));
+        assert!(requests.request(&SpaceWait::default(), || false));
         let hesitant = Hesitant { requests: Arc::clone(&requests), steps: AtomicU64::new(0) };
         let hesitant: Arc<dyn Step> = Arc::new(hesitant);
         requests.serve(SpaceServer::Inline(Arc::downgrade(&hesitant)));
-        assert!(requests.ask(&SpaceWait::default(), || false), "answered at the third step");
-        assert!(!requests.ask(&SpaceWait::within(Some(Duration::ZERO)), || false), "no time is left");
+        assert!(requests.request(&SpaceWait::default(), || false), "answered at the third step");
+        assert!(!requests.request(&SpaceWait::within(Some(Duration::ZERO)), || false), "no time is left");
         requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
         drop(owner);
-        assert!(!requests.ask(&SpaceWait::default(), || false), "the owner has gone");
+        assert!(!requests.request(&SpaceWait::default(), || false), "the owner has gone");
     }
 }

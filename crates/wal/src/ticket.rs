@@ -73,7 +73,7 @@ impl CommitTicket {
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub fn harden(mut self) -> Self {
         self.is_relaxed = false;
-        self.core.pipeline.ask(self.target);
+        self.core.pipeline.request(self.target);
         self
     }
 

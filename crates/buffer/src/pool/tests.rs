@@ -68,7 +68,7 @@ fn reading_a_page_ahead_is_no_use_of_it() {
     let before = frame.uses();
     pool.prefetch(&[PageId(1)]);
     assert!(!pool.loader.read_ahead(), "it is in memory");
-    pool.loader.ahead().ask([PageId(1)].into_iter());
+    pool.loader.ahead().request([PageId(1)].into_iter());
     assert!(pool.loader.read_ahead() && !pool.loader.read_ahead());
     assert_eq!((frame.uses(), pool.stats().pages_ahead), (before, 0), "it has come in meanwhile");
 }

@@ -51,7 +51,7 @@ impl Replay {
     }
 
     /// Evicts the page in a frame.
-    pub fn leave(&mut self, no: FrameNo) {
+    pub fn evict_frame(&mut self, no: FrameNo) {
         let pid = self.frames[no as usize].pid();
         self.policy.on_evict(Frames::new(&self.frames), no, pid);
         self.set_page(no, PageId::ZERO);
@@ -62,7 +62,7 @@ impl Replay {
     pub fn evict(&mut self) -> u64 {
         let no = *self.names(1).first().expect("a page may go");
         let pid = self.frames[no as usize].pid();
-        self.leave(no);
+        self.evict_frame(no);
         pid.0
     }
 

@@ -94,7 +94,7 @@ impl S3c {
 
     /// Adds candidates of a shard, except those `named`: from SMALL if it has reached its quota, else from MAIN. Hot
     /// pages of SMALL move to MAIN instead.
-    fn look(&self, frames: Frames<'_>, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
+    fn add_candidates(&self, frames: Frames<'_>, shard: usize, named: &[FrameNo], out: &mut Vec<FrameNo>) {
         out.clear();
         let own = &self.shards[shard];
         // Another thread that has the lock is picking candidates of this shard, or is done in a moment.
@@ -120,12 +120,12 @@ impl S3c {
         }
         drop(small);
         if out.is_empty() {
-            self.turn(frames, shard, out);
+            self.add_main_candidates(frames, shard, out);
         }
     }
 
     /// Adds candidates from MAIN.
-    fn turn(&self, frames: Frames<'_>, shard: usize, out: &mut Vec<FrameNo>) {
+    fn add_main_candidates(&self, frames: Frames<'_>, shard: usize, out: &mut Vec<FrameNo>) {
         let own = &self.shards[shard];
         for _ in 0..(usize::from(CAP) + 1) * own.frames {
             // ORDERING: Relaxed, the hand guards nothing.
@@ -170,7 +170,7 @@ impl ReplacementPolicy for S3c {
         let (mut named, mut candidates) = (Vec::new(), Vec::with_capacity(CANDIDATES));
         // Draws as many shards as suffice to name all frames. The frames that are left out come last.
         for _ in 0..frames.len().div_ceil(CANDIDATES) {
-            self.look(frames, self.draw(), &named, &mut candidates);
+            self.add_candidates(frames, self.draw(), &named, &mut candidates);
             named.extend_from_slice(&candidates);
             for &no in &candidates {
                 consider(no)?;

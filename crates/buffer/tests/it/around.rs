@@ -80,7 +80,7 @@ fn the_last_run_of_the_file_comes_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_torn_neighbour_is_no_error_until_somebody_wants_it() {
+fn a_torn_neighbour_is_no_error_until_it_is_fixed() {
     let (sim, _, _) = store(1, PAGES);
     sim.patch(Path::new(DATA), PageId(20).offset() + 512, &[0; 512]).expect("patch");
     let fs: Arc<dyn Fs> = Arc::new(sim);

@@ -171,7 +171,7 @@ fn a_sync_after_one_that_failed_is_not_believed() {
 
 /// Its pages may be torn at home, so their images must stay; and no thread waits for a round that will not end.
 #[test]
-fn a_round_that_unwinds_stops_the_log_and_hangs_nobody() {
+fn a_round_that_unwinds_stops_the_log_and_hangs_no_thread() {
     let (_sim, fs, _) = store(4, PAGES);
     let ended = two_rounds(&fs, || panic!("a defect"), || Ok(()), || ());
     assert!(ended.p.is_none());

@@ -163,7 +163,7 @@ fn shared_pins() {
 }
 
 #[test]
-fn who_shares_a_pin_knows_the_page_that_it_keeps() {
+fn a_shared_pin_shows_the_page_that_it_keeps() {
     check(shared_pins);
 }
 
@@ -263,7 +263,7 @@ fn inserts() {
 }
 
 #[test]
-fn a_page_is_in_one_frame_whoever_brings_it() {
+fn a_page_is_in_one_frame_whichever_thread_loads_it() {
     check(inserts);
 }
 

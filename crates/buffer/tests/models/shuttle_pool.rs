@@ -295,7 +295,7 @@ fn meet_in_a_frame(replacement: ReplacementKind) {
 }
 
 #[test]
-fn who_waits_with_a_latch_waits_for_the_page_that_was_meant() {
+fn a_waiter_with_a_latch_waits_for_the_page_that_was_meant() {
     shuttle(SCHEDULES, || ReplacementKind::ALL.into_iter().for_each(meet_in_a_frame));
 }
 
@@ -338,7 +338,7 @@ fn neighbours(replacement: ReplacementKind) {
 }
 
 #[test]
-fn a_neighbour_comes_in_as_it_is_whoever_changes_it_meanwhile() {
+fn a_neighbour_is_loaded_as_it_is_though_another_thread_changes_it() {
     shuttle(SCHEDULES, || ReplacementKind::ALL.into_iter().for_each(neighbours));
 }
 

@@ -114,7 +114,7 @@ fn a_failed_write_back_fails_all_that_wrote_before_it_was_reported() {
 
 #[test]
 #[should_panic(expected = "is lost")]
-fn a_failure_that_only_its_caller_hears_of_is_noticed() {
+fn a_failure_that_only_its_caller_gets_is_noticed() {
     mutated("syncs: a failure fails its caller alone", a_sync_fails);
 }
 

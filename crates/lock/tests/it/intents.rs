@@ -32,7 +32,7 @@ fn cost_of(locks: &LockManager, owner: &mut Owner, tables: u32, csn: u64) -> u64
 }
 
 #[test]
-fn an_intent_meets_nobody_until_a_strong_lock_comes_and_soon_after_it_has_gone() {
+fn an_intent_meets_no_other_until_a_strong_lock_comes_and_soon_after_it_has_gone() {
     let locks = manager(true);
     let mut owner = locks.lease("writer").expect("a slot");
     assert_eq!(cost_of(&locks, &mut owner, 4, 1), 0, "new ones");

@@ -232,7 +232,7 @@ fn a_woken_waiter_that_goes_away_passes_the_row_on() {
 /// 32 threads on 3 rows: transfers in random order, sums by readers. No waiter is forgotten (that would be a time-out),
 /// every cycle is broken, and what readers see is consistent.
 #[test]
-fn transfers_on_hot_rows_keep_their_sum_and_nobody_times_out() {
+fn transfers_on_hot_rows_keep_their_sum_and_none_times_out() {
     const THREADS: u64 = 32;
     const COMMITS: u64 = 40;
     let toy = Toy::new(&[100, 100, 100], 1 << 16, PATIENCE);

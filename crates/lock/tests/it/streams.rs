@@ -98,7 +98,7 @@ fn of_a_table(fast_intents: bool, shared: TableMode, alone: TableMode) {
 }
 
 #[test]
-fn readers_of_a_table_and_who_drops_it() {
+fn readers_of_a_table_and_its_dropper() {
     for fast_intents in [false, true] {
         of_a_table(fast_intents, Shared, Exclusive);
     }

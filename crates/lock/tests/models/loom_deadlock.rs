@@ -194,7 +194,7 @@ fn of_three_that_wait_at_once_one_is_refused() {
 }
 
 #[test]
-fn who_waits_for_a_cycle_is_not_refused() {
+fn a_waiter_for_a_cycle_is_not_refused() {
     check(|| ring(&TAIL, 1));
 }
 

@@ -198,7 +198,7 @@ fn an_intent_is_not_strengthened_past_a_strong_lock() {
 }
 
 #[test]
-fn who_strengthens_its_own_intent_and_another_writer_are_not_let_by_together() {
+fn a_strengthener_of_its_own_intent_and_another_writer_are_not_let_by_together() {
     check(|| strengthened_to(Exclusive));
     check(|| strengthened_to(Shared));
 }
@@ -242,13 +242,13 @@ fn a_strong_locker_needs_its_fence() {
 
 #[test]
 #[should_panic(expected = "both have the table")]
-fn who_strengthens_its_own_intent_needs_its_fence() {
+fn a_strengthener_of_its_own_intent_needs_its_fence() {
     mutated("intent: no fence behind the count", || strengthened_to(Exclusive));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn who_takes_an_intent_back_wakes_who_waits_for_it() {
+fn the_release_of_an_intent_wakes_its_waiter() {
     mutated("intent: taken back without a wake", taken_back_before_a_waiter);
 }
 

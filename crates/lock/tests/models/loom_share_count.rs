@@ -78,7 +78,7 @@ fn one_of_reader_and_writer_sees_the_other() {
 }
 
 #[test]
-fn a_writer_that_finds_nobody_sees_the_commits_of_those_who_left() {
+fn a_writer_that_finds_no_sharer_sees_the_commits_of_earlier_ones() {
     check(a_writer_comes_after_the_readers_that_left);
 }
 

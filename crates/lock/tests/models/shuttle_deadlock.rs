@@ -55,7 +55,7 @@ fn holders_that_end_when_they_are_passed() {
 }
 
 #[test]
-fn a_cycle_that_never_stood_refuses_nobody() {
+fn a_cycle_that_never_existed_refuses_no_waiter() {
     shuttle(ITERATIONS, holders_that_end_when_they_are_passed);
 }
 

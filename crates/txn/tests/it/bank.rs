@@ -11,7 +11,7 @@ const ROWS: u64 = 5;
 const TOTAL: i64 = 100 * ROWS as i64;
 
 #[test]
-fn sums_hold_and_nobody_hangs() {
+fn sums_hold_and_no_thread_hangs() {
     let (toy, _) = Toy::new(Mem::null(), &[100; ROWS as usize], small());
     thread::scope(|scope| {
         for seed in 1..=THREADS {

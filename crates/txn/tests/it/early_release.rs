@@ -45,7 +45,7 @@ fn a_reader_of_absence_waits_for_the_last_writer_of_the_table() {
 }
 
 #[test]
-fn a_reader_of_nothing_new_waits_for_nobody() {
+fn a_reader_of_nothing_new_does_not_wait() {
     let toy = Toy::lazy(&[1, 1]);
     let writer = committed_by_a_writer(&toy);
     let mut reader = toy.begin("reader");
@@ -154,7 +154,7 @@ fn a_session_comes_back_when_its_commit_is_durable() {
 /// A commit whose locks and session are lost to a panic stops the log: no transaction waits for what does not come
 /// back.
 #[test]
-fn who_panics_on_the_way_back_stops_the_log() {
+fn a_panic_in_a_rollback_stops_the_log() {
     let options = TxnManagerOptions { hold_until_durable: EarlyRelease::Off.hook(), max_sessions: 1, ..toy::small() };
     let toy = Toy::lazy_with(&[1], options);
     let ticket = committed_by_a_writer(&toy);

@@ -63,7 +63,7 @@ fn sessions_are_as_many_as_transactions_at_once_and_not_as_threads() {
 }
 
 #[test]
-fn who_needs_undo_memory_has_that_of_idle_sessions() {
+fn a_session_that_needs_undo_memory_gets_that_of_idle_sessions() {
     let changes_after = |idle: usize| {
         let options = TxnManagerOptions { undo_limit_bytes: 32 * (8 << 10), ..small() };
         let (toy, _) = Toy::new(Mem::null(), &[0; 9], options);
@@ -230,12 +230,12 @@ fn a_transaction_too_large_is_refused_before_it_changes_anything() {
 }
 
 #[test]
-fn a_rollback_that_fails_stops_the_log_and_lets_nobody_wait_for_ever() {
+fn a_rollback_that_fails_stops_the_log_and_ends_all_waits() {
     give_up(|rows| &rows.fails, |writer| assert!(matches!(writer.rollback(), Err(Error::Io { .. }))));
 }
 
 #[test]
-fn a_rollback_that_panics_stops_the_log_and_lets_nobody_wait_for_ever() {
+fn a_rollback_that_panics_stops_the_log_and_ends_all_waits() {
     give_up(
         |rows| &rows.panics,
         |writer| {
@@ -268,7 +268,7 @@ fn give_up(broken: impl Fn(&Rows) -> &AtomicBool, roll_back: impl FnOnce(Txn)) {
 
 /// The locks of its tables are free, yet its rows are not as they were.
 #[test]
-fn whoever_waits_for_the_table_of_a_rollback_that_fails_hears_of_it() {
+fn a_waiter_for_the_table_of_a_failed_rollback_gets_the_error() {
     let (toy, rows) = Toy::new(Mem::null(), &[1], small());
     let mut writer = toy.begin("writer");
     toy.add(&mut writer, 0, 1).expect("free");
@@ -392,7 +392,7 @@ fn a_wait_in_line_ends_with_the_deadline_of_the_first_attempt() {
 
 /// As many threads as sessions, each with one transaction at a time, and all sessions made by threads that have ended.
 #[test]
-fn nobody_is_refused_while_a_session_is_idle() {
+fn no_session_is_refused_while_another_is_idle() {
     const THREADS: usize = 3;
     let options = TxnManagerOptions { max_sessions: THREADS, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[1], options);
@@ -416,7 +416,7 @@ fn nobody_is_refused_while_a_session_is_idle() {
 
 /// The thread that ends a transaction works for it, as long as that takes.
 #[test]
-fn who_waits_for_a_transaction_of_its_own_that_another_thread_ends_is_let_on() {
+fn a_waiter_for_a_transaction_of_its_own_goes_on_when_another_thread_ends_it() {
     let (toy, _) = Toy::new(Mem::null(), &[1, 1], small());
     let mut given = toy.begin("given away");
     toy.add(&mut given, 0, 1).expect("free");

@@ -61,7 +61,7 @@ fn a_rollback_without_a_page_keeps_its_rows_until_it_is_tried_again() {
 
 /// The thread that tries again is told of each rollback once, or it would wake itself for as long as one is parked.
 #[test]
-fn a_rollback_that_is_parked_again_wakes_nobody() {
+fn a_rollback_that_is_parked_again_wakes_no_waiter() {
     let (toy, rows) = Toy::new(Mem::null(), &[1], small());
     let signal = Signal::new();
     toy.manager.signal_parked(signal.clone());

@@ -71,7 +71,7 @@ fn only_snapshots_that_keep_something_are_given_up() {
 }
 
 #[test]
-fn who_needs_too_much_is_told_so_beside_new_readers() {
+fn a_transaction_that_needs_too_much_is_refused_beside_new_readers() {
     let toy = toy(4);
     let mut first = begin(&toy, "first");
     enter(&mut first).expect("no other session has any");
@@ -93,7 +93,7 @@ fn who_needs_too_much_is_told_so_beside_new_readers() {
 
 /// The entries of transactions that have ended stay for as long as the chunks have one of a transaction that runs.
 #[test]
-fn who_shares_its_chunks_is_not_too_large_but_run_again() {
+fn a_session_that_shares_its_chunks_is_not_too_large_but_run_again() {
     let toy = toy(2);
     let enter = |txn: &mut Txn, len: usize| {
         txn.ensure_xid()?;
@@ -152,7 +152,7 @@ fn a_snapshot_of_what_is_not_durable_yet_stays() {
 
 /// A chunk that an operation has held until now has room as it is.
 #[test]
-fn no_snapshot_is_given_up_for_room_that_somebody_leaves() {
+fn no_snapshot_is_cancelled_for_space_that_a_session_frees() {
     let toy = toy(2);
     let old = latest(&toy, "old");
     let mut first = begin(&toy, "first");
@@ -252,7 +252,7 @@ fn a_search_ends_in_time_and_tells_of_the_limit() {
 
 /// A transaction that waits for a row may wait for one that needs the memory to end.
 #[test]
-fn who_waits_for_a_row_keeps_no_room_from_others() {
+fn a_waiter_for_a_row_keeps_no_space_from_others() {
     const WAITERS: usize = 3;
     let toy = toy(WAITERS + 1);
     let mut holder = toy.begin("holder");

@@ -147,7 +147,7 @@ fn a_snapshot_that_the_window_has_passed_sees_nothing_new() {
 
 /// Sessions draw xids in blocks, so a transaction may begin after a snapshot with an xid that was drawn before it.
 #[test]
-fn a_snapshot_does_not_see_who_begins_later_with_an_earlier_xid() {
+fn a_snapshot_does_not_see_a_later_transaction_with_an_earlier_xid() {
     let options = TxnManagerOptions { status_capacity: 1 << 10, max_sessions: 4, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[0; 2], options);
     let two = || {
@@ -178,7 +178,7 @@ fn a_snapshot_does_not_see_who_begins_later_with_an_earlier_xid() {
 
 /// A row lock that was not logged stands on a change that a reader does not see, and must not show it.
 #[test]
-fn who_only_locks_a_row_leaves_it_to_its_writer() {
+fn a_lock_of_a_row_keeps_its_writer() {
     let options = TxnManagerOptions { status_capacity: 16, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
     let mut locker = toy.begin("locker");

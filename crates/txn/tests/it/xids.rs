@@ -149,7 +149,7 @@ fn more_old_transactions_than_the_window_can_pin_are_refused_by_name() {
 
 /// It keeps the window until it is durable, which is no error.
 #[test]
-fn who_has_only_just_committed_does_not_hold_the_window() {
+fn a_fresh_commit_does_not_hold_the_window() {
     let toy = Toy::lazy_with(&[0, 0], TxnManagerOptions { status_capacity: 16, ..small() });
     let mut old = toy.begin("old");
     toy.add(&mut old, 1, 1).expect("free");
@@ -237,7 +237,7 @@ fn views_miss_no_running_transaction(options: TxnManagerOptions) {
 
 /// A session that has drawn a block of xids and is idle, or runs without one, holds neither the window nor the others.
 #[test]
-fn what_is_left_of_a_block_holds_up_nobody() {
+fn the_rest_of_a_block_holds_up_no_transaction() {
     let options = TxnManagerOptions { status_capacity: 1 << 10, max_sessions: 4, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[0, 0], options);
     let mut first = toy.begin("first");

@@ -281,7 +281,7 @@ fn a_commit_publishes_what_came_before_it() {
 }
 
 #[test]
-fn a_snapshot_stays_as_it_is_and_who_is_told_of_a_commit_sees_it() {
+fn a_snapshot_stays_as_it_is_and_a_reader_told_of_a_commit_sees_it() {
     check(readers_and_commit);
 }
 
@@ -299,7 +299,7 @@ fn the_window_moves_before_its_words_are_reset() {
 
 #[test]
 #[should_panic(expected = "another was pushed")]
-fn who_has_pushed_looks_at_the_window_again() {
+fn a_pusher_checks_the_window_again() {
     mutated("status: no look at the window after a push", push_and_slider);
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 const ITERATIONS: usize = 200;
 const THREADS: u64 = 3;
 
-fn commits_that_nobody_waits_for() {
+fn commits_without_a_waiter() {
     commits(EarlyRelease::Off, THREADS, 3);
 }
 
@@ -49,14 +49,14 @@ fn commits(early_release: EarlyRelease, threads: u64, times: i64) {
 
 #[test]
 fn a_transaction_waits_for_the_session_of_a_commit() {
-    shuttle(ITERATIONS, commits_that_nobody_waits_for);
+    shuttle(ITERATIONS, commits_without_a_waiter);
     shuttle(ITERATIONS, || commits(EarlyRelease::Off, 2, 4));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn who_comes_back_with_a_session_wakes_those_who_wait() {
-    shuttle_mutated("leases: one comes back without a word", ITERATIONS, commits_that_nobody_waits_for);
+fn the_return_of_a_session_wakes_its_waiters() {
+    shuttle_mutated("leases: one comes back without a word", ITERATIONS, commits_without_a_waiter);
 }
 
 /// A thread that has counted the held commits is held up until another commits with one of two sessions and begins with
@@ -129,7 +129,7 @@ fn callbacks_that_begin() {
 }
 
 #[test]
-fn who_begins_in_a_callback_gets_the_session_of_a_commit() {
+fn a_begin_in_a_callback_gets_the_session_of_a_commit() {
     shuttle(ITERATIONS, callbacks_that_begin);
 }
 
@@ -198,6 +198,6 @@ fn a_session_that_moves_is_found() {
 
 #[test]
 #[should_panic(expected = "TooManyTransactions")]
-fn what_comes_back_stays_for_who_searches() {
+fn what_comes_back_stays_for_a_searcher() {
     shuttle_mutated("leases: taken from under a search", ITERATIONS, sessions_that_move);
 }

@@ -324,7 +324,7 @@ fn a_commit_holds_its_undo() {
 }
 
 #[test]
-fn who_keeps_a_chunk_until_it_is_durable_is_made_durable() {
+fn a_holder_of_a_chunk_until_durability_is_made_durable() {
     shuttle(ITERATIONS, a_commit_holds_its_undo);
 }
 

@@ -430,13 +430,13 @@ fn a_transaction_takes_back_what_is_moved() {
 
 #[test]
 #[should_panic]
-fn who_takes_back_looks_behind_the_copy() {
+fn a_rollback_checks_behind_the_copy() {
     shuttle_mutated("undo: no look behind the copy", ITERATIONS, take_back_beside_a_move_to_the_file);
 }
 
 #[test]
 #[should_panic]
-fn who_has_not_agreed_keeps_its_chunks() {
+fn a_session_without_agreement_keeps_its_chunks() {
     shuttle_mutated("undo: a chunk leaves unasked", ITERATIONS, take_back_beside_a_move_to_the_file);
 }
 
@@ -447,7 +447,7 @@ fn an_old_version_is_read_from_the_file() {
 
 #[test]
 #[should_panic]
-fn who_moves_a_chunk_must_wait_for_the_pins() {
+fn the_spill_of_a_chunk_must_wait_for_the_pins() {
     shuttle_mutated("undo: a chunk leaves under a pin", ITERATIONS, clear_beside_a_move_to_the_file);
 }
 

@@ -11,41 +11,41 @@ pub(super) struct Demand {
     /// Threads that are parked or about to park.
     pub(super) waiters: Waiters,
     /// Greatest LSN that a future or callback waits for.
-    asked: AtomicU64,
+    requested: AtomicU64,
     /// The slots, with the greatest LSN that each session requested from the flusher.
     slots: Arc<Slots>,
 }
 
 impl Demand {
     pub(super) fn new(slots: Arc<Slots>) -> Self {
-        Self { waiters: Waiters::new(), asked: AtomicU64::new(0), slots }
+        Self { waiters: Waiters::new(), requested: AtomicU64::new(0), slots }
     }
 
     /// Requests `lsn` for a future or callback. The caller then fences and checks for a leader.
-    pub(super) fn ask(&self, lsn: Lsn) {
-        // ORDERING: Release, a leader that sees the request sees the requested record; pairs with `is_asked`.
-        self.asked.fetch_max(lsn.0, Ordering::Release);
+    pub(super) fn request(&self, lsn: Lsn) {
+        // ORDERING: Release, a leader that sees the request sees the requested record; pairs with `is_requested`.
+        self.requested.fetch_max(lsn.0, Ordering::Release);
     }
 
     /// Requests `lsn` for the session in `slot`. The caller then fences and checks for a leader.
-    pub(super) fn ask_pipelined(&self, slot: usize, lsn: Lsn) {
+    pub(super) fn request_pipelined(&self, slot: usize, lsn: Lsn) {
         self.slots.get(slot).want(lsn);
     }
 
     /// Whether a future or callback waits for more than `sealed`. Behind a `SeqCst` fence.
-    pub(super) fn is_asked(&self, sealed: Lsn) -> bool {
-        // ORDERING: Acquire, pairs with `ask`; otherwise ordered by the caller's fence and the one after the request.
-        self.asked.load(Ordering::Acquire) > sealed.0
+    pub(super) fn is_requested(&self, sealed: Lsn) -> bool {
+        // ORDERING: Acquire, pairs with `request`; otherwise ordered by the caller's fence and the one after the request.
+        self.requested.load(Ordering::Acquire) > sealed.0
     }
 
     /// Whether a thread, a future or a callback waits for more than `sealed`, as far as this thread knows.
     pub(super) fn is_awaited(&self, sealed: Lsn) -> bool {
-        self.is_asked(sealed) || !self.waiters.is_empty()
+        self.is_requested(sealed) || !self.waiters.is_empty()
     }
 
     /// Whether a flusher is needed for more than `sealed`. Behind a `SeqCst` fence.
     pub(super) fn is_pending(&self, sealed: Lsn) -> bool {
-        self.is_asked(sealed) || self.slots.wants_beyond(sealed)
+        self.is_requested(sealed) || self.slots.wants_beyond(sealed)
     }
 
     /// Returns the most sessions that have been in use at once.

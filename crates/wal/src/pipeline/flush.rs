@@ -19,13 +19,13 @@ impl<L: Leader> Pipeline<L> {
 
     /// Requests a flush of `lsn` without waiting for it. `slot` is the caller's own.
     pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
-        self.demand.ask_pipelined(slot, lsn);
+        self.demand.request_pipelined(slot, lsn);
         self.signal_flusher(false);
     }
 
     /// Requests that `lsn` becomes durable soon, for a future or callback.
-    pub fn ask(&self, lsn: Lsn) {
-        self.demand.ask(lsn);
+    pub fn request(&self, lsn: Lsn) {
+        self.demand.request(lsn);
         self.signal_flusher(true);
     }
 
@@ -34,7 +34,7 @@ impl<L: Leader> Pipeline<L> {
     pub fn register_waker(&self, slot: usize, lsn: Lsn, old: Option<Key>, waker: &Waker) -> Option<Key> {
         let key = self.acks.watch(slot, lsn, old, waker);
         if key.is_some() && !mutant("pipeline: a future signals no flusher") {
-            self.ask(lsn);
+            self.request(lsn);
         }
         key
     }
@@ -43,7 +43,7 @@ impl<L: Leader> Pipeline<L> {
     /// this one. The flag says whether `lsn` is durable.
     pub fn call_when_durable(&self, slot: usize, lsn: Lsn, function: Callback) {
         self.acks.add_callback(slot, lsn, function);
-        self.ask(lsn);
+        self.request(lsn);
         if !mutant("acks: no check after the registration") {
             self.acks.acknowledge(slot);
         }
@@ -52,7 +52,7 @@ impl<L: Leader> Pipeline<L> {
     /// Calls `function` like [`Self::call_when_durable`], but before all callbacks of tickets. It must not wait itself.
     pub fn release_when_durable(&self, slot: usize, lsn: Lsn, function: Callback) {
         self.acks.add_release(slot, lsn, function);
-        self.ask(lsn);
+        self.request(lsn);
         // ORDERING: both rows of the table of `shards`.
         fence(Ordering::SeqCst);
         self.acks.release();
@@ -103,7 +103,7 @@ impl<L: Leader> Pipeline<L> {
         let has_work = match led {
             // Demand may have arrived while the decision was made.
             Led::Early(_) => {
-                !scheduler.is_plugged() && self.demand.is_asked(self.progress.sealed())
+                !scheduler.is_plugged() && self.demand.is_requested(self.progress.sealed())
                     || scheduler.is_full(|| self.demand.appended())
             }
             Led::Busy => self.may_flush() && !mutant("pipeline: flusher rests without a check"),

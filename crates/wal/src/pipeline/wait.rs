@@ -128,9 +128,9 @@ impl<L: Leader> Pipeline<L> {
         mut admit: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let (mut yields, mut waited) = (0, false);
-        let mut ask = || self.progress.stop_error().map_or_else(&mut admit, Err);
+        let mut admit_again = || self.progress.stop_error().map_or_else(&mut admit, Err);
         let answer = loop {
-            if let Some(answer) = ask().transpose() {
+            if let Some(answer) = admit_again().transpose() {
                 break answer;
             }
             // WAIT: help - a group frees the buffer.
@@ -143,7 +143,7 @@ impl<L: Leader> Pipeline<L> {
                 continue;
             }
             let key = self.space.prepare();
-            let answer = ask().transpose();
+            let answer = admit_again().transpose();
             let may_lead =
                 led == Led::Busy && self.lead.is_free() && !mutant("pipeline: waits for space without a check");
             if answer.is_some() || may_lead {

@@ -70,7 +70,7 @@ impl Session {
         // The server of requests may need a lane, and free space in it.
         self.release_all();
         let progress = self.core.pipeline.progress();
-        let freed = spent::during(Spent::LogWait, || self.core.requests.ask(wait, || progress.is_stopped()));
+        let freed = spent::during(Spent::LogWait, || self.core.requests.request(wait, || progress.is_stopped()));
         progress.stop_error().map_or(Ok(freed), Err)
     }
 

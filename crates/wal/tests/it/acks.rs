@@ -109,7 +109,7 @@ fn callbacks_of_a_session_come_in_order_and_once() {
 }
 
 #[test]
-fn a_callback_that_panics_is_counted_and_harms_nobody() {
+fn a_callback_that_panics_is_counted_and_harms_no_other() {
     let log = fresh(&null(), &small());
     let mut session = log.session().unwrap();
     let lsn = append(&mut session, 1, b"x").unwrap();

@@ -96,7 +96,7 @@ fn commits_go_on(buffer: BufferKind, point: &'static str) -> bool {
 }
 
 #[test]
-fn a_session_stopped_in_its_copy_delays_nobody_in_lanes() {
+fn a_session_stopped_in_its_copy_delays_no_other_in_lanes() {
     assert!(commits_go_on(BufferKind::Lanes, COPY));
 }
 

@@ -203,7 +203,7 @@ fn a_failed_write_reaches_every_waiter() {
 }
 
 #[test]
-fn poison_from_outside_wakes_whoever_waits() {
+fn poison_from_outside_wakes_every_waiter() {
     let log = fresh(&(Arc::new(Mem::null()) as Arc<dyn Fs>), &small());
     let mut session = log.session().unwrap();
     let lsn = append(&mut session, 1, b"x").unwrap();

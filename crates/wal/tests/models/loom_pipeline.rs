@@ -473,7 +473,7 @@ fn a_callback_that_is_left_to_the_flusher_is_not_forgotten() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn who_leaves_a_callback_to_the_flusher_signals_it() {
+fn a_thread_that_leaves_a_callback_to_the_flusher_signals_it() {
     mutated("pipeline: calls are left to no thread", called_by_the_flusher);
 }
 

@@ -372,7 +372,7 @@ fn failing(plan: &Plan) {
 }
 
 #[test]
-fn nobody_is_forgotten_and_nothing_is_lost() {
+fn no_waiter_is_forgotten_and_nothing_is_lost() {
     shuttle(100, || on_memory(&Plan::any()));
 }
 
@@ -436,7 +436,7 @@ fn a_token_given_back_without_a_look_is_missed() {
 
 #[test]
 #[should_panic]
-fn space_that_nobody_signals_is_missed() {
+fn space_without_a_signal_is_missed() {
     shuttle_mutated("pipeline: waits for space without an end", 10_000, || on_memory(&Plan::narrow()));
 }
 

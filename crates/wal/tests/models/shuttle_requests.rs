@@ -27,7 +27,7 @@ fn write(shared: &Shared) {
     for _ in 0..REQUESTS {
         // ORDERING: Relaxed, shuttle takes every access as SeqCst; here and below.
         let need = shared.needed.fetch_add(1, Ordering::Relaxed) + 1;
-        assert!(shared.requests.ask(&SpaceWait::default(), || false), "the owner gives log up each time");
+        assert!(shared.requests.request(&SpaceWait::default(), || false), "the owner gives log up each time");
         assert!(shared.known.load(Ordering::Relaxed) >= need, "answered by work that did not know of the request");
     }
 }

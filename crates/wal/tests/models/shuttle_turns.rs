@@ -69,7 +69,7 @@ fn sessions_take_turns_in_a_lane() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn who_leaves_a_lane_wakes_the_next() {
+fn the_release_of_a_lane_wakes_the_next_waiter() {
     shuttle_mutated("lanes: a lane is released without a notification", ITERATIONS, take_turns);
 }
 
@@ -104,7 +104,7 @@ fn stop_beside_turns() {
 }
 
 #[test]
-fn who_waits_for_a_lane_hears_that_the_log_has_stopped() {
+fn a_waiter_for_a_lane_ends_when_the_log_stops() {
     shuttle(ITERATIONS, stop_beside_turns);
 }
 
@@ -130,7 +130,7 @@ fn stop_beside_a_lane_that_is_kept() {
 }
 
 #[test]
-fn sessions_that_wait_for_a_lane_hear_of_a_stop_though_the_lane_is_kept() {
+fn waiters_for_a_lane_end_at_a_stop_though_the_lane_is_kept() {
     shuttle(ITERATIONS, stop_beside_a_lane_that_is_kept);
 }
 
@@ -142,13 +142,13 @@ fn a_stop_wakes_the_sessions_that_wait_for_a_lane() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn who_gives_up_on_a_lane_wakes_the_next() {
+fn a_waiter_that_gives_up_on_a_lane_wakes_the_next() {
     shuttle_mutated("lanes: a session gives up without a notification", ITERATIONS, stop_beside_turns);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn who_is_refused_leaves_its_lane() {
+fn a_refused_session_releases_its_lane() {
     shuttle_mutated("lanes: a refused session keeps its lane", 100 * ITERATIONS, stop_beside_turns);
 }
 

@@ -119,7 +119,7 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
 }
 
 #[test]
-fn who_goes_back_again_and_again_needs_no_more_memory() {
+fn repeated_rollbacks_to_a_savepoint_need_no_more_memory() {
     let arena = arena(1 << 20);
     let mut undo = Undo::new(arena.clone());
     let enter = |undo: &mut Undo, len: usize| {
@@ -221,7 +221,7 @@ fn chunks_with_entries_of_others_are_left_to_them() {
 }
 
 #[test]
-fn chunks_are_kept_for_as_long_as_somebody_may_need_an_entry() {
+fn chunks_are_kept_for_as_long_as_a_reader_may_need_an_entry() {
     let arena = arena(64 << 10);
     let mut undo = Undo::new(arena.clone());
     let body = [1; 3000];
@@ -290,7 +290,7 @@ fn the_first_in_the_queue_gets_the_chunk_that_comes_free() {
 }
 
 #[test]
-fn who_has_room_needs_none_for_what_old_readers_keep() {
+fn a_session_with_free_space_needs_none_for_what_old_readers_keep() {
     let arena = arena(2 * CHUNK);
     let (mut first, mut second) = (Undo::new(arena.clone()), Undo::new(arena.clone()));
     first.reserve(100, false, ALL).expect("memory");
@@ -449,7 +449,7 @@ fn old_readers_keep_what_they_see_and_nothing_else() {
 
 /// The cost of a change does not depend on how many versions others see.
 #[test]
-fn who_changes_a_row_twice_looks_at_what_others_see_as_seldom() {
+fn a_second_change_of_a_row_checks_the_readers_as_seldom() {
     const CHANGES: usize = 1000;
     let (readers, pins) = (Readers::new(1), Pins::new(1));
     let arena = arena(16 * CHUNK);
@@ -669,7 +669,7 @@ fn passes_what_goes_to_the_file(commits: bool) {
 }
 
 #[test]
-fn who_takes_back_a_change_leads_to_what_it_has_passed_in_the_file() {
+fn a_rolled_back_change_links_to_what_it_has_passed_in_the_file() {
     passes_what_goes_to_the_file(false);
 }
 

@@ -43,7 +43,7 @@ fn a_cut_without_its_fence_is_an_error() {
 }
 
 #[test]
-fn what_was_copied_for_room_counts_as_appended() {
+fn what_was_copied_for_space_counts_as_appended() {
     let (lanes, _) = refused();
     let mut staging = Staging::new(1 << 20);
     fill(&lanes);
