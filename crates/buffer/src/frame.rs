@@ -15,18 +15,20 @@ pub type FrameNo = u32;
 //  | DIRTY | MAIN | REDONE | LOADING | RING | 0 | recency |  uses  |     pins      |
 //  +-------+------+--------+---------+------+---+---------+--------+---------------+
 //
-// pins: count of `Pinned`. It goes from 0 to 1 only under a latch of the frame, so the holder of the exclusive latch
+// pins:    count of `Pinned`. It goes from 0 to 1 only under a latch of the frame, so the holder of the exclusive latch
 //          that sees 0 may evict. Further pins, and the release of one, need no latch: an existing pin keeps the page.
-//          uses: uses of the page up to the cap of the policy, less those that its hand took away. Raised by any fix,
-//          set by the policy when the page is loaded. A hint: a lost use costs a read at most. recency: 2 after a use
-//          that is no scan; lowered as scans go on (`scan_ring.rs`). Zero when the page is loaded. A hint. RING: the
-//          page is in the scan ring, unknown to the policy. Set and cleared under the exclusive latch. LOADING: the
-//          page is being read. Set and cleared under the exclusive latch. A hint for threads that must not wait.
-//          REDONE: redo has changed the page since the cleaner's last copy. Set under the exclusive latch, cleared by
-//          the cleaner under a shared latch. MAIN: for the policy `s3c`, under the lock of the frame's shard; else
-//          zero. DIRTY: the page differs, or may differ, from its home on disk. Set under the exclusive latch, before
-//          the record of the change is appended. Cleared under a shared latch by the one round of the cleaner that has
-//          the page, once its bytes are written and synced.
+// uses:    uses of the page up to the cap of the policy, less those that its hand took away. Raised by any fix, set by
+//          the policy when the page is loaded. A hint: a lost use costs a read at most.
+// recency: 2 after a use that is no scan; lowered as scans go on (`scan_ring.rs`). Zero when the page is loaded. A
+//          hint.
+// RING:    the page is in the scan ring, unknown to the policy. Set and cleared under the exclusive latch.
+// LOADING: the page is being read. Set and cleared under the exclusive latch. A hint for threads that must not wait.
+// REDONE:  redo has changed the page since the cleaner's last copy. Set under the exclusive latch, cleared by the
+//          cleaner under a shared latch.
+// MAIN:    for the policy `s3c`, under the lock of the frame's shard; else zero.
+// DIRTY:   the page differs, or may differ, from its home on disk. Set under the exclusive latch, before the record of
+//          the change is appended. Cleared under a shared latch by the one round of the cleaner that has the page, once
+//          its bytes are written and synced.
 //
 // 1. `rec_group` is stored before DIRTY is set, by the holder of the exclusive latch. While DIRTY is set, redo lowers
 //    it under the exclusive latch, and the cleaner raises it under a shared latch, unless REDONE.

@@ -18,8 +18,8 @@
 //! **Invariant:** a page is in one frame at most. Only the thread that holds the exclusive latch of a frame sets or
 //! clears the table entry that names it.
 //!
-//! **Invariant:** a thread that holds the latch of a page waits for the latch of another page only if that one is
-//! pinned, so that it cannot leave its frame meanwhile.
+//! **Invariant:** a thread that holds the latch of a page waits for the latch of another page only if that page is
+//! pinned. A pinned page cannot leave its frame meanwhile.
 
 use crate::format::page_id;
 use crate::frame::{FrameNo, Kept};

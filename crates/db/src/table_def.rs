@@ -7,8 +7,9 @@ use std::{fmt, marker::PhantomData};
 
 /// Name and types with which a table is opened.
 ///
-/// A constant if the name is known: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The names of
-/// the types are stored when the table is created and compared at each open. `TableDef<&[u8], &[u8]>` holds raw bytes.
+/// Make it a constant if the name is fixed: `const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");`. The
+/// names of the types are stored when the table is created and compared at each open. `TableDef<&[u8], &[u8]>` holds
+/// raw bytes.
 ///
 /// **Types.** Keys and values are integers, `f32`, `f64`, `bool`, `char`, `&str` or `String`, `&[u8]` or `Vec<u8>`,
 /// `[u8; N]`, `Option`, `Reverse`, tuples of 1 to 8, [`Uuid`](crate::Uuid), [`Timestamp`](crate::Timestamp) and

@@ -11,7 +11,7 @@ const LIMIT: u64 = 16 << 20;
 /// Bytes of a large row, and changes of it.
 const LARGE: usize = 2000;
 const CHANGES: u64 = 40_000;
-/// What threads, allocator and the caller's own buffers may take beside it.
+/// Bytes beside the limit for threads, the allocator and the caller's own buffers.
 const SLACK: u64 = 32 << 20;
 
 fn main() -> Result<(), Error> {
@@ -42,8 +42,8 @@ fn main() -> Result<(), Error> {
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     tables_come_and_go(&dir)?;
     fs::remove_dir_all(&dir).expect("the directory can be removed");
-    restart_takes_back_more_than_memory_holds(&dir);
-    restart_holds_a_large_row_again(&dir);
+    restart_rolls_back_more_than_memory_holds(&dir);
+    restart_takes_over_many_changes_of_a_large_row(&dir);
     Ok(())
 }
 
@@ -122,7 +122,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// The loser of a restart logs many times the memory limit. `FORESHORE_RESTART_ROWS` and `FORESHORE_RESTART_LIMIT`
 /// (bytes) set another size, such as 500000 and 67108864.
-fn restart_takes_back_more_than_memory_holds(dir: &Path) {
+fn restart_rolls_back_more_than_memory_holds(dir: &Path) {
     let empty = dir.with_extension("empty");
     run("load", dir);
     run("open", &empty);
@@ -133,9 +133,9 @@ fn restart_takes_back_more_than_memory_holds(dir: &Path) {
     assert!(most <= base + limit * 13 / 10, "{most} bytes resident in a restart, {base} in that of an empty database");
 }
 
-/// A restart takes over a transaction that was prepared after many small changes of one large row. The row before each
-/// change is not kept: undo has the bytes that differ.
-fn restart_holds_a_large_row_again(dir: &Path) {
+/// A restart takes over a transaction that was prepared after many small changes of one large row. Undo keeps only the
+/// bytes that each change replaced, not the whole row.
+fn restart_takes_over_many_changes_of_a_large_row(dir: &Path) {
     let empty = dir.with_extension("empty");
     run("prepare", dir);
     run("open", &empty);
@@ -163,7 +163,7 @@ fn restart_limit() -> u64 {
     number("FORESHORE_RESTART_LIMIT", LIMIT)
 }
 
-/// One process of that test, whose peak is its own.
+/// Runs in a child process of the restart tests, so that its peak memory is its own.
 fn restart_child(role: &str, dir: &Path) -> Result<(), Error> {
     let options = Options::new().memory_limit(restart_limit()).spill_limit(4 << 30).device(Device::Buffered);
     let (db, rows) = (options.open(dir)?, number("FORESHORE_RESTART_ROWS", 40_000));
@@ -197,7 +197,7 @@ fn restart_child(role: &str, dir: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let recovery = db.stats().recovery;
-    // The table is taken back, too.
+    // The creation of the table is rolled back, too.
     assert_eq!(recovery.undone, if role == "restart" { rows + 1 } else { 0 }, "{recovery:?}");
     println!("{role}: {recovery:?}, peak {}", peak());
     Ok(())

@@ -24,14 +24,14 @@ use std::io;
 pub struct Syncs {
     /// The generation: syncs that have failed.
     failed: AtomicU64,
-    /// Held during a sync. The error of the newest one that failed.
-    turn: Mutex<Option<Errno>>,
+    /// The error of the newest failed sync. The lock is held during a sync.
+    newest: Mutex<Option<Errno>>,
 }
 
 impl Syncs {
-    /// The syncs of a file that was just opened.
+    /// Creates the state of a file that was just opened.
     pub fn new() -> Self {
-        Self { failed: AtomicU64::new(0), turn: Mutex::new(LockRank::FileSync, None) }
+        Self { failed: AtomicU64::new(0), newest: Mutex::new(LockRank::FileSync, None) }
     }
 
     /// Makes the effects of `write` durable, by `sync`. A failed sync before the call does not count.
@@ -55,9 +55,9 @@ impl Syncs {
         self.sync_since(0, sync)
     }
 
-    /// Counts a failure that was reported outside of a turn.
+    /// Counts a failure that was reported by another call than a sync.
     pub fn note_failure(&self, error: &io::Error) {
-        self.fail(&mut self.turn.lock(), error);
+        self.fail(&mut self.newest.lock(), error);
     }
 
     fn generation(&self) -> u64 {
@@ -68,7 +68,7 @@ impl Syncs {
 
     fn sync_since(&self, since: u64, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         // WAIT: park - until the sync in progress has ended.
-        let mut newest = self.turn.lock();
+        let mut newest = self.newest.lock();
         // ORDERING: Relaxed, the lock orders it behind every failure.
         let is_failed = self.failed.load(Ordering::Relaxed) != since;
         if let Some(errno) = *newest
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_error_it_fails_those_before_it_and_forgives_those_behind() {
+    fn a_failed_sync_fails_earlier_writers_whatever_the_error_and_no_later_one() {
         for errno in [Errno::IO, Errno::NOSPC, Errno::DQUOT, Errno::INTR] {
             let syncs = Syncs::new();
             let fail = || Err(errno.into());

@@ -1,9 +1,10 @@
-//! Point locks: shared locks of single keys, as entries by key hash, counted where writers look.
+//! Point locks: shared locks of single keys, as entries by key hash. Counters tell a writer with one load that there
+//! are none.
 //!
-//! A key is locked whether it exists or not. What lies between keys is locked by intervals ([`crate::range`]). A writer
-//! that met a foreign lock of either kind takes its turn in the key's entry.
+//! A key is locked whether it exists or not. Gaps between keys are locked by intervals ([`crate::range`]). A writer
+//! that meets another owner's lock of either kind queues for its turn in the key's entry.
 //!
-//! No call waits. A release wakes the waiters that could go on if they looked.
+//! No call waits. A release wakes the waiters that can be granted their lock.
 
 use crate::hash::{Map, RowHash, Spread};
 use crate::share_count::ShareCounts;
@@ -11,20 +12,20 @@ use crate::slots::Slots;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 
-/// Few under loom, whose state they would bloat.
+/// The number of shards. Loom gets one, because each adds to its state.
 const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
 
-/// A key that has readers, or a writer that waits for readers.
+/// The entry of a key that has readers, or a writer that waits for readers.
 #[derive(Debug, Default)]
 struct Entry {
     sharers: Sharers,
-    /// Writers that met foreign readers, in the order of their turns. Readers that come later wait for all of them.
+    /// The queue of writers that met other readers, in the order of their turns. Later readers wait for all of them.
     turns: Vec<u32>,
     /// Readers that wait for the writers above.
     waiting: Vec<u32>,
 }
 
-/// Owners that read a key. Allocates only for the second.
+/// The owners that read a key. The first one needs no allocation.
 #[derive(Debug, Default)]
 struct Sharers {
     first: Option<u32>,
@@ -79,7 +80,7 @@ impl Entry {
         self.turns.first() == Some(&owner) && !self.sharers.has_other(owner)
     }
 
-    /// Waiters that would go on if they looked now.
+    /// Returns the waiters that can be granted their lock now.
     fn grantable(&self) -> Vec<u32> {
         let writers = self.turns.iter().copied().filter(|&writer| self.is_turn_of(writer));
         let readers = self.waiting.iter().copied().filter(|&reader| self.admits(reader));
@@ -87,14 +88,14 @@ impl Entry {
     }
 }
 
-/// How a request for a point lock has ended.
+/// The result of a request for a point lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// It is there now.
+    /// Granted.
     New,
-    /// It was there before.
+    /// The owner had the lock already.
     Held,
-    /// A writer comes first.
+    /// Refused, because a writer is queued.
     Refused,
 }
 
@@ -113,7 +114,7 @@ impl PointLocks {
         Self { shards: (0..SHARDS).map(shard).collect(), counts: ShareCounts::new(counters) }
     }
 
-    /// Enters a shared lock. If it is refused and may wait, it stands in line behind the writers.
+    /// Requests a shared lock. If it is refused and `may_wait`, the owner is queued behind the writers.
     pub(crate) fn enter(&self, owner: u32, row: RowHash, may_wait: bool) -> Entered {
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
@@ -133,14 +134,14 @@ impl PointLocks {
         Entered::New
     }
 
-    /// Takes back a request that was refused.
-    pub(crate) fn leave_line(&self, slots: &Slots, owner: u32, row: RowHash) {
+    /// Cancels a queued request.
+    pub(crate) fn cancel_request(&self, slots: &Slots, owner: u32, row: RowHash) {
         self.change(slots, row, |entry| entry.waiting.retain(|&reader| reader != owner));
     }
 
     pub(crate) fn release(&self, slots: &Slots, owner: u32, row: RowHash) {
         self.change(slots, row, |entry| entry.sharers.remove(owner));
-        // The entry first: a writer that still sees the count looks into the table and finds nothing.
+        // After the entry: a writer that still sees the count checks the table and finds no lock.
         self.counts.retire(row.0);
     }
 
@@ -157,16 +158,16 @@ impl PointLocks {
         self.entries(row).get(&row.0).is_some_and(|entry| entry.sharers.has(owner))
     }
 
-    /// Keeps new readers out from here on. A writer that has the key shared, here or, as `covers` says, by an
-    /// interval, goes ahead of the others.
+    /// Queues a writer for its turn. Later readers wait for it. A writer that itself has the key shared goes to the
+    /// front; `covers` says that one of its intervals covers the key.
     pub(crate) fn enter_turn(&self, owner: u32, row: RowHash, covers: bool) {
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
         let turns = &entry.turns;
         assert!(!turns.contains(&owner), "writer {owner} enters its turn twice: {turns:?}");
         if covers || entry.sharers.has(owner) {
-            // A turn may be running, if this owner's locks were widened over the key meanwhile. Then both look again,
-            // and find each other's work.
+            // Another writer may have its turn already, if this owner's locks were merged over the key meanwhile. Both
+            // writers check again, and each sees the other's change.
             entry.turns.insert(0, owner);
         } else {
             entry.turns.push(owner);
@@ -215,7 +216,7 @@ impl PointLocks {
         into.extend(entry.turns.iter().take(turn.unwrap_or(usize::MAX)));
     }
 
-    /// An owner other than `owner` that has the key shared, or waits to have it exclusively.
+    /// Returns an owner other than `owner` that has the key shared, or waits for an exclusive lock of it.
     pub(crate) fn other_at(&self, owner: u32, row: RowHash) -> Option<u32> {
         let entries = self.entries(row);
         let entry = entries.get(&row.0)?;

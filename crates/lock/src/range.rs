@@ -179,7 +179,7 @@ impl RangeLocks {
     }
 
     /// Takes a scan out of those that wait.
-    pub(crate) fn leave_line(&self, slots: &Slots, owner: u32, table: TableId) {
+    pub(crate) fn cancel_request(&self, slots: &Slots, owner: u32, table: TableId) {
         self.change(slots, table, |ranges| (ranges.waiting.retain(|&(scan, _)| scan != owner), Vec::new()));
     }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Prints records as they become durable, until none has come for as long as `patience`; returns how many there were.
-pub(crate) fn run(dir: &Path, patience: Duration) -> Result<u64> {
+/// Prints records as they become durable, until none has come for `timeout`. Returns how many there were.
+pub(crate) fn run(dir: &Path, timeout: Duration) -> Result<u64> {
     let fs: Arc<dyn Fs> = Arc::new(ReadOnly::new(dir)?);
     let mut follower = Follower::open(&fs, dir, Uuid(*b"log of examples!"), GroupNo::ZERO)?;
     let mut count = 0;
@@ -17,8 +17,8 @@ pub(crate) fn run(dir: &Path, patience: Duration) -> Result<u64> {
             println!("{}: tag {}, {} bytes", record.lsn, record.tag, record.payload.len());
             count += 1;
         }
-        // The last group shows when the next one is written: until then a crash could take it back.
-        if !follower.wait(patience)? {
+        // The records of the last group are returned when the next one is written: until then a crash could drop them.
+        if !follower.wait(timeout)? {
             return Ok(count);
         }
     }

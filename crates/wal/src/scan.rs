@@ -1,9 +1,9 @@
 //! The scan of the log at start: which groups count, and whether a missing group was ever acknowledged.
 //!
 //! The chain starts at the first group of the control file. It goes on while header, checksums, number and predecessor
-//! fit. If it does not go on inside a segment, the first group of the next segment may continue it: a group that does
-//! not fit the rest of a segment, or the first group of a new incarnation after a torn one. Otherwise the chain has
-//! ended.
+//! fit. If it does not go on inside a segment, the first group of the next segment may continue it. That is a group
+//! that did not fit the rest of the segment, or the first one of a new incarnation behind a torn group. Otherwise the
+//! chain has ended.
 //!
 //! Several groups may be in flight at a time and reach the disk in any order. If one is missing, those behind it were
 //! never acknowledged, even if they are whole. None of them continues the chain behind the groups of a new incarnation.

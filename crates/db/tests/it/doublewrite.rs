@@ -1,5 +1,5 @@
-//! Pages are written home whole: through the doublewrite file, or directly if the device writes them atomically.
-//! Without either the same test loses data.
+//! No power loss tears a page: pages go through the doublewrite file, or the device writes them atomically. With
+//! neither of the two the same test loses data.
 
 use crate::script::{Script, disk, options};
 use crate::support::{DIR, NUMBERS};
@@ -68,9 +68,9 @@ fn doublewrite_is_kept_where_it_is_needed_or_asked_for() {
     }
 }
 
-/// The test of the others would notice. What is lost is never given out as whole.
+/// Plain writes lose pages here, so the tests above would notice a missing doublewrite. A torn page is always reported.
 #[test]
-fn without_either_power_loss_tears_pages_and_that_is_said() {
+fn with_plain_writes_power_loss_tears_pages_and_that_is_reported() {
     let (images, wrong) = lose_power(false, DoublewriteKind::Off, PageWrites::Plain, 11);
     assert!(!wrong.is_empty(), "none of {images} images was torn");
     for why in wrong {
@@ -78,7 +78,7 @@ fn without_either_power_loss_tears_pages_and_that_is_said() {
     }
 }
 
-/// A kernel that refuses one such write, for where the page lies for example, has torn nothing.
+/// A refused atomic write has written nothing, for example one that the kernel refuses for the place of the page.
 #[test]
 fn a_device_that_refuses_later_on_gets_doublewrites() {
     refuse_later_on(|sim, _| sim.set_whole_writes(false));

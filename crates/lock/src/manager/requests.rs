@@ -66,7 +66,7 @@ impl LockManager {
         let (index, row) = (held.owner(), self.keys.hash(target));
         let attempt = || self.keys.share(&self.slots, held, target, true).map(drop).ok_or(LockName::row(target));
         let granted = self.waits.until_granted(self.graph(), (index, Edge::Row(row)), timeout, attempt);
-        granted.inspect_err(|_| self.keys.points().leave_line(&self.slots, index, row))
+        granted.inspect_err(|_| self.keys.points().cancel_request(&self.slots, index, row))
     }
 
     /// Enters a shared lock as [`share`](Self::share) does, if that does not have to wait; otherwise `None`, and
@@ -165,7 +165,7 @@ impl LockManager {
             None => Ok(()),
         };
         let granted = self.waits.until_granted(self.graph(), (held.owner(), Edge::Range(table)), timeout, attempt);
-        granted.inspect_err(|_| ranges.leave_line(&self.slots, held.owner(), table))
+        granted.inspect_err(|_| ranges.cancel_request(&self.slots, held.owner(), table))
     }
 
     /// Returns the error for a caller that does not wait for `target`. The transaction `holder` has it by its header;

@@ -1,4 +1,4 @@
-//! Models of the hand-off of a row: the holder ends while others come to wait. A waiter that is forgotten shows as a
+//! Models of the hand-off of a row: the holder ends while other transactions begin to wait. A lost wake-up shows as a
 //! deadlock of the model.
 
 use foreshore_base::{TableId, Xid};
@@ -56,8 +56,8 @@ impl Row {
         self.end(&mut owner, xid);
     }
 
-    /// Waits for the row as `xid` and goes on without it, with other things that never end.
-    fn leave(&self, xid: u64) {
+    /// Waits for the row as `xid`, does not take it, and never ends.
+    fn wait_without_taking(&self, xid: u64) {
         let mut owner = self.locks.lease("leaves").expect("a slot");
         owner.set_xid(Xid(xid));
         let mut patience = Patience::new(EVER);
@@ -72,15 +72,15 @@ impl Row {
     }
 }
 
-/// One of two waiters does not take the row, and does not end.
-fn left() {
+/// Two waiters, of which one does not take the row and never ends.
+fn untaken() {
     let row = Arc::new(Row::new());
     let mut holder = row.locks.lease("holder").expect("a slot");
     holder.set_xid(Xid(HOLDER));
     let (ends, leaves) = (row.clone(), row.clone());
     let takes = row;
     let first = thread::spawn(move || ends.end(&mut holder, HOLDER));
-    let second = thread::spawn(move || leaves.leave(HOLDER + 1));
+    let second = thread::spawn(move || leaves.wait_without_taking(HOLDER + 1));
     let third = thread::spawn(move || takes.take(HOLDER + 2));
     first.join().expect("the holder ends");
     second.join().expect("a waiter leaves");
@@ -115,13 +115,13 @@ fn a_waiter_is_woken_by_the_one_before_it() {
 
 #[test]
 fn a_waiter_is_woken_by_one_that_goes_on_without_the_row() {
-    check(left);
+    check(untaken);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_waiter_that_goes_on_without_the_row_passes_it_on() {
-    mutated("hand-off: a waiter that goes on without the row keeps it", left);
+    mutated("hand-off: a waiter that goes on without the row keeps it", untaken);
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Condvar {
                 world.wake(On::Signal(place(self)), most);
                 scheduling_point();
             }
-            // A thread that is no task wakes one: std's waiters are no tasks either.
+            // A thread outside of the scheduler notifies std's condition variable, where only such threads wait.
             None if most == 1 => self.0.notify_one(),
             None => self.0.notify_all(),
         }

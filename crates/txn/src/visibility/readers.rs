@@ -1,30 +1,32 @@
-//! The snapshots in use: an array that readers write and collectors look through.
+//! The snapshots in use: an array of slots that readers write and collectors read.
 //!
-//! A reader publishes in its slot, in this order:
+//! A reader publishes its snapshot in a slot, in this order:
 //!
-//! 1. Which xids are frozen is read from the status window.
-//! 2. A **bound**, what is durable at this moment, is stored; `SeqCst` fence.
-//! 3. The snapshot `s` is read: what is durable, or the clock of commits if that is greater. So `s >= bound`.
-//! 4. `hi`, the next xid, is read.
-//! 5. `hi`, then `s` in the bound's place, is stored.
+//! 1. It reads from the status window which xids are frozen.
+//! 2. It stores a **bound**, the present durable CSN; `SeqCst` fence.
+//! 3. It reads the snapshot `s`: the durable CSN, or the commit clock if that is greater. So `s >= bound`.
+//! 4. It reads `hi`, the next xid.
+//! 5. It stores `hi`, and then `s` in place of the bound.
 //!
 //! A collector is a thread that moves the status window on
-//! ([`StatusWindow::slide`](super::status::StatusWindow::slide)) or computes a [`View`](super::view::View). It reads
-//! what it judges by, commit numbers or what is durable and the clock; `SeqCst` fence; then the slots. Of the two
-//! fences one is first. Either the collector finds the reader's bound, or the reader's `s` is at or above all that the
-//! collector has judged by. Then nothing of it is older than what that reader sees.
+//! ([`StatusWindow::slide`](super::status::StatusWindow::slide)) or computes a [`View`](super::view::View). It first
+//! reads its inputs: commit numbers, or the durable CSN and the clock. Then comes a `SeqCst` fence, and then it reads
+//! the slots.
 //!
-//! An xid at or above `hi` belongs to a commit above `s`. Had its number been drawn by the time `s` was read, the draw
-//! of the xid, which came before in that transaction, would have been visible at step 4.
+//! One of the two fences is first. So either the collector finds the reader's bound, or the reader's `s` is at or above
+//! all inputs of the collector. In the second case the collector removes no version that this reader sees.
 //!
-//! **Operations.** A cancelled reader may be in the middle of an operation, and finds out at its end. What that
-//! operation may still come to, such as the pages of a dropped table, is used otherwise only after it.
+//! An xid at or above `hi` belongs to a commit above `s`. Proof: the transaction draws its xid before its commit
+//! number. If the number had been drawn before the read of `s`, the draw of the xid would have been visible at step 4.
+//!
+//! **Operations.** A cancelled reader may be in the middle of an operation, and detects the cancellation at its end.
+//! The resources that the operation may still access, such as the pages of a dropped table, are reused only after it.
 //!
 //! | reader | collector |
 //! |---|---|
-//! | counts its operation; `SeqCst` fence; reads if it is not cancelled | finds it cancelled; `SeqCst` fence; looks at the count |
+//! | counts its operation; `SeqCst` fence; reads if it is not cancelled | finds it cancelled; `SeqCst` fence; reads the count |
 //!
-//! So the collector finds the operation, or the reader finds itself cancelled.
+//! So either the collector sees the operation, or the reader sees its cancellation.
 
 use super::slots::Slots;
 use foreshore_base::{Csn, Xid};
@@ -38,10 +40,10 @@ use std::time::Duration;
 //   bits 0..2   0 free | 1 bound | 2 taken | 3 cancelled
 //   bits 2..64  CSN, if bound or taken
 //
-// 1. 0 -> 1, 1 -> 2, and to 0 from whatever it is: the reader, which alone knows that it has the slot.
-// 2. 2 -> 3: any thread, by an exchange. Only the reader's end leaves 3.
-// 3. `hi` and `lo` are those of the reader if the state says "taken", stored before it. A thread that reads them late
-//    may read those of the slot's next reader, which came after its fence and needs nothing of it.
+// 1. 0 -> 1, 1 -> 2, and any state -> 0: by the reader that has the slot.
+// 2. 2 -> 3: by any thread, with an exchange. The reader ends state 3 by its release.
+// 3. `hi` is stored before the state "taken". A collector that reads `hi` late may get that of the slot's next reader.
+//    That is harmless: the next reader came after the collector's fence, so the collector need not consider it.
 const FREE: u64 = 0;
 const BOUND: u64 = 1;
 const TAKEN: u64 = 2;
@@ -57,7 +59,7 @@ struct Slot {
     about: Mutex<(About, SnapshotCost)>,
 }
 
-/// What a snapshot may cost before it is cancelled, though there is space.
+/// The cost at which a snapshot is cancelled even though there is free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotLimits {
     /// Time.
@@ -67,11 +69,11 @@ pub struct SnapshotLimits {
 }
 
 impl SnapshotLimits {
-    /// Whatever it takes.
+    /// No limits.
     pub const NONE: Self = Self { max_age: Duration::MAX, max_bytes: u64::MAX };
 }
 
-/// What is told of a reader that others wait for.
+/// The description of a reader for the sessions that wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) label: &'static str,
@@ -80,13 +82,13 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// A reader without limits.
+    /// Describes a reader without limits.
     pub(crate) const fn new(label: &'static str, since: Nanos) -> Self {
         Self { label, since, limits: SnapshotLimits::NONE }
     }
 }
 
-/// What a snapshot cost its database when it was cancelled.
+/// The cost of a snapshot when it was cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotCost {
     /// Time.
@@ -98,33 +100,33 @@ pub(crate) struct SnapshotCost {
 /// Xids that were frozen at one moment: their transactions had ended, and their fate was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrozenXids {
-    /// Those below it.
+    /// Xids below this are frozen.
     pub(crate) below: Xid,
-    /// Those above it that are below `lo`.
+    /// Xids above this and below `lo` are frozen.
     pub(crate) above: Xid,
     /// The start of the status window.
     pub(crate) lo: Xid,
 }
 
 impl FrozenXids {
-    /// Returns whether `xid` is one of them.
+    /// Returns whether `xid` is frozen.
     pub(crate) fn has(&self, xid: Xid) -> bool {
         xid < self.below || (self.above < xid && xid < self.lo)
     }
 }
 
 impl From<Xid> for FrozenXids {
-    /// All below the start of the window: none is pinned.
+    /// Freezes all xids below the start of the window: none is pinned.
     fn from(lo: Xid) -> Self {
         Self { below: lo, above: Xid::ZERO, lo }
     }
 }
 
-/// Xids below the start of the status window whose fate size alone does not tell, ascending. They are late commits,
-/// each with its number, and pinned xids, which have none yet.
+/// Xids below the start of the status window whose status the bounds alone do not tell, ascending. They are late
+/// commits, with their commit numbers, and pinned xids, which have no number yet.
 pub(crate) type LateXids = Box<[(Xid, Option<Csn>)]>;
 
-/// A slot that a reader has: its snapshot. Given back by [`Readers::release`].
+/// The slot of a reader, with its snapshot. [`Readers::release`] frees the slot.
 #[derive(Debug)]
 pub(crate) struct Mark {
     slot: usize,
@@ -138,15 +140,15 @@ pub(crate) struct Mark {
 /// A reader as a collector finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader {
-    /// Its snapshot; at or below it, if `hi` is missing.
+    /// Its snapshot. If `hi` is missing, a lower bound of the snapshot.
     pub(crate) csn: Csn,
     pub(crate) hi: Option<Xid>,
 }
 
 impl Reader {
-    /// Returns whether it may need to know, and cannot tell by the xid, that the commit `csn` of `xid` is above its
-    /// snapshot.
-    pub(crate) fn asks_for(&self, xid: Xid, csn: Csn) -> bool {
+    /// Returns whether the reader needs the status of `xid` to tell that its commit `csn` is above the snapshot,
+    /// because the xid alone does not tell it.
+    pub(crate) fn needs_status_of(&self, xid: Xid, csn: Csn) -> bool {
         self.csn < csn && self.hi.is_none_or(|hi| xid < hi)
     }
 }
@@ -155,14 +157,14 @@ impl Reader {
 #[derive(Debug)]
 pub(crate) struct Readers {
     slots: Slots<Slot>,
-    /// Slots of the fixed part from here on were never used.
+    /// The index from which slots of the fixed part were never used.
     used: AtomicUsize,
     /// Whether a reader has ever had limits.
     limited: AtomicBool,
 }
 
 impl Readers {
-    /// With a fixed part of `count` slots.
+    /// Creates a fixed part of `count` slots.
     pub(crate) fn new(count: usize) -> Self {
         let slot = || {
             let about = (About::new("", Nanos::ZERO), SnapshotCost::default());
@@ -173,7 +175,7 @@ impl Readers {
         Self { slots: Slots::new(count, slot), used: AtomicUsize::new(0), limited: AtomicBool::new(false) }
     }
 
-    /// All slots that may be in use, with their numbers.
+    /// Returns all slots that may be in use, with their numbers.
     fn in_use(&self) -> impl Iterator<Item = (usize, &Slot)> {
         // ORDERING: Relaxed, ordered by the fence of `all`; elsewhere a hint.
         let used = self.used.load(Ordering::Relaxed);
@@ -181,8 +183,8 @@ impl Readers {
         fixed.chain(self.slots.extra_in_use())
     }
 
-    /// Takes a snapshot. `frozen`, `durable` and `next` are read as the head of this file says, and so is `clock`, if
-    /// the snapshot is to be the latest.
+    /// Takes a snapshot. `frozen`, `durable` and `next` are called in the order of the steps above. `clock` is given
+    /// for the latest snapshot.
     pub(crate) fn take(
         &self,
         about: About,
@@ -198,7 +200,7 @@ impl Readers {
             // ORDERING: store, fence, look: step 2; pairs with the fence of `all`.
             fence(Ordering::SeqCst);
         }
-        // What is durable can be beyond the clock where records that are no commits have stamps of their own.
+        // The durable CSN can be beyond the clock if records that are no commits have stamps of their own.
         let csn = durable().max(clock.map_or(Csn::ZERO, |clock| clock()));
         let hi = next();
         assert!(bound <= csn, "a snapshot at {csn} was shown as one from {bound} on");
@@ -215,7 +217,7 @@ impl Readers {
         Mark { slot: at, csn, frozen, hi }
     }
 
-    /// Finds a free slot, near those that this thread had before, and shows the bound in it.
+    /// Claims a free slot, near those that this thread had before, and stores the bound in it.
     fn claim(&self, bound: Csn) -> (usize, &Slot) {
         let shown = if mutant("readers: bound shown late") { FREE | (1 << 62) } else { bound.0 << 2 | BOUND };
         let fixed = self.slots.fixed();
@@ -244,12 +246,12 @@ impl Readers {
         )
     }
 
-    /// The slot that a reader has.
+    /// Returns the slot of a reader.
     fn slot_of(&self, mark: &Mark) -> &Slot {
         self.slots.slot(mark.slot).expect("a reader has its slot")
     }
 
-    /// The reader has ended.
+    /// Ends a reader and frees its slot.
     pub(crate) fn release(&self, mark: &Mark) {
         let state = &self.slot_of(mark).state;
         // ORDERING: Relaxed, none but the reader makes it free.
@@ -260,21 +262,21 @@ impl Readers {
         self.slots.release(mark.slot);
     }
 
-    /// Returns whether the snapshot was cancelled. Asked after a read, before what was read is handed out.
+    /// Returns whether the snapshot was cancelled. Called after a read, before the result of the read is returned.
     pub(crate) fn is_cancelled(&self, mark: &Mark) -> bool {
-        // ORDERING: Acquire orders the reads before it, if they end in an Acquire fence: the writer over what was read
-        // came after the cancellation.
+        // ORDERING: Acquire orders the reads before it, if they end in an Acquire fence: a writer that reuses the
+        // memory came after the cancellation.
         self.slot_of(mark).state.load(Ordering::Acquire) == CANCELLED
     }
 
-    /// Returns what it cost, if it was cancelled.
+    /// Returns the cost of the snapshot, if it was cancelled.
     pub(crate) fn cost(&self, mark: &Mark) -> Option<SnapshotCost> {
         self.is_cancelled(mark).then(|| self.slot_of(mark).about.lock().1)
     }
 
-    /// Counts an operation of the reader, and says whether it may read. [`leave`](Self::leave) ends the operation,
-    /// either way.
-    pub(crate) fn enter(&self, mark: &Mark) -> bool {
+    /// Counts an operation of the reader, and returns whether it may read. In both cases
+    /// [`end_operation`](Self::end_operation) ends the operation.
+    pub(crate) fn begin_operation(&self, mark: &Mark) -> bool {
         // ORDERING: Relaxed, ordered by the fence.
         self.slot_of(mark).operations.fetch_add(1, Ordering::Relaxed);
         if !mutant("readers: no fence behind the count of an operation") {
@@ -285,28 +287,28 @@ impl Readers {
     }
 
     /// Ends an operation of the reader.
-    pub(crate) fn leave(&self, mark: &Mark) {
-        // ORDERING: Release, what the operation has read was read before; pairs with `is_any_cancelled_at_work`.
+    pub(crate) fn end_operation(&self, mark: &Mark) {
+        // ORDERING: Release, the operation's reads come before; pairs with `is_any_cancelled_at_work`.
         let before = self.slot_of(mark).operations.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "an operation of the reader at {} ends and none has begun", mark.csn);
     }
 
-    /// Returns whether an operation is under way of a reader that the caller has found cancelled, or has not found for
-    /// that reason.
+    /// Returns whether a cancelled reader has an operation in progress. The caller has read the slots before, and has
+    /// seen the cancellation.
     pub(crate) fn is_any_cancelled_at_work(&self) -> bool {
         if !mutant("readers: no fence before the look at operations") {
-            // ORDERING: store, fence, look: pairs with the fence of `enter`.
+            // ORDERING: store, fence, look: pairs with the fence of `begin_operation`.
             fence(Ordering::SeqCst);
         }
         self.in_use().any(|(_, slot)| {
-            // ORDERING: Acquire, pairs with `leave`, and with `release` where another reader has the slot by now.
+            // ORDERING: Acquire, pairs with `end_operation`, and with `release` if another reader has the slot by now.
             let state = slot.state.load(Ordering::Acquire);
             // ORDERING: as above.
             state == CANCELLED && slot.operations.load(Ordering::Acquire) > 0
         })
     }
 
-    /// All readers. What the caller judges by was read before, and the bounds that it finds are not missed by that.
+    /// Returns all readers. The caller, a collector, has read its inputs before.
     pub(crate) fn all(&self) -> impl Iterator<Item = Reader> {
         if !mutant("readers: no fence before the look") {
             // ORDERING: store, fence, look: pairs with the fence of `take`.
@@ -330,12 +332,13 @@ impl Readers {
         self.all().any(|reader| reader.hi.is_none() && reader.csn < csn)
     }
 
-    /// The oldest snapshot, if there is one.
+    /// Returns the oldest snapshot, if there is one.
     pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
         self.taken().min_by_key(|&(csn, at, _)| (csn, at)).map(|(csn, _, slot)| (csn, slot.about.lock().0))
     }
 
-    /// Cancels the oldest snapshot, if `judge` gives a cost for it: it counts no more. Returns what it was.
+    /// Cancels the oldest snapshot, if `judge` returns a cost for it, and returns it. A cancelled snapshot protects no
+    /// versions.
     pub(crate) fn cancel_oldest(
         &self,
         judge: impl Fn(Csn, &About) -> Option<SnapshotCost>,
@@ -346,13 +349,13 @@ impl Readers {
             if slot.cancel(csn, &about, cost) {
                 return Some((csn, about, cost));
             }
-            // It has ended by itself, and another is the oldest.
+            // The reader has ended by itself, so another snapshot is the oldest.
         }
         None
     }
 
-    /// Cancels all snapshots for which `judge` gives a cost, and returns how many. One that is taken meanwhile may be
-    /// missed.
+    /// Cancels all snapshots for which `judge` returns a cost, and returns how many. A snapshot that is taken meanwhile
+    /// may be missed.
     pub(crate) fn cancel_each(&self, judge: impl Fn(Csn, &About) -> Option<SnapshotCost>) -> usize {
         let doomed = self.taken().filter(|&(csn, _, slot)| {
             let about = slot.about.lock().0;
@@ -363,11 +366,11 @@ impl Readers {
 
     /// Returns whether a reader may have limits.
     pub(crate) fn is_any_limited(&self) -> bool {
-        // ORDERING: hint; a thread that misses it looks the next time.
+        // ORDERING: hint; a thread that misses it sees it the next time.
         self.limited.load(Ordering::Relaxed)
     }
 
-    /// The snapshots in use, each with its slot. A hint, as all of this: the cancellation checks.
+    /// Returns the snapshots in use, each with its slot. The result is a hint: a cancellation checks again.
     fn taken(&self) -> impl Iterator<Item = (Csn, usize, &Slot)> {
         self.in_use().filter_map(|(at, slot)| {
             // ORDERING: hint.
@@ -378,15 +381,16 @@ impl Readers {
 }
 
 impl Slot {
-    /// Cancels the snapshot `csn` of the reader in this slot, if it is still the one that `about` tells of.
+    /// Cancels the snapshot `csn` of the reader in this slot, if `about` still describes that reader.
     fn cancel(&self, csn: Csn, about: &About, cost: SnapshotCost) -> bool {
-        // Locked, so that a thread that finds it cancelled finds the cost.
+        // Locked, so that a thread that sees the cancellation gets the cost.
         let mut told = self.about.lock();
-        // Another may have the slot by now, with the same snapshot. The next reader is told of only after the exchange.
+        // Another reader may have the slot by now, with the same snapshot. Under this lock its description cannot
+        // change before the exchange.
         if told.0 != *about {
             return false;
         }
-        // ORDERING: AcqRel, pairs with `is_cancelled`: what is written over comes after.
+        // ORDERING: AcqRel, pairs with `is_cancelled`: the reuse of memory comes after.
         let cancelled = self.state.compare_exchange(csn.0 << 2 | TAKEN, CANCELLED, Ordering::AcqRel, Ordering::Relaxed);
         if cancelled.is_ok() {
             told.1 = cost;

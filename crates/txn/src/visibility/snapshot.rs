@@ -62,7 +62,7 @@ impl Snapshot {
     pub(crate) fn enter(&self) -> Option<ReadOperation<'_>> {
         // Made before the look, so that its drop ends the operation in any case.
         let operation = ReadOperation { snapshot: self };
-        self.visibility.readers.enter(&self.mark).then_some(operation)
+        self.visibility.readers.begin_operation(&self.mark).then_some(operation)
     }
 
     /// Returns what it cost, if it was cancelled.
@@ -160,7 +160,7 @@ pub struct ReadOperation<'s> {
 
 impl Drop for ReadOperation<'_> {
     fn drop(&mut self) {
-        self.snapshot.visibility.readers.leave(&self.snapshot.mark);
+        self.snapshot.visibility.readers.end_operation(&self.snapshot.mark);
     }
 }
 

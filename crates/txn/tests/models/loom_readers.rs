@@ -189,10 +189,10 @@ fn operation_and_collector() {
         }
     });
     let reader = thread::spawn(move || {
-        if world.readers.enter(&mark) {
+        if world.readers.begin_operation(&mark) {
             assert_eq!(used_again.load(Ordering::Relaxed), 0, "a page in use was freed");
         }
-        world.readers.leave(&mark);
+        world.readers.end_operation(&mark);
     });
     canceller.join().expect("the canceller ends");
     collector.join().expect("the collector ends");

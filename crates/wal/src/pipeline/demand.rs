@@ -34,7 +34,8 @@ impl Demand {
 
     /// Whether a future or callback waits for more than `sealed`. Behind a `SeqCst` fence.
     pub(super) fn is_requested(&self, sealed: Lsn) -> bool {
-        // ORDERING: Acquire, pairs with `request`; otherwise ordered by the caller's fence and the one after the request.
+        // ORDERING: Acquire, pairs with `request`; otherwise ordered by the caller's fence and the one after the
+        // request.
         self.requested.load(Ordering::Acquire) > sealed.0
     }
 

@@ -70,8 +70,9 @@ impl GroupReader {
     /// Returns the group at `at` of a segment of `size` bytes and its checksum, if it is whole and continues `chain`.
     ///
     /// # Errors
-    /// `Newer` if it continues the chain in a version that this build does not read; `Corrupted` if its checksum covers
-    /// an impossible table of extents; or the error of the disk.
+    /// - `Newer` if it continues the chain in a version that this build does not read;
+    /// - `Corrupted` if its checksum covers an impossible table of extents;
+    /// - the error of the disk.
     pub(crate) fn group(
         &mut self,
         file: &dyn File,

@@ -1,6 +1,6 @@
 //! A merge of the records of several lanes, in the order of their stamps.
 //!
-//! The records of a lane ascend. Between lanes the order is known only at a cut: every record up to the cut S of a
+//! The records of a lane ascend. Between lanes the order is known only at a cut. Every record up to the cut S of a
 //! group is in that group or an earlier one, so all later records are above S. Records above the last cut are held
 //! back. A later cut of their incarnation releases them in order, or the end of the incarnation drops them.
 //!

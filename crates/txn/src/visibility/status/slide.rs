@@ -115,7 +115,7 @@ impl StatusWindow {
     fn pass(&self, lo: u64, reach: &Reach, over: &[(Xid, Csn)], readers: &Readers, late: &mut BTreeMap<Xid, Csn>) {
         // The commit numbers were read before.
         let readers: Vec<Reader> = readers.all().collect();
-        let asks = |xid, csn| readers.iter().any(|reader| reader.asks_for(xid, csn));
+        let asks = |xid, csn| readers.iter().any(|reader| reader.needs_status_of(xid, csn));
         late.retain(|&xid, &mut csn| asks(xid, csn));
         if !mutant("status: unpinned without a note") {
             late.extend(over.iter().copied().filter(|&(xid, csn)| asks(xid, csn)));
