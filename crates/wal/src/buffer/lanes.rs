@@ -84,8 +84,7 @@ use std::sync::Arc;
 /// How often a leader rereads the word of a lane that is drawing, before it takes the lane's last stamp instead.
 const REREADS: usize = if MODEL { 0 } else { 32 };
 
-/// The bytes appended between two cuts from which the fences of appends cost more than the system call that replaces
-/// them. They are some five hundred short records.
+/// The bytes appended between two cuts, some five hundred short records, from which a system call replaces the fences.
 const SPARING: u64 = 64 << 10;
 
 /// The bound of dependencies. It is half of the largest stamp that readers accept; the other half is for further
