@@ -21,7 +21,7 @@ fn names_come_back() {
 }
 
 #[test]
-fn each_table_knows_who_has_committed() {
+fn each_table_knows_the_committed_transactions() {
     for (kind, table) in tables(1000) {
         assert!(table.has_committed(Xid(999)).unwrap(), "{kind}: before it began");
         for xid in 1000..1100 {

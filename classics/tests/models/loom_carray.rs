@@ -64,7 +64,7 @@ fn a_group_is_released_as_one() {
 }
 
 #[test]
-fn nobody_waits_for_a_group_in_vain() {
+fn no_appender_waits_for_a_group_in_vain() {
     check(a_group);
 }
 
@@ -74,7 +74,7 @@ fn a_full_slot_is_replaced() {
 }
 
 #[test]
-fn nobody_is_left_parked() {
+fn no_thread_is_left_parked() {
     check(parked);
 }
 

@@ -34,7 +34,7 @@ fn a_sleeper_is_released_by_the_one_it_waits_for() {
 }
 
 #[test]
-fn nobody_is_left_asleep() {
+fn no_waiter_is_left_asleep() {
     check(three_sleepers);
 }
 

@@ -34,7 +34,7 @@ fn records_are_whole_in_every_cut() {
 }
 
 #[test]
-fn every_release_is_done_by_somebody() {
+fn every_release_is_done_by_a_thread() {
     check(three);
 }
 
@@ -44,7 +44,7 @@ fn a_session_comes_back_while_its_node_is_queued() {
 }
 
 #[test]
-fn nobody_is_left_parked() {
+fn no_thread_is_left_parked() {
     check(parked);
 }
 

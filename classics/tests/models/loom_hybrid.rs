@@ -71,7 +71,7 @@ fn a_group_is_released_as_one() {
 }
 
 #[test]
-fn nobody_waits_for_a_group_in_vain() {
+fn no_appender_waits_for_a_group_in_vain() {
     check(a_group);
 }
 

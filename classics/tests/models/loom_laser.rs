@@ -147,7 +147,7 @@ fn members_and_the_leader_may_close_at_once() {
 }
 
 #[test]
-fn who_helps_late_changes_nothing() {
+fn a_late_helper_changes_nothing() {
     check(late_help);
 }
 

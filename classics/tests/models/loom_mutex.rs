@@ -42,7 +42,7 @@ fn records_are_whole_in_every_cut() {
 }
 
 #[test]
-fn nobody_is_left_asleep() {
+fn no_waiter_is_left_asleep() {
     check(sleepers_and_a_cut);
 }
 

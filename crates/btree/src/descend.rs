@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_been_disturbed_eight_times_latches() {
+    fn a_descent_that_failed_eight_times_latches() {
         assert_eq!(Restarts(0).reading(), Reading::Optimistic);
         assert_eq!(Restarts(7).reading(), Reading::Optimistic);
         assert_eq!(Restarts(8).reading(), Reading::Latched);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_met_others_and_is_not_nested_stands_in_line() {
+    fn only_a_run_that_met_others_and_is_not_nested_is_queued() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
         let mut retry = Retry::new(&db, Nanos::ZERO, TxnOptions::new());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_prepared_a_transaction_stands_in_line_when_it_is_resolved() {
+    fn a_preparer_is_queued_once_its_transaction_is_resolved() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
         let retry = has_met_others(&db);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_refused_later_is_an_error_as_long_as_somebody_may_be_spared() {
+    fn a_call_refused_later_is_an_error_as_long_as_a_fence_may_be_spared() {
         let fence = AsymmetricFence::by(Some(|| Err(io::ErrorKind::PermissionDenied.into())));
         fence.heavy(false).expect("nobody is spared");
         for spare in [true, false] {

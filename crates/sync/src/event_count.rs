@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_to_nobody_changes_nothing() {
+    fn a_notification_without_waiters_changes_nothing() {
         let events = EventCount::new();
         events.cancel(events.prepare());
         events.notify_all();

@@ -19,7 +19,7 @@ const ASKS: [(&str, Ask); 4] = [
 ];
 
 #[test]
-fn what_is_not_there_any_more_rests_on_who_deleted_it() {
+fn the_absence_of_a_row_depends_on_its_deleter() {
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
         for (what, ask) in ASKS {
             let bed = Bed::new(64);

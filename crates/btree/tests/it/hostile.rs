@@ -72,7 +72,7 @@ fn hostile_pages_are_refused_without_a_panic() {
 
 /// The header of a row is the word of a lock. One that names an xid of the future would be waited for without an end.
 #[test]
-fn a_row_held_by_nobody_who_ever_began_is_refused() {
+fn a_row_held_by_a_transaction_that_never_began_is_refused() {
     let bed = Bed::new(64);
     bed.run(|txn| bed.tree.put(txn, b"row", b"value"));
     {

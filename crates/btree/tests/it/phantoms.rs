@@ -328,7 +328,7 @@ fn a_scan_that_waits_for_a_row_keeps_its_holder_from_no_key_beside_it() {
 
 /// Each takes the last row and adds one behind it.
 #[test]
-fn who_waits_for_the_last_row_keeps_nobody_from_adding_one() {
+fn a_waiter_for_the_last_row_keeps_no_writer_from_adding_one() {
     const ROUNDS: u16 = 200;
     let bed = bed(&[]);
     bed.run(|txn| bed.tree.insert_new(txn, &0_u16.to_be_bytes(), b""));
@@ -438,7 +438,7 @@ fn of_its_own_behind_a_row_that_was_refused() {
 
 /// A transaction that writes between two rows of a scan locks no row ahead of it.
 #[test]
-fn beyond_the_next_row_by_nobody_who_writes_between_rows() {
+fn a_writer_between_rows_does_not_lock_beyond_the_next_row() {
     for way in [Way::Up, Way::Down] {
         let names: Vec<String> = (b'a'..=b'p').map(|letter| char::from(letter).to_string()).collect();
         let bed = bed(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -527,7 +527,7 @@ fn writers_between_two_rows_without_scans_do_not_wait() {
 
 /// The first row of a table locks no other.
 #[test]
-fn who_takes_one_row_locks_one_row() {
+fn a_claim_of_one_row_locks_one_row() {
     let bed = bed(&["b", "d", "f", "h"]);
     let mut reader = bed.begin_as("reader", Duration::from_secs(10));
     let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).unwrap();
@@ -546,7 +546,7 @@ fn who_takes_one_row_locks_one_row() {
 
 /// The same for the last row, and the end of the table.
 #[test]
-fn who_takes_the_last_row_locks_that_and_the_end() {
+fn a_claim_of_the_last_row_locks_it_and_the_end() {
     let bed = bed(&["b", "d", "f", "h"]);
     let mut reader = bed.begin_as("reader", Duration::from_secs(10));
     let mut cursor = bed.tree.range(&mut reader, Unbounded, Unbounded).unwrap();

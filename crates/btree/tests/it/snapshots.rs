@@ -20,7 +20,7 @@ fn begin(bed: &Bed) -> Txn {
 /// A cancelled snapshot says nothing of any row, whether it exists or not. Versions that it sees may be gone, and so
 /// may ghosts of its rows.
 #[test]
-fn who_has_lost_a_snapshot_writes_nothing_and_learns_nothing() {
+fn a_transaction_that_lost_its_snapshot_writes_and_reads_nothing() {
     type Write = fn(&Bed, &mut Txn, &[u8]) -> Result<()>;
     let writes: [(&str, Write); 5] = [
         ("put", |bed, txn, key| bed.tree.put(txn, key, b"new").map(drop)),
@@ -139,7 +139,7 @@ fn a_search_that_a_latch_has_ended_is_no_answer() {
 
 /// The absence of a table depends on the commit that dropped it, which may be lost.
 #[test]
-fn who_finds_a_table_gone_rests_on_who_dropped_it() {
+fn a_reader_of_a_dropped_table_depends_on_its_dropper() {
     let bed = Bed::new(64);
     bed.run(|txn| bed.tree.insert_new(txn, b"row", b"old"));
     let mut dropper = bed.begin();

@@ -168,7 +168,7 @@ fn removes_what_is_left(bed: &Bed, mut txn: Txn) {
 }
 
 #[test]
-fn who_takes_one_row_locks_no_other() {
+fn a_claim_of_one_row_locks_no_other() {
     shuttle(ITERATIONS, || takes_one(takes_the_lock_back));
     shuttle(ITERATIONS, || takes_one(removes_what_is_left));
 }

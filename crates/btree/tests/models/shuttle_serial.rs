@@ -442,7 +442,7 @@ fn rows_that_were_taken_back_to_a_savepoint_stay_locked() {
 }
 
 #[test]
-fn who_counts_and_adds_counts_what_nobody_has_counted() {
+fn counters_that_add_count_rows_that_no_other_has_counted() {
     for way in WAYS {
         shuttle(ITERATIONS / 3, move || counters(way, b"6"));
         shuttle(ITERATIONS / 3, move || counters(way, b"82"));

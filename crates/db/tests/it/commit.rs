@@ -119,7 +119,7 @@ fn a_ticket_is_a_future() {
 }
 
 #[test]
-fn who_reads_a_commit_is_acknowledged_after_it() {
+fn a_reader_of_a_commit_is_acknowledged_after_it() {
     let db = slow();
     write(&db, 1, TxnOptions::new()).commit().unwrap();
     let writer = write(&db, 1, TxnOptions::new()).commit_pipelined().unwrap();

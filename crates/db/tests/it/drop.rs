@@ -100,7 +100,7 @@ fn one_transaction_drops_and_creates_again_and_again() {
 }
 
 #[test]
-fn who_has_opened_a_table_and_not_used_it_learns_that_it_is_gone() {
+fn a_transaction_that_opened_a_table_without_use_learns_that_it_is_gone() {
     let (db, _fs) = in_memory();
     fill(&db, 10);
     let options = TxnOptions::new().isolation(Isolation::Serializable);
@@ -119,7 +119,7 @@ fn who_has_opened_a_table_and_not_used_it_learns_that_it_is_gone() {
 }
 
 #[test]
-fn a_drop_waits_for_those_who_use_the_table() {
+fn a_drop_waits_for_the_users_of_the_table() {
     let (db, _fs) = in_memory();
     fill(&db, 10);
     let reader = db.begin();
@@ -169,7 +169,7 @@ fn a_restart_goes_on_with_what_was_dropped() {
 /// The absence of a table is reported only when its drop survives a power loss, by an answer without a commit or by a
 /// closure that failed because of it.
 #[test]
-fn nobody_hears_of_a_drop_that_may_be_lost() {
+fn no_transaction_sees_a_drop_that_may_be_lost() {
     #[derive(Debug)]
     struct Gone;
     impl From<Error> for Gone {
@@ -219,7 +219,7 @@ fn nobody_hears_of_a_drop_that_may_be_lost() {
 
 /// The same for a transaction that has opened the table before and meets the drop when it uses it.
 #[test]
-fn nobody_hears_of_a_lost_drop_through_a_table_that_was_open() {
+fn no_transaction_sees_a_lost_drop_through_an_open_table() {
     for by_snapshot in [true, false] {
         let at = |isolation| TxnOptions::new().isolation(isolation);
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());

@@ -43,7 +43,7 @@ fn insert_pair(db: &Db, pair: u64) {
 }
 
 #[test]
-fn a_table_is_dropped_from_under_nobody() {
+fn a_table_is_not_dropped_under_its_users() {
     for intents in [IntentKind::Table, IntentKind::Fastpath] {
         let db = open(intents);
         let next = AtomicU64::new(0);
@@ -72,7 +72,7 @@ fn a_table_is_dropped_from_under_nobody() {
 
 /// Tables come and go and are checked beside writers in tables that stay.
 #[test]
-fn writers_go_on_beside_those_who_change_tables() {
+fn writers_go_on_beside_changes_of_tables() {
     for intents in [IntentKind::Table, IntentKind::Fastpath] {
         let db = open(intents);
         thread::scope(|scope| {

@@ -50,7 +50,7 @@ fn until(mut is_true: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_idle_transaction_that_is_too_old_holds_up_nobody() {
+fn an_idle_transaction_that_is_too_old_holds_up_no_other() {
     let db = open(small());
     let idle = idle_writer(&db);
     // Until the background has rolled the other one back the row is locked.

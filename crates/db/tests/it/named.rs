@@ -22,7 +22,7 @@ fn row(what: &Lockable) -> (Option<&str>, &[u8]) {
 }
 
 #[test]
-fn a_deadlock_names_all_who_wait_and_what_for() {
+fn a_deadlock_names_all_waiters_and_their_locks() {
     let (db, _) = in_memory();
     fill(&db, 2);
     db.run(|tx| tx.open(TEXTS)?.insert("one", "").map(drop)).unwrap();

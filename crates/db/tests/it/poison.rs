@@ -123,7 +123,7 @@ fn an_error_that_rests_on_a_lost_commit_is_not_given_back() {
 /// No call ends a prepared transaction once the log has stopped. Waiters for its locks learn that from the call that
 /// tries.
 #[test]
-fn who_waits_for_a_prepared_transaction_learns_that_the_log_has_stopped() {
+fn a_waiter_for_a_prepared_transaction_ends_when_the_log_stops() {
     type Does<T> = fn(&T) -> Result<(), Error>;
     let waits: [Does<Transaction>; 4] = [
         |tx| tx.open(NUMBERS)?.insert(1, 3).map(drop),

@@ -40,7 +40,7 @@ fn both_ends_of_a_range_meet_in_the_middle() {
 
 /// Each appends behind the last row that it has seen. No two have seen the same.
 #[test]
-fn who_reads_the_last_row_and_appends_another_does_so_alone() {
+fn a_reader_of_the_last_row_that_appends_another_does_so_alone() {
     const THREADS: usize = 4;
     const EACH: usize = 50;
     let (db, _) = in_memory();

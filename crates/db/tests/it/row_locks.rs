@@ -30,7 +30,7 @@ fn must_wait<T: std::fmt::Debug>(result: Result<T, Error>) {
 }
 
 #[test]
-fn who_does_not_wait_is_told_who_has_the_row_and_goes_on() {
+fn a_request_without_wait_gets_the_holder_of_the_row_and_goes_on() {
     let (db, _) = in_memory();
     fill(&db, 4);
     for level in LEVELS {
@@ -60,7 +60,7 @@ fn who_does_not_wait_is_told_who_has_the_row_and_goes_on() {
 }
 
 #[test]
-fn who_does_not_wait_for_rows_does_not_wait_for_their_table() {
+fn a_request_without_wait_does_not_wait_for_the_table_either() {
     let (db, _) = in_memory();
     fill(&db, 4);
     for level in LEVELS {

@@ -144,7 +144,7 @@ fn a_lock_timeout_is_given_back_unless_there_is_a_deadline() {
 }
 
 #[test]
-fn who_is_ended_each_time_hears_what_ended_the_last_run() {
+fn a_closure_that_fails_each_time_gets_the_error_of_the_last_run() {
     with_a_locked_row(|db| {
         let mut runs = 0;
         let hasty = TxnOptions::new().lock_timeout(Duration::ZERO).deadline(Duration::MAX);
@@ -182,7 +182,7 @@ fn a_deadline_ends_waits_and_names_the_blocker() {
 
 /// A closure that has the time for it may take longer than the deadline.
 #[test]
-fn a_run_that_waits_for_nobody_goes_on_beyond_its_deadline() {
+fn a_run_without_waits_goes_on_beyond_its_deadline() {
     let (db, _) = in_memory();
     let options = TxnOptions::new().deadline(Duration::ZERO);
     db.run_with(options, |tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();

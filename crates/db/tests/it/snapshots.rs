@@ -298,7 +298,7 @@ fn write_until_given_up(db: &Db, reader: &foreshore::ReadTransaction) {
 }
 
 #[test]
-fn a_snapshot_that_is_too_old_is_given_up_by_those_who_write() {
+fn a_snapshot_that_is_too_old_is_cancelled_by_writers() {
     let db = small().device(Device::Null).snapshot_max_age(AGE).open(DIR).unwrap();
     fill(&db, 500);
     let reader = db.read_with(ReadOptions::new().label("old"));
@@ -313,7 +313,7 @@ fn a_snapshot_that_is_too_old_is_given_up_by_those_who_write() {
 }
 
 #[test]
-fn a_snapshot_for_which_too_much_is_kept_is_given_up_by_those_who_write() {
+fn a_snapshot_for_which_too_much_is_kept_is_cancelled_by_writers() {
     const MOST: u64 = 40 << 10;
     let db = small().device(Device::Null).snapshot_max_bytes(MOST).open(DIR).unwrap();
     fill(&db, 3000);

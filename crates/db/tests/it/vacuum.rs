@@ -108,7 +108,7 @@ fn a_transaction_that_is_older_does_not_hold_the_cut_up() {
 }
 
 #[test]
-fn nobody_stops_while_the_file_is_cut_again_and_again() {
+fn no_thread_stops_while_the_file_is_truncated_again_and_again() {
     for growth in [GrowthKind::Ahead, GrowthKind::Inline] {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
         let db = small()

@@ -75,7 +75,7 @@ fn a_loser_that_was_taken_back_wholly_still_needs_its_end() {
 }
 
 #[test]
-fn who_had_ended_at_the_checkpoint_is_no_loser() {
+fn a_transaction_that_ended_before_the_checkpoint_is_no_loser() {
     let body = CheckpointBody {
         next_xid: Xid(5),
         ceiling: Xid(200),
@@ -144,7 +144,7 @@ fn prepare_body(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn who_has_prepared_waits_until_it_has_ended_or_is_being_taken_back() {
+fn a_prepared_transaction_is_kept_until_it_ends_or_is_rolled_back() {
     let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
     for xid in 1..=5 {
         let at = At { group: GroupNo(20 - xid), ..at(xid, 10 * xid) };

@@ -179,7 +179,7 @@ fn long(stock: &Stock) -> u64 {
 }
 
 #[test]
-fn who_needs_pages_gives_a_cut_up() {
+fn a_need_of_pages_cancels_a_truncation() {
     let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     let pages = long(&stock);
     let number = stock.start_cut(|_| Ok(())).unwrap().unwrap();

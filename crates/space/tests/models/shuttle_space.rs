@@ -122,7 +122,7 @@ fn run(growth: Growth) {
 }
 
 /// One that takes pages has all space of the log meanwhile, and a cut needs some.
-fn cut_beside_one_who_has_the_log() {
+fn truncation_beside_a_holder_of_the_log() {
     let bed = Arc::new(bed_with(INLINE, BufferKind::Mutex));
     let many = |bed: &Bed| (0..4 * TAKES).map(|_| bed.take(0)).collect::<Vec<_>>();
     many(&bed).into_iter().for_each(|pid| bed.give_back(pid));
@@ -137,7 +137,7 @@ fn cut_beside_one_who_has_the_log() {
 
 #[test]
 fn a_cut_waits_for_log_space_before_others_wait_for_it() {
-    shuttle(ITERATIONS / 3, cut_beside_one_who_has_the_log);
+    shuttle(ITERATIONS / 3, truncation_beside_a_holder_of_the_log);
 }
 
 /// Both wait for ever then, the cut with looks at the log in between.
@@ -145,7 +145,7 @@ fn a_cut_waits_for_log_space_before_others_wait_for_it() {
 #[should_panic(expected = "exceeded max_steps")]
 fn a_cut_that_asks_for_log_space_too_late_is_found() {
     shuttle_mutated("space: a cut asks for log space while others wait for it", ITERATIONS, || {
-        cut_beside_one_who_has_the_log();
+        truncation_beside_a_holder_of_the_log();
     });
 }
 

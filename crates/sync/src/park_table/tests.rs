@@ -21,7 +21,7 @@ fn outcome(handle: std::thread::ScopedJoinHandle<'_, ParkOutcome>) -> ParkOutcom
     handle.join().expect("a parked thread ends")
 }
 
-fn nobody_counted(table: &ParkTable) -> bool {
+fn none_counted(table: &ParkTable) -> bool {
     table.buckets.iter().all(|bucket| bucket.waiting.load(Ordering::Relaxed) == 0)
 }
 
@@ -30,7 +30,7 @@ fn a_failed_validation_does_not_wait() {
     let table = ParkTable::new();
     assert_eq!(table.park(1, None, || false), ParkOutcome::Invalid);
     assert!(!table.has_waiters(1));
-    assert!(nobody_counted(&table));
+    assert!(none_counted(&table));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_waiter_that_gives_up_is_not_queued_any_more() {
     assert_eq!(table.park(1, Some(Duration::ZERO), || true), ParkOutcome::TimedOut);
     assert!(!table.has_waiters(1));
     assert!(!table.unpark_one(1, 0));
-    assert!(nobody_counted(&table));
+    assert!(none_counted(&table));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn unpark_one_wakes_in_order_of_arrival_and_by_key() {
         assert_eq!(table.unpark_all(2, 13), 1);
         assert_eq!(outcome(other), ParkOutcome::Unparked(13));
     });
-    assert!(nobody_counted(&table));
+    assert!(none_counted(&table));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn those_of_a_role_are_woken_and_the_others_keep_their_places() {
 }
 
 #[test]
-fn a_filter_stops_the_wake_up_and_learns_who_stays() {
+fn a_filter_stops_the_wake_up_and_gets_the_waiters_that_stay() {
     let table = ParkTable::new();
     let below_two = |role| if role < 2 { Pick::Wake } else { Pick::Stop };
     thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn keys_spread_over_the_buckets() {
 }
 
 #[test]
-fn a_semaphore_on_the_table_loses_nobody() {
+fn a_semaphore_on_the_table_loses_no_waiter() {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 500;
     let (table, permits, passed) = (ParkTable::new(), AtomicU64::new(1), AtomicU64::new(0));
@@ -152,5 +152,5 @@ fn a_semaphore_on_the_table_loses_nobody() {
         }
     });
     assert_eq!(passed.load(Ordering::Relaxed), THREADS * ROUNDS);
-    assert!(nobody_counted(&table));
+    assert!(none_counted(&table));
 }

@@ -84,7 +84,7 @@ fn writers_and_a_reader_all_get_in() {
 }
 
 #[test]
-fn a_downgrade_wakes_whom_it_must() {
+fn a_downgrade_wakes_the_waiters_that_it_must() {
     check(|| run(&[write_then_read, write, read]));
 }
 

@@ -59,7 +59,7 @@ fn two_pass() {
 }
 
 #[test]
-fn nobody_is_forgotten() {
+fn no_waiter_is_forgotten() {
     check(two_pass);
 }
 

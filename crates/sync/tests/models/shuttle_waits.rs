@@ -69,7 +69,7 @@ fn wake_up() {
 }
 
 #[test]
-fn nobody_is_forgotten() {
+fn no_waiter_is_forgotten() {
     shuttle(5_000, wake_up);
 }
 
@@ -108,7 +108,7 @@ fn turns() {
 }
 
 #[test]
-fn turns_are_one_at_a_time_and_who_gives_up_is_out_of_the_way() {
+fn turns_are_one_at_a_time_and_a_waiter_that_gives_up_is_out_of_the_way() {
     shuttle(20_000, turns);
 }
 
@@ -138,7 +138,7 @@ fn a_close_wakes_the_requests_in_line() {
 
 #[test]
 #[should_panic(expected = "no thread is left in the queue")]
-fn who_gives_up_has_to_leave_the_line() {
+fn a_waiter_that_gives_up_has_to_leave_the_queue() {
     // All others time out as well, as no thread passes on a turn that was handed to a thread that is gone.
     shuttle_mutated("turns: a timed-out waiter stays queued", 20_000, || {
         let turns = Arc::new(Turns::default());

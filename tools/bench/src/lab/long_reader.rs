@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_turn_draws_nothing() {
+    fn a_thread_without_its_turn_draws_nothing() {
         let turn = Arc::new(Turn::default());
         let mut updates = Updates { turn: Arc::clone(&turn), mine: 1, random: Random::new(1, 0), key: 0, count: 0 };
         thread::scope(|scope| {

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not a field")]
-    fn a_name_that_nobody_agreed_on_is_refused() {
+    fn an_unknown_name_is_refused() {
         let _ = Row::new().with("speed", 1);
     }
 }

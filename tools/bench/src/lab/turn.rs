@@ -48,7 +48,7 @@ mod tests {
     use std::{thread, time::Duration};
 
     #[test]
-    fn who_has_no_turn_waits() {
+    fn a_thread_without_its_turn_waits() {
         let (turn, taken) = (Turn::default(), AtomicUsize::new(0));
         turn.wait(0);
         thread::scope(|scope| {

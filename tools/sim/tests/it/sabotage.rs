@@ -134,7 +134,7 @@ fn assert_found_out(neglected: Neglected, reason: &str, beside: &[&str]) {
 
 /// Otherwise the tests below would show nothing.
 #[test]
-fn who_neglects_nothing_is_not_found_out() {
+fn a_disk_that_neglects_nothing_passes() {
     assert!(neglect(None, &|_| true).unwrap() > 0);
 }
 
