@@ -1,4 +1,4 @@
-//! A log in a directory: what earlier runs left there, and one record more.
+//! Opens a log in a directory, reads the records of earlier runs, and appends one more.
 //!
 //! `cargo run --release -p foreshore-wal --example append_force -- DIR`
 
@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A log knows its own files by this. A program with many logs draws it at random, and keeps it.
+/// The identity of a log, which its files carry. A program with many logs draws it at random, and stores it.
 const UUID: Uuid = Uuid(*b"log of examples!");
 
 /// Small files, so that an example takes little space.

@@ -1,4 +1,4 @@
-//! The log of another process, read while it is written. Run one of the other examples beside it.
+//! Reads the log of another process while it is written. Run one of the other examples beside it.
 //!
 //! `cargo run --release -p foreshore-wal --example follow -- DIR`
 

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sends so many commits on their way; returns how many were acknowledged, and in how many groups they were written.
+/// Makes pipelined commits. Returns how many were acknowledged, and in how many groups they were written.
 pub(crate) fn run(dir: &Path, commits: u64) -> Result<(u64, u64)> {
     let fs: Arc<dyn Fs> = Arc::new(Disk::auto(dir)?);
-    // The same log as that of the other examples.
+    // The log of the other examples.
     let uuid = Uuid(*b"log of examples!");
     let options = LogOptions { segment_bytes: 1 << 20, ring_bytes: 1 << 20, max_sessions: 64, ..LogOptions::default() };
     match Log::create(&fs, dir, uuid, &options) {
@@ -23,7 +23,7 @@ pub(crate) fn run(dir: &Path, commits: u64) -> Result<(u64, u64)> {
     let acknowledged = Arc::new(AtomicU64::new(0));
     let mut session = log.session()?;
     for tag in 0..commits {
-        // Waits only where the buffer is full or too many commits of this session are on their way.
+        // Waits only if the buffer is full or too many commits of this session are not durable.
         session.reserve(Session::cost(8))?;
         let lsn = session.append(Record { tag, flags: flags::COMMIT, parts: &[&tag.to_le_bytes()] }, Dep::none());
         log.flush_soon(&mut session, lsn);

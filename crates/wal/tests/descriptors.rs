@@ -1,5 +1,5 @@
-//! A log of any length opens, and is read, with few descriptors: segments are opened one after the other. Alone in its
-//! process, whose limit it lowers.
+//! A log of any length opens, and is read, with few descriptors: segments are opened one after the other. The test has
+//! a process of its own, because it lowers the limit of descriptors.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 #[expect(dead_code, reason = "shared with other tests")]

@@ -1,5 +1,5 @@
-//! A log followed while it is written: in its own process, and from another one. Alone in its process: a child that is
-//! about to start has the descriptors of its parent, and with them the locks of other tests.
+//! A log followed while it is written: in its own process, and from another one. The tests have a process of their own,
+//! because a child that is about to start has the descriptors of its parent, and with them the locks of other tests.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 #[expect(dead_code, reason = "shared with other tests")]
@@ -99,7 +99,7 @@ fn what_is_appended_and_not_durable_is_not_followed() {
     assert!(follower.wait(Duration::ZERO).unwrap());
     assert_eq!(follower.read().unwrap().map(|record| record.lsn), Some(lsn));
     assert!(follower.read().unwrap().is_none());
-    // A follower that reads files alone waits for the next group, or does not ask.
+    // A follower that only reads files waits for the next group, unless it reads unconfirmed records.
     let mut files = Follower::open(&fs, &dir(), UUID, GroupNo::ZERO).unwrap();
     assert!(files.read().unwrap().is_none());
     let mut hasty = Follower::open(&fs, &dir(), UUID, GroupNo::ZERO).unwrap().unconfirmed();
@@ -155,9 +155,9 @@ fn large_records_and_truncation_under_a_follower() {
     assert!(matches!(log.follow(GroupNo(1)), Err(Error::LogTruncated { wanted: GroupNo(1), .. })));
 }
 
-/// Two sessions append in turn, each with tags of its own, while the log is truncated close behind them. A run ends
-/// with a close, and the next one is another start. Returns how many records each has appended, of which the last is
-/// alone in a group.
+/// Two sessions append alternately, each with tags of its own, while the log is truncated close behind them. A run ends
+/// with a close; the next one opens the log again. Returns how many records each session has appended. The last record
+/// is alone in its group.
 fn write_and_truncate(fs: &Arc<dyn Fs>, options: &LogOptions, runs: u64) -> u64 {
     let mut next = 0;
     for run in 0..runs {
@@ -170,7 +170,7 @@ fn write_and_truncate(fs: &Arc<dyn Fs>, options: &LogOptions, runs: u64) -> u64 
                 log.flush_soon(session, lsn);
             }
             next += 1;
-            // Now and again far enough behind for a follower to keep up.
+            // Now and then the truncation is far enough behind for a follower to keep up.
             if i % (20 << (2 * (run % 3))) == 0 {
                 log.truncate(log.next_group()).unwrap();
             }
@@ -214,11 +214,11 @@ fn a_follower_reads_on_or_learns_that_it_is_too_late() {
                     assert!(next[own].is_none_or(|next| next == tag), "{buffer}: {tag} in place of {:?}", next[own]);
                     (next[own], last) = (Some(tag + 1), record.lsn);
                 }
-                // Another look, for what was written between the last one and the end.
+                // Reads once more, for records that were written between the last read and the end.
                 Ok(None) if over => break,
                 Ok(None) => {
                     over = writer.is_finished();
-                    // Whatever it says is said again by the next look.
+                    // The next read returns the same error.
                     let _ = follower.wait(Duration::from_millis(1)).map_err(truncated);
                 }
                 Err(error) => {
@@ -228,13 +228,13 @@ fn a_follower_reads_on_or_learns_that_it_is_too_late() {
             }
         }
         let written = writer.join().unwrap();
-        // Without a group behind it the last one does not show.
+        // Without a later group the last one is not returned.
         let ends = [written, if hasty { written } else { written - 1 }].map(Some);
         assert_eq!(next, ends, "{buffer}, hasty {hasty}, late {late} times");
     }
 }
 
-/// Nothing else may come of truncation.
+/// Checks that the error is `LogTruncated`, the only one that a truncation may cause.
 fn truncated(error: Error) {
     assert!(matches!(error, Error::LogTruncated { .. }), "{error:?}");
 }
@@ -262,7 +262,7 @@ fn child(role: &str, dir: &Path) -> Child {
         .unwrap()
 }
 
-/// Not a test of its own: what the children of the next tests run.
+/// Runs in the children of the next tests. On its own it tests nothing.
 #[test]
 fn child_of_another_test() {
     let (Some(dir), Ok(role)) = (std::env::var_os(CHILD_DIR), std::env::var(ROLE)) else { return };
@@ -322,7 +322,7 @@ fn another_process_reads_what_this_one_writes() {
         }
     }
     log.force(log.current()).unwrap();
-    // What confirms the last one.
+    // A group that confirms the last one.
     append(&mut session, 0, b"").unwrap();
     log.force(log.current()).unwrap();
     let read: Vec<_> = pairs(reader.stdout.take().unwrap(), "read:").collect();

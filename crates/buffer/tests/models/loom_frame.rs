@@ -132,7 +132,7 @@ fn a_pinned_page_stays_and_a_latched_one_is_read_whole() {
 
 #[test]
 #[should_panic(expected = "a pinned page left")]
-fn an_eviction_that_does_not_ask_for_pins_under_the_latch_is_noticed() {
+fn an_eviction_that_does_not_check_pins_under_the_latch_is_noticed() {
     mutated("frame: pins are not asked for under the latch", pins);
 }
 
@@ -231,13 +231,13 @@ fn changes() {
 }
 
 #[test]
-fn a_page_goes_home_before_it_leaves() {
+fn a_page_goes_home_before_its_eviction() {
     check(changes);
 }
 
 #[test]
 #[should_panic(expected = "1 changes, 100 at home")]
-fn an_eviction_that_does_not_ask_for_dirt_under_the_latch_is_noticed() {
+fn an_eviction_that_does_not_check_dirt_under_the_latch_is_noticed() {
     mutated("frame: dirt is not asked for under the latch", changes);
 }
 

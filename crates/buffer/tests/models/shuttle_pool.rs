@@ -241,7 +241,7 @@ fn no_page_is_lost_or_stale_whatever_the_policy() {
 
 #[test]
 #[should_panic]
-fn an_eviction_that_does_not_ask_for_dirt_under_the_latch_is_noticed() {
+fn an_eviction_that_does_not_check_dirt_under_the_latch_is_noticed() {
     shuttle_mutated("frame: dirt is not asked for under the latch", SCHEDULES, || storm(ReplacementKind::Clock));
 }
 

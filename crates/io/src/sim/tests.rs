@@ -285,7 +285,7 @@ fn a_durable_write_is_one_to_the_cache_and_a_sync_where_there_is_one() {
 }
 
 #[test]
-fn a_look_past_the_cache_shows_what_power_loss_leaves() {
+fn a_read_past_the_cache_shows_what_power_loss_leaves() {
     let (mut kept, mut mixed) = (0, 0);
     for seed in 0..50 {
         let (sim, file) = with_file(8 * BLOCK);
@@ -317,7 +317,7 @@ fn a_look_past_the_cache_shows_what_power_loss_leaves() {
 }
 
 #[test]
-fn a_look_past_the_cache_bears_one_failure() {
+fn a_read_past_the_cache_bears_one_failure() {
     let (sim, file) = with_file(BLOCK);
     sim.set_buffered(true);
     file.write_at(&[2; BLOCK], 0).unwrap();

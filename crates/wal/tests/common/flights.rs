@@ -19,11 +19,11 @@ use std::time::Duration;
 pub(crate) const BUFFERS: [BufferKind; 2] = [BufferKind::Lanes, BufferKind::Faa];
 /// Groups in flight at once.
 pub(crate) const DEPTH: usize = 3;
-/// Records of a group, each of another session and resting on the one before.
+/// Records of a group. Each is of another session and depends on the one before.
 pub(crate) const LINKS: u64 = 3;
 /// Bytes of a record: a group takes three blocks, and five groups a segment.
 const LEN: usize = 3000;
-/// Of all orders in which the groups land, by their places in the window.
+/// The number of orders in which the groups can land.
 pub(crate) const ORDERS: [[usize; DEPTH]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 pub(crate) fn deep(buffer: BufferKind) -> LogOptions {
@@ -32,7 +32,7 @@ pub(crate) fn deep(buffer: BufferKind) -> LogOptions {
     LogOptions { buffer: buffer.maker(), in_flight: DEPTH, group_from, ..small() }
 }
 
-/// A group on its way, and the thread that writes it.
+/// A group in flight, and the thread that writes it.
 struct Flying {
     no: OpNo,
     len: usize,
@@ -55,10 +55,10 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
-    /// A fresh log with `before` groups that have landed.
+    /// Creates a log with `before` groups that have landed.
     pub(crate) fn new(buffer: BufferKind, seed: u64, before: u64) -> Self {
         let sim = Sim::new(seed);
-        // The name of the log's directory is its owner's to keep.
+        // The owner of a log makes the name of its directory durable.
         sim.create_dir(&dir()).expect("an empty disk takes a directory");
         sim.sync_dir(Path::new("/")).expect("a disk without faults");
         let log = fresh(&fs(&sim), &deep(buffer));
@@ -74,7 +74,7 @@ impl Flights {
         flights
     }
 
-    /// Appends links to the chain and sends a group with them on its way.
+    /// Appends links to the chain and issues a group with them.
     pub(crate) fn fly(&mut self) {
         let group = self.groups();
         for session in &mut self.sessions {
@@ -99,7 +99,7 @@ impl Flights {
         self.waiters.push((group, thread::spawn(move || log.force(last))));
     }
 
-    /// Lets a group land, counted from the oldest in flight. All that its end leads to has happened when this returns.
+    /// Lets a group land, counted from the oldest in flight. Returns when all effects of its end have happened.
     pub(crate) fn land(&mut self, nth: usize) {
         let flying = self.up.remove(nth);
         self.sim.release(flying.no);
@@ -120,8 +120,8 @@ impl Flights {
         flying.writer.join().expect("a failed write is no panic");
     }
 
-    /// Puts of each group in flight the sectors on the medium that `reached` says, of so many, and returns the disk as
-    /// a power loss leaves it.
+    /// Puts sectors of each group in flight on the medium, and returns the disk after a power loss. `reached` gets the
+    /// count of sectors and returns those to write.
     pub(crate) fn crash_with(&self, reached: impl Fn(usize, usize) -> Range<usize>) -> Sim {
         for (nth, flying) in self.up.iter().enumerate() {
             self.sim.reach(flying.no, reached(nth, flying.len / SECTOR));
@@ -129,35 +129,33 @@ impl Flights {
         self.sim.crash_image(&Persist::None, 0)
     }
 
-    /// Groups in the air; one that has landed behind another one that has not takes its place in the window none the
-    /// less.
+    /// Returns the groups in flight. A group that has landed before an older one still counts in the window of the log.
     pub(crate) fn in_flight(&self) -> usize {
         self.up.len()
     }
 
-    /// Whether the window has room for another group.
+    /// Whether the window admits another group.
     pub(crate) fn has_room(&self) -> bool {
         self.groups() - self.durable() < DEPTH as u64
     }
 
-    /// Groups sent so far.
+    /// Returns the groups issued so far.
     pub(crate) fn groups(&self) -> u64 {
         self.chain.len() as u64 / LINKS
     }
 
-    /// Groups whose records are all durable.
+    /// Returns the groups whose records are all durable.
     pub(crate) fn durable(&self) -> u64 {
         let durable = self.log.durable();
         self.chain.iter().filter(|&&lsn| lsn <= durable).count() as u64 / LINKS
     }
 
-    /// What has been answered so far.
+    /// Returns the answers so far.
     pub(crate) fn answers(&self) -> Vec<(u64, bool)> {
         self.answers.lock().clone()
     }
 
-    /// Waits for all waiters, and says of which groups they learnt that they are durable. The others learn that the
-    /// log has stopped.
+    /// Joins all waiters, and returns the groups that they found durable. The other waiters got the error of the log.
     pub(crate) fn waited(&mut self) -> Vec<u64> {
         let ends = self.waiters.drain(..).map(|(group, waiter)| (group, waiter.join().expect("a wait does not panic")));
         ends.filter_map(|(group, end)| match end {
@@ -175,7 +173,7 @@ impl Flights {
         self.waited();
     }
 
-    /// How many links a start found: the front of the chain, each as it was appended.
+    /// Returns how many links a start found, and checks that they are the front of the chain, each as it was appended.
     pub(crate) fn found(&self, recovered: &Recovered) -> u64 {
         let records = all(recovered);
         for (i, record) in records.iter().enumerate() {
@@ -190,12 +188,12 @@ pub(crate) fn fs(sim: &Sim) -> Arc<dyn Fs> {
     Arc::new(sim.clone())
 }
 
-/// How many groups from the oldest on have landed, of those that `order` names up to its `n`th.
+/// Returns the length of the gapless run of landed groups from the oldest on, after the first `n` landings of `order`.
 fn landed_in_front(order: [usize; DEPTH], n: usize) -> u64 {
     (0..DEPTH).take_while(|group| order[..n].contains(group)).count() as u64
 }
 
-/// Which of the groups in flight is `order[n]`, after those before it have left.
+/// Returns the index of `order[n]` among the groups in flight, after the earlier landings of `order`.
 fn nth(order: [usize; DEPTH], n: usize) -> usize {
     order[n] - order[..n].iter().filter(|&&earlier| earlier < order[n]).count()
 }
@@ -210,7 +208,7 @@ pub(crate) fn land_in(buffer: BufferKind, order: [usize; DEPTH]) {
         assert_eq!(flights.durable(), groups, "{order:?}, {n}");
         assert_eq!(flights.answers(), (0..groups).map(|group| (group, true)).collect::<Vec<_>>(), "{order:?}, {n}");
     }
-    // The window has room again.
+    // The window admits a group again.
     flights.fly();
     flights.land(0);
     assert_eq!(flights.durable(), DEPTH as u64 + 2);

@@ -1,4 +1,4 @@
-//! What the suites share: small logs, and reading everything back.
+//! Helpers of the suites: small logs, and a read of all records.
 
 pub(crate) mod flights;
 pub(crate) mod policies;
@@ -16,14 +16,14 @@ use std::task::{Context, Poll, Wake};
 
 pub(crate) const UUID: Uuid = Uuid(*b"one log, 16 byte");
 pub(crate) const KINDS: [BufferKind; 8] = BufferKind::ALL;
-/// Those that carry records of any size.
+/// The buffers that take records of any size.
 pub(crate) const FRAGMENTING: [BufferKind; 2] = [BufferKind::Faa, BufferKind::Lanes];
 
 pub(crate) fn dir() -> PathBuf {
     Path::new("/log").to_owned()
 }
 
-/// The smallest log there is, without threads.
+/// Options of the smallest possible log, without threads.
 pub(crate) fn small() -> LogOptions {
     LogOptions {
         segment_bytes: 64 << 10,

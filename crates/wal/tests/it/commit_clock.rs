@@ -1,4 +1,4 @@
-//! The clock of commits: covers every commit, and what is durable can get where it was raised to.
+//! The commit clock covers every commit, and the durable LSN can reach a stamp that the clock was raised to.
 
 use crate::common::*;
 use foreshore_base::{Csn, Lsn};
@@ -11,7 +11,7 @@ fn commit(session: &mut Session) -> Lsn {
     session.append(Record { tag: 1, flags: flags::COMMIT, parts: &[b"c"] }, Dep::none())
 }
 
-/// The stamp above `least` of a commit that has one already.
+/// Returns the stamp of a commit that already has one above `least`.
 fn again(log: &Log, session: &mut Session, least: Csn) -> Lsn {
     if log.raise_commit_clock(least) { least.lsn() } else { commit(session) }
 }
@@ -43,7 +43,7 @@ fn an_idle_log_becomes_durable_up_to_where_the_clock_was_raised() {
         let mut session = log.session().unwrap();
         let first = commit(&mut session);
         log.force(first).unwrap();
-        // What a reader asks of a commit that it has found under way: a stamp above all that it could have read.
+        // A reader that meets a commit in progress pushes its stamp above all that the reader could have read.
         let least = Csn(log.commit_clock().0.max(log.durable().0) + 1);
         let stamp = again(&log, &mut session, least);
         assert!(stamp.csn() >= least, "{buffer:?}");

@@ -1,4 +1,5 @@
-//! Power loss at every operation, and failures of every operation: nothing acknowledged is lost, nothing is made up.
+//! Power loss at every operation, and failures of every operation: no acknowledged record is lost, and none is
+//! invented.
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn, Result};
@@ -9,7 +10,7 @@ use foreshore_wal::{Dep, Log, LogOptions, Record, Recovered};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a run has been promised.
+/// The promises made to a run.
 #[derive(Clone, Debug, Default)]
 struct Promised {
     /// Records appended, by tag from 0: LSN and length.
@@ -30,8 +31,8 @@ impl Promised {
         self.history.push((sim.ops(), self.acked, self.truncated));
     }
 
-    /// The state just before operation `op` returned: what came before it is promised. What was asked to go may be gone
-    /// as soon as the call began.
+    /// Returns the promises just before operation `op` returned: the acknowledgements before it count. A truncation may
+    /// have taken effect as soon as its call began.
     fn at(&self, op: u64) -> (u64, u64) {
         let acked = self.history.iter().filter(|&&(at, ..)| at <= op).map(|&(_, acked, _)| acked).max();
         let next = self.history.iter().position(|&(at, ..)| at > op);
@@ -41,7 +42,7 @@ impl Promised {
 }
 
 const LEN: usize = 2500;
-/// The one record that is longer travels as fragments, where the buffer has them.
+/// The length of a record. One record is longer, and is split into fragments if the buffer has them.
 const BIG: usize = 10_000;
 
 fn as_fs(sim: &Sim) -> Arc<dyn Fs> {
@@ -55,7 +56,7 @@ fn alike(options: &LogOptions) -> Runs {
     [options.clone(), options.clone(), options.clone()]
 }
 
-/// Runs with segments that grow and shrink: what one has left, the next one uses in another size.
+/// Options of runs with segments that grow and shrink: each run uses the files of the run before in another size.
 fn of_all_sizes() -> Runs {
     [64 << 10, 128 << 10, 64 << 10].map(|segment_bytes| LogOptions { segment_bytes, ..small() })
 }
@@ -63,7 +64,7 @@ fn of_all_sizes() -> Runs {
 /// Appends, forces, rolls, truncates, recycles, closes and opens again. Stops at the first error and returns it.
 fn script(sim: &Sim, runs: &Runs, promised: &mut Promised) -> Result<()> {
     let fs = as_fs(sim);
-    // The name of the log's directory is its owner's to keep.
+    // The owner of a log makes the name of its directory durable.
     fs.create_dir(&dir())?;
     fs.sync_dir(Path::new("/"))?;
     create(&fs, &runs[0])?;
@@ -117,7 +118,8 @@ fn script(sim: &Sim, runs: &Runs, promised: &mut Promised) -> Result<()> {
     Ok(())
 }
 
-/// The records found are a run of what was appended, each as it was, with nothing promised missing.
+/// Checks that the records found are a gapless run of the appended ones, unchanged, and that no promised one is
+/// missing.
 fn check(recovered: &Recovered, promised: &Promised, acked: u64, truncated: u64, context: &str) -> u64 {
     let records = all(recovered);
     let first = records.first().map_or(acked, |record| record.tag);
@@ -181,7 +183,7 @@ fn power_loss_while_segments_change_their_size_loses_nothing_acknowledged() {
     assert!(promised.recycled[1] > 0 && promised.recycled[2] > 0, "{:?}", promised.recycled);
 }
 
-/// What was recovered once stays, also when the first thing after the start is another power loss.
+/// Checks that recovered records stay, even if another power loss follows right after the start.
 fn goes_on_and_crashes_again(image: &Sim, log: Log, found: u64, promised: &Promised, truncated: u64, context: &str) {
     let options = small();
     let before = image.crash_image(&Persist::None, 1);
@@ -256,7 +258,7 @@ fn every_fault_of(runs: &Runs, kind: FaultKind, sticky: bool, step: usize) {
         }
         let (log, recovered) = open(&as_fs(&sim), &options).unwrap_or_else(|e| panic!("{context}: {e:?}"));
         let found = check(&recovered, &promised, promised.acked, promised.truncated, &context);
-        // What the start believed survives a power loss right after it, even if a write had failed before.
+        // The records that the start accepted survive a power loss right after it, even if a write had failed before.
         goes_on_and_crashes_again(&sim, log, found, &promised, promised.truncated, &context);
     }
     assert!(failures > 10, "{kind:?} met {failures} operations only");

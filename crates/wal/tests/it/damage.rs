@@ -1,5 +1,4 @@
-//! Damaged, foreign and newer files: refused with a typed error or read right, never read wrong, and nothing is
-//! written.
+//! Damaged, foreign and newer files are refused with a typed error, or read correctly. A refused log is not written.
 
 use crate::common::*;
 use foreshore_base::{Error, GroupNo};
@@ -60,7 +59,7 @@ fn a_flipped_byte_in_a_group_is_torn_or_refused() {
     let sim = written();
     for group in GROUPS - 2..=GROUPS {
         for byte in 0..BLOCK {
-            // Past the header, which matters most, every fifth byte.
+            // Every byte of the header, and every fifth one behind it.
             if byte > 200 && byte % 5 != 0 {
                 continue;
             }
@@ -99,7 +98,7 @@ fn a_flipped_byte_in_a_header_block_is_survived_or_refused() {
     assert!(matches!(open_damaged(&damaged), Err(Error::Corrupted { .. })));
 }
 
-/// The ways in which the end of a log can look wrong, each made of bytes that were valid somewhere.
+/// Wrong ends of a log, each made of bytes that were valid in another place.
 #[test]
 fn crafted_ends_are_the_end() {
     let sim = written();
@@ -113,7 +112,7 @@ fn crafted_ends_are_the_end() {
         open_damaged(&crafted)
     };
     let behind = (GROUPS + 1) * BLOCK;
-    // A group of an earlier turn of the same file, at the end and some blocks further on.
+    // A group of an earlier use of the same file, at the end and some blocks further on.
     assert_eq!(with(behind, &block(2)).unwrap(), all_of);
     assert_eq!(with(behind + 3 * BLOCK, &block(GROUPS - 1)).unwrap(), all_of);
     // The last group once more: a repeated group is no second one.
@@ -217,7 +216,7 @@ fn a_newer_version_is_refused() {
     }
 }
 
-/// A group that was dropped once never comes back, whatever follows it: a new incarnation takes its place.
+/// A group that was dropped once never comes back, because a new incarnation takes its place.
 #[test]
 fn a_dropped_group_stays_dropped() {
     let sim = written();

@@ -8,7 +8,7 @@ use foreshore_io::Sim;
 use foreshore_io::sim::Persist;
 use foreshore_wal::Log;
 
-/// What a group in flight has left on the medium when power is lost.
+/// The part of a group in flight that is on the medium when power is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
@@ -17,15 +17,14 @@ enum Left {
     All,
 }
 
-/// Links found by a start on `image`, and the log that was started.
+/// Opens `image`, and returns the links that the start found, and the log.
 fn start(image: &Sim, flights: &Flights, context: &str) -> (u64, Log) {
     let options = deep(BUFFERS[0]);
     let (log, recovered) = open(&fs(image), &options).unwrap_or_else(|error| panic!("{context}: {error:?}"));
     (flights.found(&recovered), log)
 }
 
-/// What a start has found stays, what it has not never comes back, whatever a power loss right after it and the next
-/// one do.
+/// Checks that the links found by a start stay, and that the others never come back, through two further power losses.
 fn goes_on(image: &Sim, log: Log, found: u64, flights: &Flights, context: &str) {
     let before = image.crash_image(&Persist::None, 1);
     assert_eq!(start(&before, flights, context).0, found, "{context}: believed, then lost");
@@ -46,7 +45,7 @@ fn a_crash_at_any_operation_leaves_a_front_of_the_chain() {
     for (buffer, seed) in BUFFERS.into_iter().flat_map(|buffer| (1..4).map(move |seed| (buffer, seed))) {
         let mut flights = Flights::new(buffer, seed, 1);
         let (begin, mut random) = (flights.sim.ops(), seed);
-        // How many groups were durable, and how many had been sent, from which operation on.
+        // By operation: the groups that were durable, and the groups that had been issued.
         let mut history = vec![(begin, 1, 1)];
         while flights.groups() < 40 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -90,7 +89,7 @@ fn durable_moves_in_the_order_of_groups_whatever_lands_first() {
     }
 }
 
-/// T6. Groups before, so that the ones in flight lie in one segment or in two.
+/// T6. With different numbers of groups before, so that those in flight lie in one segment or in two.
 #[test]
 fn groups_behind_one_that_is_lost_or_torn_are_cut_off() {
     const LEFT: [Left; 4] = [Left::Nothing, Left::Front, Left::Back, Left::All];
@@ -115,7 +114,7 @@ fn groups_behind_one_that_is_lost_or_torn_are_cut_off() {
     }
 }
 
-/// T7. A group whose write is said to be durable and is not: a later group that knows of it proves the loss.
+/// T7. The disk reports a write as durable and loses it. A later group that confirms the lost one proves the loss.
 #[test]
 fn a_lost_group_that_was_acknowledged_is_refused_where_a_later_one_knows_of_it() {
     for (buffer, lost) in BUFFERS.into_iter().flat_map(|buffer| (0..DEPTH).map(move |lost| (buffer, lost))) {
@@ -127,7 +126,7 @@ fn a_lost_group_that_was_acknowledged_is_refused_where_a_later_one_knows_of_it()
         }
         flights.sim.set_lying(false);
         assert_eq!(flights.durable(), 2 + DEPTH as u64, "all are acknowledged");
-        // The groups beside it were sealed before it landed: they do not know, and the loss looks like any torn end.
+        // The groups beside it were sealed before it landed and do not confirm it, so the loss looks like any torn end.
         let context = format!("{buffer}, group {lost}");
         let unknown = flights.sim.crash_image(&Persist::None, 1);
         assert_eq!(start(&unknown, &flights, &context).0, (2 + lost as u64) * LINKS, "{context}");
@@ -151,7 +150,7 @@ fn a_failed_write_ends_acknowledgement_whatever_lands_later() {
         for failing in 0..DEPTH {
             let context = format!("{buffer}, {order:?}, group {failing} fails");
             let (flights, acked) = fail_in(buffer, order, failing);
-            // What was not acknowledged may be there none the less, up to the group that failed.
+            // Groups that were not acknowledged may exist nevertheless, up to the one that failed.
             let most = (1 + failing as u64) * LINKS;
             for policy in [Persist::None, Persist::All, Persist::Torn] {
                 let image = flights.sim.crash_image(&policy, 3);

@@ -16,7 +16,7 @@ fn ordinary_work_stops_and_rollbacks_fit() {
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let log = fresh(&fs, &small());
     let mut session = log.session().unwrap();
-    // Log that can be given up later.
+    // Log that can be truncated later.
     let mut tag = 0;
     while tag < 40 {
         log.force(append(&mut session, tag, &payload(tag, 3000)).unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn ordinary_work_stops_and_rollbacks_fit() {
     assert!(matches!(refused, Error::DiskFull { .. }), "{refused:?}");
     assert!(log.poisoned().is_none());
     let ordinary = tag;
-    // What is kept back takes a whole segment of rollbacks.
+    // The space kept back suffices for a whole segment of rollbacks.
     let mut written = 0;
     while written < 60 << 10 {
         session.reserve_rollback(Session::cost(3000)).unwrap();
@@ -46,7 +46,7 @@ fn ordinary_work_stops_and_rollbacks_fit() {
         let error = session.reserve(Session::cost(20) + 3000).unwrap_err();
         assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
     }
-    // Space freed: old segments become new ones without the disk giving any.
+    // A truncation frees segments for reuse, so the disk need not provide space.
     let keep = log.next_group();
     log.truncate(keep).unwrap();
     // Falling back to the older control slot still works, so its segments are kept until it has moved, too.
@@ -67,7 +67,8 @@ fn ordinary_work_stops_and_rollbacks_fit() {
     assert!(found[0] >= ordinary && found[0] < tag - 5, "{found:?} after {ordinary} ordinary records");
 }
 
-/// What sessions were admitted for before is not the loophole: the smallest records, each a group of its own.
+/// Earlier reservations of sessions do not use up the space kept back, even with the smallest records, each in a group
+/// of its own.
 #[test]
 fn small_groups_of_many_sessions_do_not_use_up_what_is_kept_back() {
     for buffer in KINDS {
@@ -86,7 +87,7 @@ fn small_groups_of_many_sessions_do_not_use_up_what_is_kept_back() {
             refused += 1;
         }
         assert!(refused == 8 && log.poisoned().is_none(), "{buffer}");
-        // And what is in the buffers still finds its place.
+        // The buffered records still find space.
         log.force(log.current()).unwrap();
     }
 }
@@ -103,7 +104,8 @@ fn full_lanes_find_their_place_on_a_full_disk() {
         while log.prepare_step() == NextWake::Now {}
         sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
         sessions.iter_mut().for_each(|session| assert!(!session.set_frees(frees)));
-        // No session forces, so nothing is written before all lanes are full; a lane that is full makes room by itself.
+        // No session forces, so nothing is written before all lanes are full. The session of a full lane frees space in
+        // it.
         let mut refused = 0;
         'sessions: for session in &mut sessions {
             for _ in 0..56_000 / len {
@@ -153,8 +155,8 @@ fn lengths(sim: &Sim) -> Vec<u64> {
     segments.map(|name| sim.open(&dir().join(name)).unwrap().len().unwrap()).collect()
 }
 
-/// Segments that are to be used again are not lost where that fails: after a restart there are some that already have
-/// their name, and some of old groups.
+/// Segments whose reuse fails are not lost. After a restart some of them already have their new name, and others still
+/// have old groups.
 #[test]
 fn a_failure_of_the_preparer_costs_no_segment() {
     let (mut failures, mut needed) = (0, None);
@@ -180,7 +182,7 @@ fn a_failure_of_the_preparer_costs_no_segment() {
     assert!(failures > 6, "{failures}");
 }
 
-/// What is in the log after it has gone on for a while, and after a restart.
+/// Checks the content of the log after further appends, and after a restart.
 fn goes_on(sim: &Sim, log: Log, mut sessions: Vec<Session>, size: u64) {
     for tag in 200..260 {
         log.force(append(&mut sessions[0], tag, &payload(tag, 3000)).unwrap()).unwrap();
@@ -221,7 +223,7 @@ fn spare_segments_of_another_size_grow() {
     goes_on(&sim, log, sessions, 128 << 10);
 }
 
-/// One that cannot grow gives its space to the next one.
+/// A spare segment that cannot grow is removed, and its space goes to the next one.
 #[test]
 fn spare_segments_that_are_too_small_are_given_to_a_full_disk() {
     let sim = Sim::new(1);
@@ -259,7 +261,7 @@ impl FsLayer for Clinging {
     }
 }
 
-/// That the disk is full is what a session hears, though one that is too small cannot be given to it.
+/// A session gets `DiskFull`, even if a spare segment that is too small cannot be removed.
 #[test]
 fn a_spare_segment_that_cannot_be_removed_hides_no_full_disk() {
     let sim = Sim::new(1);
@@ -360,8 +362,7 @@ fn the_preparer_tries_again_when_space_is_back() {
     assert!(!matches!(log.prepare_step(), NextWake::After(_)));
 }
 
-/// Compensations are refused before what is in flight may lack space, so the log goes on, and records that end
-/// transactions with it.
+/// Compensations are refused before records in flight may lack space. So the log goes on, and transactions can end.
 #[test]
 fn what_is_kept_back_ends_in_a_refusal_and_not_in_a_stop() {
     let sim = Sim::new(1);
@@ -426,8 +427,7 @@ fn work_that_frees_space_goes_on_where_other_work_is_refused() {
     log.force(lsn).unwrap();
 }
 
-/// Sessions that begin on a full disk are refused, and take nothing from rollbacks and checkpoints of those that were
-/// there.
+/// Sessions that begin on a full disk are refused, and take no space from rollbacks and checkpoints of earlier ones.
 #[test]
 fn sessions_that_begin_on_a_full_disk_leave_rollbacks_their_space() {
     let sim = Sim::new(1);

@@ -1,4 +1,4 @@
-//! The files of format version 1, as they were written once: read as ever, and written the same to the byte.
+//! The files of format version 1: old fixtures are read, and the same appends write the same bytes.
 
 use crate::common::*;
 use foreshore_base::{Incarnation, Lsn};
@@ -18,7 +18,7 @@ fn path(name: &str) -> PathBuf {
     dir().join(name)
 }
 
-/// What the fixture was made with: two groups, the second of a record in fragments.
+/// Appends the records of the fixture: two groups, the second of a record in fragments.
 fn write(log: &Log) -> Vec<Lsn> {
     let mut session = log.session().unwrap();
     session.reserve(3 * Session::cost(16)).unwrap();

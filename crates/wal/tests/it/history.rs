@@ -23,22 +23,22 @@ impl Random {
     }
 }
 
-/// The log as its user knows it: what was appended since the last start, over what was found then.
+/// A model of the log: the records that the last start found, and those appended since.
 #[derive(Default)]
 struct Model {
-    /// Tags and LSNs in order. What a start did not find is cut off.
+    /// Tags and LSNs in order. Records that a start did not find are removed.
     records: Vec<(u64, Lsn)>,
     /// The first so many are acknowledged.
     acked: usize,
     /// The first so many may be truncated.
     truncated: usize,
     next_tag: u64,
-    /// Greatest stamp ever handed out or acknowledged.
+    /// Greatest stamp ever assigned or acknowledged.
     stamp: Lsn,
 }
 
 impl Model {
-    /// What was found is a run of the model's records that holds all that was acknowledged.
+    /// Checks that the records found are a gapless run of the model's records, with all acknowledged ones.
     fn meet(&mut self, found: &[LoggedRecord], context: &str) {
         let first = found.first().map_or(self.records.len().min(self.acked), |record| {
             let at = self.records.iter().position(|&(tag, _)| tag == record.tag);
@@ -75,7 +75,7 @@ fn history(seed: u64) -> usize {
         let before = model.records.len();
         model.meet(&all(&recovered), &context);
         losses += before - model.records.len();
-        // Stamps of what is gone may be handed out again; those of what anybody could see may not.
+        // Stamps of lost records may be assigned again, but not those that a caller could have seen.
         model.stamp = recovered.max_lsn().max(log.durable());
         assert!(model.records.last().is_none_or(|&(_, lsn)| lsn <= model.stamp), "{context}");
         let mut sessions = [log.session().unwrap(), log.session().unwrap()];
@@ -116,7 +116,7 @@ fn history(seed: u64) -> usize {
         }
         drop(sessions);
         match random.below(4) {
-            // Ends in order, or the process is killed and the cache survives.
+            // A clean end, or the process is killed and the cache survives.
             0 => {
                 log.close().unwrap();
                 model.acked = model.records.len();

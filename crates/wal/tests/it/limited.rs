@@ -1,4 +1,4 @@
-//! Waits for log space end with the time that a session has for them.
+//! Waits for log space end with the time limit of their session.
 
 use crate::common::*;
 use foreshore_base::{Error, Result};
@@ -32,7 +32,7 @@ fn a_wait_for_the_ring_ends() {
         let mut others: Vec<Session> = (0..4).map(|_| log.session().unwrap()).collect();
         let mut session = log.session().unwrap();
         others.iter_mut().for_each(|other| other.limit_waits(Some(Duration::ZERO)));
-        // They hold the ring, and append nothing.
+        // These sessions hold the whole ring, and append nothing.
         let held: Vec<Result<()>> = others.iter_mut().map(|other| other.reserve(log.max_reserve())).collect();
         assert!(held[0].is_ok(), "{buffer}: what is free is not waited for: {held:?}");
         let error = refused(&mut session, log.max_reserve());

@@ -1,4 +1,4 @@
-//! What the log promises, one behaviour per file.
+//! The promises of the log, one behaviour per file.
 #![cfg(not(any(foreshore_loom, foreshore_shuttle)))]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Policies of group commit: each seals when it says, none forgets a commit, and space pressure overrides all.
+//! Policies of group commit: each seals by its own rule, none forgets a commit, and a full buffer overrides all.
 
 use crate::common::policies::{bounded, delay};
 use crate::common::*;
@@ -72,7 +72,7 @@ fn every_policy_answers_all_commits() {
     }
 }
 
-/// A commit that is alone never brings the third one, nor the bytes: the time ends the wait.
+/// A single commit reaches neither the bound of three commits nor that of bytes, so the time ends the wait.
 #[test]
 fn a_commit_that_is_alone_is_answered() {
     for policy in policies() {
@@ -85,7 +85,7 @@ fn a_commit_that_is_alone_is_answered() {
     }
 }
 
-/// What the flusher does when asked: nothing before the bound is reached, a group then.
+/// The flusher does nothing before the bound is reached, and seals a group then.
 #[test]
 fn bounds_end_the_wait_for_the_timer() {
     let fs = || Arc::new(Mem::null()) as Arc<dyn Fs>;

@@ -1,4 +1,4 @@
-//! What a session has reserved is there after a second reservation, whatever that has waited for.
+//! A second reservation includes the first one, even if it had to wait and the first was returned meanwhile.
 
 use crate::common::*;
 use foreshore_io::sim::{Fault, FaultKind};
@@ -7,10 +7,10 @@ use foreshore_sync::{NextWake, Step};
 use foreshore_wal::{Dep, Log, LogLimits, Record, Session, SpaceServer};
 use std::sync::Arc;
 
-/// Together more than a session keeps reserved of itself.
+/// Sizes that together exceed the credit that a session keeps.
 const RECORDS: usize = 8;
 
-/// Makes room on the disk when it is asked to.
+/// A server that frees space on the disk on request.
 struct Owner(Sim, Log);
 
 impl Step for Owner {
@@ -21,7 +21,7 @@ impl Step for Owner {
     }
 }
 
-/// The throttle and the full disk each take the reservation back, one after the other.
+/// The waits for the throttle and for the full disk each return the reservation, one after the other.
 #[test]
 fn a_reservation_outlasts_a_wait_for_the_budget_and_one_for_the_disk() {
     let sim = Sim::new(1);
@@ -29,10 +29,10 @@ fn a_reservation_outlasts_a_wait_for_the_budget_and_one_for_the_disk() {
     let log = fresh(&fs, &small());
     while log.prepare_step() == NextWake::Now {}
     let mut session = log.session().unwrap();
-    // One that begins on a full disk would get nothing.
+    // Begun before, because a session that begins on a full disk would be refused.
     let mut other = log.session().unwrap();
     append(&mut other, 0, b"small").unwrap();
-    // Now there is something to pay for, and much is reserved.
+    // Now there are bytes to pay the throttle for, and much is reserved.
     append(&mut session, 1, b"small").unwrap();
     log.force(log.current()).unwrap();
     session.reserve_rollback(RECORDS * Session::cost(6000)).unwrap();

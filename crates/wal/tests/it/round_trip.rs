@@ -1,4 +1,4 @@
-//! What is appended and forced is read back, by whatever buffer, over segments and incarnations.
+//! Records that were appended and forced are read back, with every buffer, over segments and incarnations.
 
 use crate::common::*;
 use foreshore_base::{Error, GroupNo, InvalidOption, Lsn};
@@ -77,7 +77,7 @@ fn the_log_rolls_over_segments_and_incarnations() {
         for (i, record) in records.iter().enumerate() {
             assert_eq!(record.payload, payload(i as u64, 1000 + i));
         }
-        // Reading may start at any group and finds what stands from there on.
+        // A reader may start at any group, and finds the records from there on.
         let middle = records[200].group;
         let rest = from(&recovered, middle);
         assert_eq!(rest, records.iter().filter(|r| r.group >= middle).cloned().collect::<Vec<_>>());
@@ -275,12 +275,12 @@ fn sessions_and_space_are_given_back() {
     let sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
     assert!(matches!(log.session(), Err(Error::TooManyTransactions { max: 8, .. })));
     drop(sessions);
-    // Each round would keep the whole ring if drop did not give it back.
+    // Each round would keep the whole ring if drop did not release it.
     for _ in 0..100 {
         let mut sessions: Vec<_> = (0..4).map(|_| log.session().unwrap()).collect();
         sessions.iter_mut().for_each(|session| session.reserve(log.max_reserve()).unwrap());
     }
-    // And so it is with a release while the session lives.
+    // The same holds for a release while the session lives.
     let mut sessions: Vec<_> = (0..8).map(|_| log.session().unwrap()).collect();
     for session in &mut sessions {
         session.reserve(log.max_reserve()).unwrap();
@@ -316,7 +316,7 @@ fn a_log_is_not_created_over_another_and_foreign_ones_are_refused() {
     open(&fs, &options).unwrap();
 }
 
-/// The last group was cut for larger segments than those of today, and the next start writes it once more.
+/// The last group was sealed for larger segments than those of the next start, which writes it once more.
 #[test]
 fn a_large_last_group_survives_a_change_to_small_segments() {
     let fs = mem();

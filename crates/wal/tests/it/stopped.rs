@@ -14,12 +14,12 @@ use std::time::Duration;
 /// In the middle of a copy, and between the first and the last step of a draw of `lanes`.
 const COPY: &str = "wal: copy";
 const DRAW: &str = "wal: draw";
-/// Long enough that only a commit that does not come at all misses it.
+/// A timeout that only a missing commit reaches.
 const FOREVER: Duration = Duration::from_secs(60);
-/// How long a commit is watched that must not come. It cannot come however long that is.
+/// How long the test checks that a commit does not come. It cannot come before the session goes on.
 const A_WHILE: Duration = Duration::from_millis(50);
 
-/// Appends a record in two parts and stops where it first passes `point`, between them perhaps, until told to go on.
+/// Appends a record in two parts, and stops at the first pass of `point` until the test lets it go on.
 fn stop_at(point: &'static str, log: &Log, stopped: Sender<()>, go_on: Receiver<()>) {
     let mut session = log.session().unwrap();
     let (head, tail) = (payload(1, 100), payload(2, 100));
@@ -49,7 +49,7 @@ fn commit(log: &Log, tag: u64, commits: u64, done: &Sender<u64>) {
     }
 }
 
-/// Runs two committers beside a session stopped at `point`; whether their commits came while it was.
+/// Runs two committers beside a session stopped at `point`. Returns whether their commits came while it was stopped.
 fn commits_go_on(buffer: BufferKind, point: &'static str) -> bool {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = LogOptions { buffer: buffer.maker(), background: true, ring_bytes: 256 << 10, ..small() };

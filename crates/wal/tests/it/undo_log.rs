@@ -1,4 +1,4 @@
-//! The account of log space for rollbacks: what is charged is on the disk, and no other session gets it.
+//! The account of log space for rollbacks: charged space is on the disk, and no other session gets it.
 
 use crate::common::*;
 use foreshore_base::Error;
@@ -122,7 +122,7 @@ fn small_transactions_change_nothing_shared() {
     assert_eq!(rmw::counted(), before + 2);
 }
 
-/// A session that the full disk refuses waits for one that works and gives its space back.
+/// A session that the full disk refuses waits for another one that is at work and returns its space.
 #[test]
 fn a_refused_session_waits_for_space_that_another_one_gives_back() {
     let sim = Sim::new(5);
@@ -135,7 +135,7 @@ fn a_refused_session_waits_for_space_that_another_one_gives_back() {
             other.reserve_undo_log(400 << 10)
         });
         asked.recv().unwrap();
-        // It works: compensations, each a group of its own.
+        // The other session is at work: it logs compensations, each in a group of its own.
         for _ in 0..COUNT / 2 {
             session.reserve_rollback(Session::cost(PAYLOAD)).unwrap();
             one(&mut session, tag);
@@ -148,7 +148,7 @@ fn a_refused_session_waits_for_space_that_another_one_gives_back() {
     });
 }
 
-/// One that does not work gives nothing back, and sessions that wait for each other do not wait for ever.
+/// An idle session returns no space, and sessions that wait for each other do not wait for ever.
 #[test]
 fn a_refused_session_does_not_wait_for_one_that_is_left_open() {
     let sim = Sim::new(6);
@@ -162,7 +162,7 @@ fn a_refused_session_does_not_wait_for_one_that_is_left_open() {
     drop(session);
 }
 
-/// What idle sessions keep for later goes to a session that is refused.
+/// A refused session takes the blocks that idle sessions keep for later.
 #[test]
 fn a_refused_session_takes_what_idle_ones_keep() {
     let sim = Sim::new(7);

@@ -1,4 +1,4 @@
-//! What waits are spent on is counted for every buffer, and not unless it is asked for.
+//! The parts of waits are counted for every buffer, and only if that is requested.
 
 use crate::common::policies::delay;
 use crate::common::*;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const WRITE: Duration = Duration::from_millis(1);
 const DELAY: Duration = Duration::from_millis(2);
 
-/// What `commits` commits of one session give, each waited for or left to the flusher.
+/// Returns the waits of `commits` commits of one session, each waited for or left to the flusher.
 fn commits(options: &LogOptions, commits: u64, waited: bool) -> LogStats {
     let fs: Arc<dyn Fs> = Arc::new(Mem::delay(WRITE));
     let log = fresh(&fs, options);
@@ -32,7 +32,7 @@ fn commits(options: &LogOptions, commits: u64, waited: bool) -> LogStats {
     while log.durable() < last {
         log.flush_step();
     }
-    // The session learns of its commits with the next.
+    // The session counts its commits at the next one.
     if !waited {
         let lsn = append(&mut session, commits, b"the last").unwrap();
         log.flush_soon(&mut session, lsn);
@@ -53,7 +53,7 @@ fn every_buffer_counts_the_waits_of_its_commits() {
 
         let waits = commits(&options, 3, false).waits;
         assert_eq!(waits.count, 3, "{buffer}");
-        // One group for all of them: it was cut after the delay, counted from the first.
+        // One group for all commits: it was sealed after the delay, counted from the first.
         assert!(waits.b >= DELAY && waits.d >= 3 * WRITE, "{buffer}: {waits:?}");
         let means = waits.means().unwrap();
         assert!(means[3] >= WRITE, "{buffer}: {means:?}");

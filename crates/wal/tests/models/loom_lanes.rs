@@ -1,5 +1,5 @@
-//! Models of the `lanes` buffer: the theorem of its cut, whole records, and space that is used again only after it was
-//! drained. A record that a cut should have copied shows in the next one, or never.
+//! Models of the `lanes` buffer: the theorem of its cut, whole records, and space that is reused only after it was
+//! drained. A record that a cut has missed is found in the next cut, or in none.
 
 use foreshore_base::Lsn;
 use foreshore_sync::model::{check, mutated};
@@ -49,7 +49,7 @@ fn cut(log: &Lanes, last: Lsn) -> (Lsn, Vec<Lsn>) {
     (drained.cut, stamps.collect())
 }
 
-/// `cuts` cuts: what a later one copies lies above every earlier one.
+/// Makes `cuts` cuts, and checks that each copies only records above all earlier cuts.
 fn cut_all(log: &Lanes, cuts: usize) {
     let mut last = Lsn(0);
     for _ in 0..cuts {
@@ -121,7 +121,7 @@ fn reuse() {
     });
 }
 
-/// What leaders hand over to each other.
+/// The state that leaders pass on through their lock.
 #[derive(Default)]
 struct Lead {
     cut: Lsn,
@@ -146,7 +146,7 @@ impl Lead {
     }
 }
 
-/// A session that makes space for itself between two records, beside another one and a cut.
+/// A session that frees space in its lane between two records, beside another session and a cut.
 fn space() {
     let log = lanes();
     let lead = Arc::new(Mutex::new(LockRank::LogDrain, Lead::default()));

@@ -1,4 +1,4 @@
-//! Models of waiting and leading: no waiter and no commit is forgotten. A forgotten one shows as a deadlock.
+//! Models of waiting and leading: no waiter and no commit is forgotten. A lost wake-up shows as a deadlock.
 
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_sync::model::{check, mutated};
@@ -106,7 +106,7 @@ fn two_waiters() {
     assert_eq!(log.pipeline.progress().durable(), Lsn(2));
 }
 
-/// As `two_waiters` with two groups in flight.
+/// Like `two_waiters`, with two groups in flight.
 fn two_groups() {
     let log = log(2);
     join([spawn(&log, Log::commit), spawn(&log, Log::commit)]);
@@ -128,7 +128,7 @@ fn full_window() {
     assert_eq!(log.pipeline.progress().durable(), Lsn(3));
 }
 
-/// Two threads lead groups as if for space, and look what is said to be durable.
+/// Two threads lead groups for space, and check the durable LSN.
 fn watched() {
     let log = log(2);
     let lead = |log: &Log| {
@@ -160,7 +160,7 @@ fn pipelined() {
     ]);
 }
 
-/// Waits once for each group. Loom has no time: any may pass until the leader looks again.
+/// A policy that waits once for each group. Loom has no time, so any time may pass before the leader checks again.
 #[derive(Debug)]
 struct WaitsOnce(Option<GroupNo>);
 
@@ -268,8 +268,8 @@ fn called_back() {
     assert_eq!(calls.load(Ordering::Relaxed), 1, "a callback is called once");
 }
 
-/// Two commits with callbacks in one shard: one's holder of the token may have looked before the other is due, whose
-/// caller then finds the token taken.
+/// Two commits with callbacks in one shard. The holder of the token may have checked before the second callback is due,
+/// and the thread that makes it due then finds the token taken.
 fn called_back_twice() {
     let log = log(1);
     let calls = Shared::new(AtomicU64::new(0));
@@ -286,7 +286,7 @@ fn called_back_twice() {
     assert_eq!(calls.load(Ordering::Relaxed), 2, "a callback is called once");
 }
 
-/// A callback whose group a thread completes that may hold locks, and leaves the call to the flusher.
+/// A callback whose group is completed by a thread that may hold locks, and so leaves the call to the flusher.
 fn called_by_the_flusher() {
     let log = log(1);
     // Held by this thread to the end: loom aborts the process for an atomic that is dropped by a thread in a deadlock.
@@ -358,7 +358,7 @@ impl FailingLog {
     }
 }
 
-/// Two blocking commits on a device that fails: both learn it, and nothing is acknowledged.
+/// Two blocking commits on a device that fails: both get the error, and neither is acknowledged.
 fn failed_writes(width: usize) {
     let log = FailingLog::new(width);
     let commit = || {
@@ -367,11 +367,11 @@ fn failed_writes(width: usize) {
     };
     join([commit(), commit()]);
     assert_eq!(log.pipeline.progress().durable(), Lsn(0));
-    // Beside a failing group another one may be on its way, behind it none begins.
+    // Another group may be in flight beside the failing one, but none begins after it.
     assert!(log.writes.load(Ordering::Relaxed) <= width as u64, "written behind a failed write");
 }
 
-/// A commit after one that has learnt of a failure.
+/// A commit after one that got an error.
 fn commit_after_a_failure() {
     let log = FailingLog::new(2);
     let actor = log.clone();
@@ -479,7 +479,7 @@ fn a_thread_that_leaves_a_callback_to_the_flusher_signals_it() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn the_flusher_looks_for_callbacks_before_it_rests() {
+fn the_flusher_checks_for_callbacks_before_it_is_idle() {
     mutated("pipeline: flusher rests without a check of the calls", called_by_the_flusher);
 }
 
@@ -490,31 +490,31 @@ fn a_callback_of_a_taken_shard_is_not_forgotten() {
 
 #[test]
 #[should_panic(expected = "a callback is called once")]
-fn registering_without_a_look_is_noticed() {
+fn registering_without_a_check_is_noticed() {
     mutated("acks: no check after the registration", called_back);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn registering_a_waker_without_a_look_is_noticed() {
+fn registering_a_waker_without_a_check_is_noticed() {
     mutated("acks: no check after the registration", awaited_beside_a_leader);
 }
 
 #[test]
 #[should_panic(expected = "a callback is called once")]
-fn leaving_a_shard_without_a_look_is_noticed() {
+fn leaving_a_shard_without_a_check_is_noticed() {
     mutated("acks: no check after the token", called_back_twice);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn parking_without_a_look_at_the_lead_is_noticed() {
+fn parking_without_a_check_of_the_lead_is_noticed() {
     mutated("pipeline: park without may_lead", two_waiters);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn parking_without_a_look_at_the_window_is_noticed() {
+fn parking_without_a_check_of_the_window_is_noticed() {
     mutated("pipeline: park without may_lead", two_groups);
 }
 
@@ -532,7 +532,7 @@ fn a_window_of_running_writes_is_noticed() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_flusher_not_rung_by_a_future_is_noticed() {
+fn a_flusher_not_signalled_by_a_future_is_noticed() {
     mutated("pipeline: a future signals no flusher", awaited);
 }
 
@@ -544,7 +544,7 @@ fn a_commit_that_does_not_fence_is_noticed() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_flusher_that_rests_without_a_look_is_noticed() {
+fn a_flusher_that_rests_without_a_check_is_noticed() {
     mutated("pipeline: flusher rests without a check", pipelined);
 }
 

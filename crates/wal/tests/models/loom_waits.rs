@@ -16,7 +16,7 @@ struct Buffer {
     drained: Shared<AtomicU64>,
 }
 
-/// A group. While the first one is on its way another session appends, if it is to.
+/// A group. While the first one is in flight another session may append.
 struct Way {
     ready: Shared<AtomicU64>,
     drained: Shared<AtomicU64>,
@@ -109,7 +109,7 @@ fn a_waiter_for_space_is_not_forgotten() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn waiting_for_space_without_a_look_at_the_lead_is_noticed() {
+fn waiting_for_space_without_a_check_of_the_lead_is_noticed() {
     mutated("pipeline: waits for space without a check", space_for_one);
 }
 

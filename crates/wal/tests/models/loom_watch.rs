@@ -1,12 +1,11 @@
-//! Model of the watch over the log's growth: an owner that sleeps until its mark is woken. One that is forgotten shows
-//! as a deadlock.
+//! Model of the growth watch: an owner that sleeps until its mark is woken. A lost wake-up shows as a deadlock.
 
 use foreshore_sync::model::{check, mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_wal::model::GrowthWatch;
 use std::sync::Arc;
 
-/// Two writers of one byte, and an owner that looks at each byte.
+/// Two writers of one byte each, and an owner that sets a mark for each byte.
 fn grow() {
     let watch = Arc::new(GrowthWatch::default());
     let write = || {
@@ -31,6 +30,6 @@ fn the_owner_is_woken_at_its_mark() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn an_owner_that_does_not_look_behind_its_mark_is_forgotten() {
+fn an_owner_that_does_not_check_behind_its_mark_is_forgotten() {
     mutated("watch: the mark is set without a check", grow);
 }

@@ -1,5 +1,5 @@
 //! Groups that land in every order, under random schedules of the threads that write them and of those that wait. The
-//! same tests as `it/flights.rs`, which looks at the disk too.
+//! tests are those of `it/flights.rs`, which also checks the disk.
 
 use crate::common::flights::{BUFFERS, ORDERS, fail_in, land_in};
 use foreshore_sync::model::{shuttle, shuttle_mutated};

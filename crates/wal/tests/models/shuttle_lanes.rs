@@ -1,4 +1,4 @@
-//! Cuts of the `lanes` buffer that take several groups, beside sessions that make space for themselves meanwhile.
+//! Cuts of the `lanes` buffer that take several groups, beside sessions that free space in their lanes meanwhile.
 
 use foreshore_base::Lsn;
 use foreshore_sync::model::{choose, shuttle, shuttle_mutated};
@@ -18,11 +18,11 @@ const SIZE: usize = 24 + PAYLOAD;
 const SESSIONS: usize = 3;
 const RECORDS: u64 = 6;
 
-/// What leaders hand over to each other.
+/// The state that leaders pass on through their lock.
 #[derive(Default)]
 struct Lead {
     cut: Lsn,
-    /// A cut is in the middle.
+    /// Whether a cut is in progress.
     more: bool,
     /// How many records of each session were copied.
     seen: [u64; SESSIONS],
@@ -31,7 +31,7 @@ struct Lead {
 }
 
 impl Lead {
-    /// One group for the session that wants `space`, or for those that wait.
+    /// Seals one group, for the session that needs `space` or for waiters.
     fn take(&mut self, log: &Lanes, space: Option<usize>) {
         self.met += u64::from(self.more && space.is_some());
         let mut staging = Staging::new(GROUP);
@@ -58,7 +58,7 @@ impl Lead {
     }
 }
 
-/// All records of the session of `slot`, each resting on the last.
+/// Appends all records of the session of `slot`, each dependent on the one before.
 fn session(log: &Lanes, lead: &Mutex<Lead>, slot: usize) {
     let mut last = Lsn(0);
     for at in 1..=RECORDS {

@@ -21,33 +21,33 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-/// What a writer does about its commit.
+/// The way in which a writer commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Waits by LSN.
     Force,
     /// Waits by ticket.
     Wait,
-    /// Waits by ticket, not for long, and again at the end.
+    /// Waits by ticket with a short timeout, and again at the end.
     Briefly,
     /// Awaits the ticket.
     Await,
-    /// Asks for it to be flushed, and waits or awaits at the end.
+    /// Requests a flush, and waits or awaits at the end.
     Soon,
-    /// Has a function called, and waits at the end until it was.
+    /// Registers a callback, and waits at the end until it was called.
     Call,
     /// Polls the ticket once and drops it.
     Glance,
-    /// Nothing.
+    /// Does nothing.
     Leave,
 }
 
 /// Ways of committing that need another thread to write.
 const ALL: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Await, Way::Soon, Way::Call, Way::Glance, Way::Leave];
-/// What works in a log without threads.
+/// Ways that work in a log without threads.
 const ALONE: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Leave];
 
-/// A run: how the log is built and what its writers do.
+/// The plan of a run: the options of the log, and the ways of its writers.
 #[derive(Clone, Debug)]
 struct Plan {
     options: LogOptions,
@@ -59,7 +59,7 @@ struct Plan {
     max: usize,
 }
 
-/// Decides as it likes.
+/// A policy with random decisions.
 #[derive(Debug)]
 struct Whim;
 
@@ -75,14 +75,14 @@ impl GroupPolicy for Whim {
 }
 
 impl Plan {
-    /// Two writers of small records that do nothing but these things.
+    /// Two writers of small records that only commit in these ways.
     fn pair(ways: &'static [Way]) -> Self {
         let background = ways.iter().any(|way| !ALONE.contains(way));
         let options = LogOptions { buffer: None, in_flight: 1, background, ..small() };
         Self { options, writers: 2, commits: 2, ways, max: 200 }
     }
 
-    /// Small records in groups that wait for a time.
+    /// Two writers of small records, with a delay of each group.
     fn timed(ways: &'static [Way]) -> Self {
         let mut plan = Self::pair(ways);
         plan.options.group_from = delay(Duration::from_micros(200));
@@ -96,7 +96,7 @@ impl Plan {
         Self { options, writers: 4, commits: 3, max: 40_000, ..Self::pair(&[Way::Leave]) }
     }
 
-    /// Anything, over a ring that is smaller than what is appended.
+    /// Writers of all ways, over a ring that is smaller than the appended records.
     fn any() -> Self {
         let background = choose(4) > 0;
         let group_from = match choose(8) {
@@ -125,13 +125,13 @@ impl Plan {
     }
 }
 
-/// As [`choose`], for what is counted.
+/// Chooses like [`choose`], for a number.
 fn pick(bound: usize) -> usize {
     choose(bound as u64) as usize
 }
 
-/// What was appended, and up to where it was acknowledged. A std lock: all threads of a run are coroutines of one, and
-/// none of them stops inside.
+/// The appended records, and the LSN up to which they were acknowledged. It is behind a lock of std, which no
+/// scheduling point interrupts: all threads of a run are coroutines of one thread.
 #[derive(Debug, Default)]
 struct Books(Mutex<(Vec<Entry>, Lsn)>);
 
@@ -143,7 +143,7 @@ impl Books {
         self.0.lock().unwrap().0.push(entry);
     }
 
-    /// `answer` is what a wait for `lsn` ended with.
+    /// Notes the `answer` of a wait for `lsn`.
     fn answer(&self, log: &Log, lsn: Lsn, answer: Result<()>) -> Result<()> {
         match &answer {
             Ok(()) => {
@@ -159,8 +159,8 @@ impl Books {
         answer
     }
 
-    /// The disk holds every record up to `upto`, and of those behind it the first few: as far as the log's end, and in
-    /// the order of stamps.
+    /// Checks that the disk holds every record up to `upto`, and behind it those up to the end of the log, in the order
+    /// of stamps.
     fn check(&self, fs: &Arc<dyn Fs>, upto: Lsn, context: &str) {
         // Another buffer each time.
         let options = LogOptions { buffer: KINDS[pick(KINDS.len())].maker(), ..small() };
@@ -181,7 +181,7 @@ impl Books {
     }
 }
 
-/// One writer, to its end or the first error.
+/// Runs one writer, to its end or the first error.
 fn write(log: &Log, plan: &Plan, id: u64, books: &Books) -> Result<()> {
     let mut session = log.session()?;
     let (mut tickets, mut calls) = (Vec::new(), Vec::new());
@@ -256,7 +256,8 @@ fn append_some(log: &Log, plan: &Plan, session: &mut Session, tag: u64, last: Ls
     Ok(lsn)
 }
 
-/// Has a function called when the commit is acknowledged. What it returns waits for that and says what it was told.
+/// Registers a callback for the acknowledgement of a commit. The returned function waits for the call and returns its
+/// answer.
 fn call(ticket: CommitTicket) -> impl FnOnce() -> Result<()> {
     let (parker, told) = (Parker::new(), Arc::new(Mutex::new(None)));
     let (unparker, tell) = (parker.unparker(), told.clone());
@@ -274,13 +275,13 @@ fn call(ticket: CommitTicket) -> impl FnOnce() -> Result<()> {
     }
 }
 
-/// Asks for a commit to be flushed and goes away.
+/// Requests a flush of a commit and does not wait.
 fn glance(ticket: CommitTicket) {
     let mut ticket = Box::pin(ticket);
     _ = ticket.as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }
 
-/// Starts the plan's writers and returns what they ended with, after `beside` was run beside them.
+/// Runs the plan's writers, and `beside` concurrently. Returns the results of the writers.
 fn run(log: &Log, plan: &Plan, books: &Arc<Books>, beside: impl FnOnce()) -> Vec<Result<()>> {
     let start = |id| {
         let (log, plan, books) = (log.clone(), plan.clone(), books.clone());
@@ -328,7 +329,7 @@ fn with_power_loss(plan: &Plan) {
     let sim = new_sim();
     healthy(plan, &disk(&sim), |log| {
         (0..choose(400)).for_each(|_| thread::yield_now());
-        // What is acknowledged before the power goes is what counts.
+        // Only acknowledgements before the power loss count.
         let upto = log.durable();
         Some((image(&sim), upto))
     });
@@ -352,7 +353,7 @@ fn failing(plan: &Plan) {
         let typed = |error: &Error| matches!(error, Error::Poisoned { .. } | Error::Io { .. } | Error::DiskFull { .. });
         assert!(outcome.as_ref().err().is_none_or(typed), "a writer ended with {outcome:?}");
     }
-    // Stops the flushers; groups in front of the one that failed may have become durable meanwhile.
+    // Stops the flushers. Groups before the failed one may have become durable meanwhile.
     let answer = log.close();
     let upto = log.durable();
     if log.poisoned().is_some() {
@@ -394,13 +395,13 @@ fn a_timed_group_has_a_timer() {
 
 #[test]
 #[should_panic]
-fn parking_without_a_look_at_the_lead_is_noticed() {
+fn parking_without_a_check_of_the_lead_is_noticed() {
     shuttle_mutated("pipeline: park without may_lead", 10_000, || on_memory(&Plan::pair(&[Way::Wait])));
 }
 
 #[test]
 #[should_panic]
-fn a_flusher_that_is_not_rung_is_missed() {
+fn a_flusher_that_is_not_signalled_is_missed() {
     shuttle_mutated("pipeline: leader forgets the flusher", 10_000, || {
         on_memory(&Plan::pair(&[Way::Wait, Way::Await]))
     });
@@ -408,7 +409,7 @@ fn a_flusher_that_is_not_rung_is_missed() {
 
 #[test]
 #[should_panic]
-fn a_flusher_that_rests_without_a_look_is_missed() {
+fn a_flusher_that_rests_without_a_check_is_missed() {
     shuttle_mutated("pipeline: flusher rests without a check", 10_000, || {
         on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Await]) })
     });
@@ -416,7 +417,7 @@ fn a_flusher_that_rests_without_a_look_is_missed() {
 
 #[test]
 #[should_panic]
-fn a_future_that_does_not_ring_waits_for_ever() {
+fn a_future_that_does_not_signal_waits_for_ever() {
     shuttle_mutated("pipeline: a future signals no flusher", 10_000, || {
         on_memory(&Plan { writers: 3, ..Plan::pair(&[Way::Await]) })
     });
@@ -424,7 +425,7 @@ fn a_future_that_does_not_ring_waits_for_ever() {
 
 #[test]
 #[should_panic]
-fn a_token_given_back_without_a_look_is_missed() {
+fn a_token_given_back_without_a_check_is_missed() {
     shuttle_mutated("acks: no check after the token", 10_000, || {
         // Two sessions, so that a ticket of the log falls into the shard of one of them, and no later call makes up for
         // it.

@@ -1,5 +1,5 @@
-//! Groups that wait for a time, before a buffer that often has nothing to cut: the time of a group passes, and a thread
-//! that waits for it looks again.
+//! Groups with a delay, before a buffer that often has nothing to cut: when the delay of a group ends, a thread that
+//! waits for it checks again.
 
 use crate::common::policies::delay;
 use foreshore_base::{GroupNo, Lsn, Result};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The greatest LSN there is.
 const LAST: u64 = 3;
 
-/// A buffer whose appenders stop in their copies as they like.
+/// A buffer whose appenders stop in their copies at random.
 struct Fickle;
 
 impl Leader for Fickle {
@@ -35,7 +35,7 @@ impl Group for Fickle {
     }
 }
 
-/// Threads that wait, two of them for the same, beside one that wants space.
+/// Threads that wait for durability, two of them for the same LSN, beside one that needs space.
 fn waiters() {
     let width = 1 + choose(3) as usize;
     let groups = (0..width).map(|_| Fickle).collect();

@@ -1,6 +1,6 @@
-//! Promise: a writer that asks for space is answered by work that began after it asked, and is never forgotten.
+//! Promise: a writer that requests space is answered by work that began after its request, and is never forgotten.
 //!
-//! A writer that is forgotten shows as a deadlock: the stopped log ends its wait only when all the others are through.
+//! A lost wake-up shows as a deadlock: the stopped log ends the wait only when all other writers are through.
 
 use foreshore_sync::Signal;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
@@ -17,7 +17,7 @@ const SCHEDULES: usize = 2000;
 #[derive(Default)]
 struct Shared {
     requests: SpaceRequests,
-    /// What writers have needed so far, and how much of it the owner knew of when its newest answered work began.
+    /// The count of needs of writers so far, and how many the owner had seen when its newest answered work began.
     needed: AtomicU64,
     known: AtomicU64,
     ends: AtomicBool,

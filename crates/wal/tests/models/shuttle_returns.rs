@@ -1,7 +1,6 @@
-//! Promise: a session that waits for log space of others gets it or is refused, and never waits for one that waits for
-//! it.
+//! Promise: a session that waits for log space of others gets it or is refused, and no cycle of such waits forms.
 //!
-//! Waits have no end of their own here, so a notification that is missing, or a cycle of waits, shows as a deadlock.
+//! Waits have no timeout here, so a missing notification, or a cycle of waits, shows as a deadlock.
 
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 const SESSIONS: usize = 3;
 const TRANSACTIONS: usize = 2;
-/// Blocks that there are, and that a transaction takes, one after the other.
+/// The blocks of the account, and those that a transaction takes, one after the other.
 const BLOCKS: u64 = 2;
 const SCHEDULES: usize = 2000;
 
@@ -26,7 +25,7 @@ struct Shared {
 
 // ORDERING: Relaxed, shuttle takes every access as SeqCst; here and below.
 impl Shared {
-    /// Counted before the look, as grants are.
+    /// Granted blocks. As in the log, a request is counted before it is compared.
     fn take(&self) -> bool {
         let fits = self.granted.fetch_add(1, Ordering::Relaxed) < BLOCKS;
         if !fits {
@@ -35,7 +34,7 @@ impl Shared {
         fits
     }
 
-    /// Takes a block more than are `held`; false if it is refused.
+    /// Takes one more block than the `held` ones. Returns false if it is refused.
     fn take_or_wait(&self, held: u64) -> bool {
         loop {
             let registered = self.returns.register();

@@ -1,5 +1,5 @@
-//! More sessions than lanes: those that come late take turns in the shared ones, under random schedules. Every record
-//! is there once and in order, and no thread waits for ever.
+//! More sessions than lanes: late sessions share lanes, one at a time, under random schedules. Every record is found
+//! once and in order, and no thread waits for ever.
 
 use crate::common::*;
 use foreshore_base::{Error, Lsn};
@@ -13,10 +13,11 @@ const ITERATIONS: usize = 300;
 /// Four lanes: three for sessions of their own, one that the other two share.
 const SESSIONS: u64 = 5;
 const OPERATIONS: u64 = 4;
-/// A lane holds some twenty.
+/// Records of a session. A lane holds some twenty.
 const SIZE: usize = 3000;
 
-/// One operation of a transaction whose last record is at `before`: reserves, appends two records, and leaves its lane.
+/// Does one operation of a transaction whose last record is at `before`: reserves, appends two records, and releases
+/// the lane.
 fn operation(log: &Log, session: &mut Session, tag: u64, before: Lsn) -> Lsn {
     session.reserve(2 * Session::cost(SIZE)).expect("a reservation");
     let append = |session: &mut Session, tag: u64, flags, dep| {
@@ -73,8 +74,8 @@ fn the_release_of_a_lane_wakes_the_next_waiter() {
     shuttle_mutated("lanes: a lane is released without a notification", ITERATIONS, take_turns);
 }
 
-/// Three sessions take turns in one lane when the log stops. Each hears of it, those too that wait for the lane: a
-/// session that leaves it wakes one of them.
+/// Three sessions share one lane when the log stops. Each gets the error, also the waiters for the lane: a session that
+/// releases the lane wakes one of them.
 fn stop_beside_turns() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = LogOptions { max_sessions: SESSIONS as usize + 1, lane_memory: 256 << 10, ..small() };
@@ -94,7 +95,7 @@ fn stop_beside_turns() {
                     }
                     reserved.is_err()
                 });
-                // It stays, as the session of a transaction would that has not ended.
+                // The session is kept, like that of a transaction that has not ended.
                 (session, stopped)
             })
         })
@@ -108,8 +109,8 @@ fn a_waiter_for_a_lane_ends_when_the_log_stops() {
     shuttle(ITERATIONS, stop_beside_turns);
 }
 
-/// A session keeps the shared lane, as one does whose operation takes long. Two wait for that lane when the log stops.
-/// A flusher tells them.
+/// A session keeps the shared lane, as in a long operation. Two others wait for the lane when the log stops. A flusher
+/// wakes them.
 fn stop_beside_a_lane_that_is_kept() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let max_sessions = SESSIONS as usize + 1;
@@ -154,6 +155,6 @@ fn a_refused_session_releases_its_lane() {
 
 #[test]
 #[should_panic]
-fn a_cut_looks_at_shared_lanes() {
+fn a_cut_reads_shared_lanes() {
     shuttle_mutated("lanes: shared lanes are passed over", ITERATIONS, take_turns);
 }

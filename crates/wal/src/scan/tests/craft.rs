@@ -1,4 +1,4 @@
-//! Logs made by hand, group by group, for tests of what the format allows and no buffer writes.
+//! Crafted logs, made group by group, for tests of logs that the format allows but no buffer writes.
 
 use crate::format::{CtlSlot, Envelope, Extent, FIRST_GROUP, GROUP_HEADER, GroupHeader, SegmentHeader, segment_name};
 use crate::reader::Recovered;
@@ -41,7 +41,7 @@ impl Draft {
         self.extents.push((Extent { lane, len: data.len() as u32, at }, data));
     }
 
-    /// The group's bytes and the checksum of its header. The table says what the extents say, right or wrong.
+    /// Returns the group's bytes and the checksum of its header. The table holds the extents as given, right or wrong.
     pub(crate) fn seal(&self) -> (Vec<u8>, u32) {
         let mut body: Vec<u8> = self.extents.iter().flat_map(|(extent, _)| extent.encode()).collect();
         self.extents.iter().for_each(|(_, data)| body.extend_from_slice(data));
@@ -71,7 +71,7 @@ pub(crate) struct Craft {
 }
 
 impl Craft {
-    /// A new log of segments of `size` bytes.
+    /// Creates a log with segments of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
         let home = Home { fs, dir: Path::new("log").to_owned(), uuid: UUID };

@@ -42,26 +42,26 @@ impl Random {
     }
 }
 
-/// What a start got wrong.
+/// An error of a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wrong {
     /// An acknowledged record is missing.
     Lost(u64),
     /// A record that an earlier start dropped is back.
     Revived(u64),
-    /// A record is there, and one that it may rest on is not.
+    /// A record was found, but one that it may depend on was not.
     Hole(u64),
     /// Records do not ascend, or one carries another stamp.
     Disorder(u64),
     /// The log was refused.
     Refused(String),
-    /// A follower has handed out a record that was not acknowledged.
+    /// A follower has returned a record that was not acknowledged.
     Early(u64),
     /// A follower has read something else than the log holds, or too little of it.
     Followed,
 }
 
-/// What happened at least once in a run, or the run proves little.
+/// Events that must happen at least once in a run; otherwise the run proves little.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     dropped_provisional: u64,
@@ -124,7 +124,7 @@ struct Known {
 #[derive(Default)]
 struct Lane {
     last: u64,
-    /// Stamps and tags of what is not copied yet.
+    /// Stamps and tags of the records that are not copied yet.
     waiting: VecDeque<(u64, u64)>,
     /// Offset in the lane of the first one waiting.
     at: u64,
@@ -156,15 +156,15 @@ struct World {
     /// Newest group known to be durable.
     acked: u64,
     depth: usize,
-    /// Whether cuts forget the one before and may fall: the format allows it, and readers must stand it.
+    /// Whether a cut may be below the one before. The format allows that, so readers must handle it.
     forgetful: bool,
     flights: VecDeque<Flight>,
     /// Groups that the last crash left visible, and perhaps not on the medium: number, place, length.
     visible: Vec<(u64, (u64, u64), usize)>,
-    /// Reads the log all the while, as another process would, and what it has read.
+    /// A follower that reads the log as another process would, and the records that it has returned.
     follower: Follower,
     followed: Vec<u64>,
-    /// Places of those that a start believed.
+    /// Places of the groups that a start has accepted.
     doubtful: Vec<((u64, u64), usize)>,
 }
 
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// The stamp that a record drawn now gets.
+    /// Returns the stamp of a record that is drawn now.
     fn draw(&mut self, lane: usize) -> u64 {
         let dep = match self.random.below(3) {
             0 if !self.known.is_empty() => {
@@ -259,7 +259,7 @@ impl World {
             if self.lanes[lane].drawing.is_some() {
                 cut = cut.min(self.lanes[lane].last);
             }
-            // Between the look at the lane's stamp and the look at its tail.
+            // Between the load of the lane's stamp and that of its tail.
             if self.random.one_in(2) {
                 self.finish_draw(lane);
             }
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// Each group in flight gets there, or not, or in part.
+    /// Puts each group in flight on the medium whole, in part, or not at all.
     fn crash(&mut self) {
         for ((segment, at), len) in std::mem::take(&mut self.doubtful) {
             if self.random.one_in(2) {
@@ -394,7 +394,7 @@ impl World {
         }
     }
 
-    /// Starts until a start comes through.
+    /// Repeats the start until one succeeds.
     fn start(&mut self) -> Result<(), Wrong> {
         loop {
             let (scanned, recovered) =
@@ -426,7 +426,7 @@ impl World {
         }
     }
 
-    /// Writes the last groups again; false if that is cut short.
+    /// Repeats the last groups. Returns false if a crash interrupts that.
     fn repeat(&mut self, scanned: &Scanned) -> bool {
         for last in &scanned.tail {
             let file = self.craft.file(scanned.live[last.segment].number);
@@ -442,7 +442,7 @@ impl World {
         true
     }
 
-    /// Compares what a start found with what happened; says which records it found.
+    /// Compares the records that a start found with the history, and returns them.
     fn judge(&mut self, recovered: &Recovered) -> Result<Vec<bool>, Wrong> {
         let mut last = 0;
         let mut found = vec![false; self.known.len()];
@@ -472,8 +472,8 @@ impl World {
         Ok(found)
     }
 
-    /// A start has come through: what it found is shown to the world, and so is what it did not find. What a start
-    /// finds that crashes itself binds no later one; a torn group may even be completed by what is written over it.
+    /// Notes the result of a successful start: its records must stay, and all others must stay lost. A start that
+    /// crashes itself does not bind a later one. A torn group may even become whole by what is written over it.
     fn settle(&mut self, found: &[bool]) {
         for (known, &found) in self.known.iter_mut().zip(found) {
             self.seen.dropped_provisional += u64::from(!found && known.copied && known.fate == Fate::Open);
@@ -493,7 +493,7 @@ impl World {
         Ok(())
     }
 
-    /// The follower reads what it can: nothing that could still be taken back.
+    /// Lets the follower read, and checks that a crash could drop none of its records.
     fn follow(&mut self) -> Result<(), Wrong> {
         while let Some(item) = self.follower.read().map_err(|error| Wrong::Refused(format!("{error:?}")))? {
             if self.known[item.tag as usize].fate != Fate::Acknowledged {
@@ -504,8 +504,8 @@ impl World {
         Ok(())
     }
 
-    /// What was followed is the front of what a start finds, and the follower has passed every group but those that
-    /// were never confirmed.
+    /// Checks that the followed records are the front of those that a start finds. The follower must have read every
+    /// group except those that were never confirmed.
     fn compare(&mut self) -> Result<(), Wrong> {
         self.follow()?;
         let (scanned, recovered) =
@@ -539,7 +539,7 @@ fn histories() -> u64 {
     std::env::var("FORESHORE_RESTARTS").map_or(2000, |count| count.parse().expect("FORESHORE_RESTARTS is a number"))
 }
 
-/// The histories of every `step`th seed from `first` on.
+/// Runs the histories of every `step`th seed from `first` on.
 fn run(first: u64, step: u64) -> Seen {
     let mut seen = Seen::default();
     for seed in (first..histories()).step_by(step as usize) {
@@ -563,7 +563,7 @@ fn no_history_loses_or_revives_a_record() {
     assert!(seen.all().iter().all(|&count| count > 20), "too little happened: {seen:?}");
 }
 
-/// How many histories a rule fails in each way.
+/// Returns how many histories a rule fails in each way.
 fn failures(rule: Rule) -> (u64, u64, u64) {
     let (mut lost, mut revived, mut other) = (0, 0, 0);
     for seed in 0..2000 {

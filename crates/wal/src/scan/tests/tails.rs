@@ -17,7 +17,7 @@ const GROUPS: u64 = 6;
 const INCARNATION: u32 = 3;
 const AT: u64 = (1 + GROUPS) * BLOCK as u64;
 
-/// What a start makes of a log.
+/// The result of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The log has so many groups.
@@ -50,14 +50,14 @@ fn write(craft: &Craft, at: u64, bytes: &[u8]) {
     craft.file(1).write_at(bytes, at).unwrap();
 }
 
-/// Writes the group that would come next, after `change` of its draft.
+/// Writes the next group, after a `change` of its draft.
 fn next(craft: &mut Craft, change: impl FnOnce(&mut Draft)) {
     let mut draft = draft(craft);
     change(&mut draft);
     write(craft, AT, &draft.seal().0);
 }
 
-/// The bytes of the group that would come next, its header changed and sealed again.
+/// Returns the bytes of the next group, with a changed header that is sealed again.
 fn header(craft: &mut Craft, change: impl FnOnce(&mut GroupHeader)) {
     let mut bytes = draft(craft).seal().0;
     let Decoded::Header(mut header, _) = GroupHeader::decode(&bytes) else { panic!("a sound header") };
@@ -353,7 +353,7 @@ const FILES: [Case; 31] = [
         },
         Lost(7),
     ),
-    // Nothing is left to witness it: the one loss that cannot be noticed.
+    // No group is left to confirm it: this is the one loss that cannot be detected.
     (
         "the last segment missing",
         |craft| {
@@ -523,7 +523,7 @@ fn each_byte_of_the_last_three_groups_may_be_cut_or_flipped() {
     let mut bytes = vec![0; SIZE as usize];
     craft.file(1).read_at(&mut bytes, 0).unwrap();
     let judge = |group: u64, what: &str, at: usize| match craft.recover(Rule::Sound) {
-        // Nothing behind the last group witnesses it.
+        // No later group confirms the last one.
         Ok((scanned, _)) => assert_eq!((group, scanned.next), (GROUPS, GroupNo(GROUPS)), "byte {at} {what}"),
         Err(Error::LostLog { missing, .. }) => {
             assert!(group < GROUPS && missing == GroupNo(group), "byte {at} {what}: group {missing} is lost");
@@ -542,7 +542,7 @@ fn each_byte_of_the_last_three_groups_may_be_cut_or_flipped() {
             judge(group, "cut", at);
             write(&craft, at as u64, &bytes[at..end]);
         }
-        // All from here to the end of the log: a witness is lost with what it witnesses.
+        // Zeros from here to the end of the log: the confirming group is lost together with the confirmed one.
         if bytes[at..end].iter().any(|&byte| byte != 0) {
             let rest = vec![0; (GROUPS as usize + 1) * BLOCK - at];
             write(&craft, at as u64, &rest);
