@@ -1,4 +1,4 @@
-//! Tests that look at the parts of a pool.
+//! Tests of the parts of a pool.
 
 use super::*;
 use crate::frame::FrameNo;
@@ -12,7 +12,7 @@ use foreshore_wal::LogOptions;
 use std::path::Path;
 use std::time::Duration;
 
-/// A pool without threads over files without pages.
+/// Creates a pool without threads over files without pages.
 fn empty_pool(frames: usize) -> Pool {
     let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
     let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
@@ -21,7 +21,7 @@ fn empty_pool(frames: usize) -> Pool {
     Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool")
 }
 
-/// The frame of a page in memory.
+/// Returns the frame of a page in memory.
 fn frame_of(pool: &Pool, pid: PageId) -> &Frame {
     let guard: SharedGuard<'_> = pool.residency.fix(pid, AccessPattern::Scan).expect("in memory");
     guard.slot().frame()
@@ -104,7 +104,7 @@ fn the_reclaimer_does_not_notify_itself_when_it_has_found_nothing_to_write() {
     // Every page is dirty, latched, and under way in no round.
     assert_eq!(pool.reclaim_step().expect("no page to write"), NextWake::OnSignal);
     assert!(!is_notified(), "it would come back at once, for ever");
-    // The round of another thread may have kept the reclaimer from its work, so its end notifies.
+    // The round of another thread may have kept the reclaimer from cleaning, so its end notifies.
     let mut frames: Vec<FrameNo> = (0..16).collect();
     assert!(pool.cleaner.try_clean(&mut frames, false).expect("no page to write"), "no thread cleans");
     assert!(is_notified());

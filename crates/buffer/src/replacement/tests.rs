@@ -31,7 +31,7 @@ fn s3c_keeps_hot_pages_from_a_scan() {
     (0..3).for_each(|_| reader.use_all(1..=4));
     let scan: Vec<_> = (100..1000).filter_map(|pid| reader.read(pid)).collect();
     assert!(scan.len() == 900 + 4 - 40 && scan.iter().all(|&pid| pid > 4), "{scan:?}");
-    // A page that comes back soon after it has left stays too, though it was never used twice.
+    // A page that is loaded again soon after its eviction stays too, though it was never used twice.
     let last = *scan.last().expect("a scan");
     assert!(reader.read(last).is_some());
     assert!((2000..2030).all(|pid| reader.read(pid) != Some(last)));

@@ -1,4 +1,4 @@
-//! A pool over a log and two files, and pages that count: the body of page `p` starts with `p` and a counter.
+//! A pool over a log and two files, and counting pages: the body of page `p` starts with `p` and a counter.
 
 #![allow(unreachable_pub)]
 
@@ -21,7 +21,7 @@ const INIT: u8 = 33;
 const COUNT: u8 = 34;
 const AT_OWN_ID: usize = PAGE_HEADER;
 pub const AT_COUNT: usize = PAGE_HEADER + 8;
-/// A second copy of the counter in the last sector, so that a torn page shows even where the checksum is not asked.
+/// Offset of a second copy of the counter in the last sector, which reveals a torn page without the checksum.
 const AT_TAIL: usize = PAGE_SIZE - 8;
 
 pub fn pool_options(frames: usize) -> PoolOptions {
@@ -45,7 +45,7 @@ pub struct Bed {
     pub recovered: Recovered,
 }
 
-/// Makes an empty database with room for pages below `pages`; all of it is durable.
+/// Creates an empty, durable database with space for pages below `pages`.
 pub fn create(fs: &Arc<dyn Fs>, pages: u64) -> Result<()> {
     fs.create_dir(Path::new("db"))?;
     Log::create(fs, Path::new(LOG), UUID, &log_options())?;
@@ -57,8 +57,8 @@ pub fn create(fs: &Arc<dyn Fs>, pages: u64) -> Result<()> {
     fs.sync_dir(Path::new("."))
 }
 
-/// A simulated disk with a database of pages 1 to `pages`, that one excluded, each initialised and at home, and the
-/// group in which later changes begin.
+/// Creates a simulated disk with a database of the pages from 1 to below `pages`, each initialised and at home. Also
+/// returns the group in which later changes begin.
 pub fn store(seed: u64, pages: u64) -> (Sim, Arc<dyn Fs>, GroupNo) {
     let sim = Sim::new(seed);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
@@ -109,7 +109,7 @@ impl Bed {
         Ok(restored)
     }
 
-    /// What the recovered log says the counter of each page is.
+    /// Returns the counter of each page by the recovered log.
     pub fn logged_counts(&self, pages: u64) -> Vec<Option<u64>> {
         let mut counts = vec![None; pages as usize];
         for record in self.recovered.records(self.recovered.first_group()) {
@@ -176,7 +176,7 @@ impl Rng {
     }
 }
 
-/// What a [`Watched`] file is about to do.
+/// The next operation of a [`Watched`] file.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     Read,
@@ -184,7 +184,7 @@ pub enum Event<'a> {
     Sync,
 }
 
-/// A file that tells of its use before it happens.
+/// A file that reports each operation before it happens.
 pub struct Watched {
     pub inner: Arc<dyn File>,
     pub watch: Box<dyn Fn(Event<'_>) + Send + Sync>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const PAGES: u64 = 128;
 const RUN: u64 = 8;
 
-/// A pool with nothing in it, and how many reads it has asked the disk for.
+/// Creates an empty pool, and a counter of its reads of the disk.
 fn cold(fs: &Arc<dyn Fs>, options: &PoolOptions) -> (Bed, Arc<AtomicU64>) {
     let reads = Arc::new(AtomicU64::new(0));
     let counted = reads.clone();
@@ -47,7 +47,7 @@ fn a_cold_pool_reads_eight_pages_at_a_time_and_a_full_one_reads_one() {
         assert_eq!((stats.misses, stats.pages_ahead), (expected, PAGES - 1 - expected), "{replacement}");
         assert_eq!((stats.pages_read, stats.evictions), (PAGES - 1, 0), "{replacement}");
     }
-    // Three quarters come in runs, and then no page leaves for one that was not asked for.
+    // Three quarters of the frames are filled by runs. After that no page is evicted for one that was not requested.
     let (bed, reads) = cold(&fs, &pool_options(64));
     read(&bed, 1..PAGES);
     let stats = bed.pool.stats();
@@ -114,7 +114,7 @@ fn neighbours_in_memory_stay_as_they_are() {
     let (_, fs, _) = store(1, PAGES);
     let (bed, reads) = cold(&fs, &pool_options(256));
     let mut session = bed.log.session().expect("a session");
-    // One that is new, so that no run was read for it.
+    // A new page, so that no run was read for it.
     let lsn = init(&bed.pool, &mut session, PageId(21)).expect("init");
     assert_eq!(count(&bed.pool, &mut session, PageId(17)).expect("count").0, 1);
     assert_eq!((reads.load(Ordering::Relaxed), bed.pool.stats().pages_ahead), (1, 4), "16 to 20 have come");
@@ -136,7 +136,7 @@ fn each_page_of_a_run_is_read_once_however_many_threads_want_them() {
         }
     });
     let (reads, stats) = (reads.load(Ordering::Relaxed), bed.pool.stats());
-    // Several of them may begin at once, and share a run out among them.
+    // Several threads may begin at once, and each load a part of the run.
     assert_eq!((stats.pages_read, stats.frames_free), (PAGES - RUN, 256 + RUN - PAGES));
     assert!(reads <= stats.misses, "{reads} reads, {stats:?}");
 }

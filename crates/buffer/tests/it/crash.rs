@@ -16,14 +16,14 @@ const PAGES: u64 = 28;
 const FRAMES: usize = 16;
 const CHECKPOINTS: &str = "db/checkpoints";
 
-/// What was acknowledged: a page's counter was forced, before the operation of that number began.
+/// An acknowledgement: a page's counter was forced before the operation of that number began.
 struct Ack {
     ops: u64,
     pid: u64,
     count: u64,
 }
 
-/// Stands in for a superblock: one block a checkpoint, each with the first group that redo needs.
+/// The file in place of a superblock: one block a checkpoint, each with the first group that redo needs.
 fn write_checkpoint(fs: &Arc<dyn Fs>, index: u64, first: GroupNo) -> Result<()> {
     let mut block = AlignedBuf::new(BLOCK);
     block[8..16].copy_from_slice(&first.0.to_le_bytes());
@@ -59,7 +59,7 @@ fn script(sim: &Sim, rounds: u64, acks: &mut Vec<Ack>) -> Result<PoolStats> {
     script_on(sim, rounds, acks, |file| file)
 }
 
-/// As [`script`], with the data file wrapped.
+/// Runs [`script`] with the data file wrapped.
 fn script_on(
     sim: &Sim,
     rounds: u64,
@@ -228,7 +228,7 @@ fn whole_writes_that_find_no_space_give_way_to_the_doublewrite_file_and_nothing_
                 refused += 1;
             }
             Err(error) if whole.contains(&at) => panic!("whole write {at} fails the caller: {error:?}"),
-            // The refusal is one of the log, which may go on, and says nothing about the way to write pages.
+            // The log was refused space. It may go on, and the way of writing pages does not change.
             Ok(stats) => assert_eq!(stats.page_writes, PageWrites::Whole, "operation {at}: {stats:?}"),
             Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "operation {at}: {error:?}"),
         }
@@ -259,7 +259,7 @@ fn a_failed_write_home_stops_the_log_and_resident_pages_stay_readable() {
     let mut session = bed.log.session().expect("a session");
     let lsn = init(&bed.pool, &mut session, PageId(1)).expect("init");
     bed.log.force(lsn).expect("force");
-    // Doublewrite, home write, sync: each fails in its turn.
+    // Doublewrite, home write, sync: each fails once.
     for failing in 0..3 {
         let sim = sim.fork();
         let fs: Arc<dyn Fs> = Arc::new(sim.clone());

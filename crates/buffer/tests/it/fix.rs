@@ -1,4 +1,4 @@
-//! Promise: a fix finds the newest state of its page, however many threads, however few frames.
+//! Promise: a fix finds the newest state of its page, for any number of threads and frames.
 
 use crate::common::{Event, Rng, Watched, check, count, create, init, open, open_with, pool_options};
 use foreshore_base::limits::PAGE_SIZE;
@@ -26,7 +26,7 @@ fn stress(options: &PoolOptions) {
     const ROUNDS: u64 = 400;
     let fs = mem(PAGES);
     {
-        // The write-ahead rule is watched all the while.
+        // The file checks the write-ahead rule at each write.
         let bed = open_with(&fs, options, |log, inner| {
             let log = log.clone();
             let watch = Box::new(move |event: Event<'_>| {
@@ -103,8 +103,8 @@ fn no_count_is_lost_without_doublewrite() {
     stress(&PoolOptions { doublewrite: DoublewriteKind::Off, ..pool_options(24) });
 }
 
-/// Twelve threads fix the same missing page. The read is held back until all threads are on their way. Returns how many
-/// reads there were too.
+/// Twelve threads fix the same missing page. The read is held up until all threads have begun. Also returns the number
+/// of reads.
 fn meet_at_a_miss(replacement: ReplacementKind) -> (PoolStats, usize) {
     const THREADS: usize = 12;
     let fs = mem(8);
@@ -155,7 +155,7 @@ fn meet_at_a_miss(replacement: ReplacementKind) -> (PoolStats, usize) {
 fn threads_that_miss_the_same_page_read_it_once() {
     for replacement in ReplacementKind::ALL {
         let (stats, reads) = meet_at_a_miss(replacement);
-        // Those beside it were never written.
+        // The neighbours were never written.
         assert_eq!((reads, stats.pages_read, stats.pages_ahead), (1, 7, 0), "{replacement}");
         assert_eq!(stats.frames_free, 63, "frames taken in vain went back");
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const FRAMES: u64 = 256;
-/// Half the frames.
+/// Hot pages: half the frames.
 const HOT: Range<u64> = 1..1 + FRAMES / 2;
 /// Pages that fill the other half.
 const OTHERS: Range<u64> = HOT.end..HOT.end + FRAMES / 2;
@@ -34,7 +34,7 @@ fn options(replacement: ReplacementKind) -> PoolOptions {
     PoolOptions { replacement: replacement.maker(), read_around: false, ..pool_options(FRAMES as usize) }
 }
 
-/// A pool in which the hot pages have been used several times, and others once, before.
+/// Creates a pool in which the hot pages have been used several times, and others once.
 fn warm(fs: &Arc<dyn Fs>, replacement: ReplacementKind) -> Bed {
     let bed = open(fs, &options(replacement)).expect("open");
     for pids in [OTHERS, HOT, HOT, HOT, HOT] {
@@ -44,7 +44,7 @@ fn warm(fs: &Arc<dyn Fs>, replacement: ReplacementKind) -> Bed {
     bed
 }
 
-/// How many of the pages had to be read.
+/// Fixes pages, and returns how many had to be read.
 fn reads(bed: &Bed, pids: Range<u64>, pattern: AccessPattern) -> u64 {
     let before = bed.pool.stats().pages_read;
     for pid in pids.map(PageId) {
@@ -94,14 +94,14 @@ fn a_table_that_is_scanned_again_and_again_stays_in_memory() {
         assert_eq!(read[0], FRAMES / 2, "{replacement}: none was there");
         assert!(read.iter().sum::<u64>() <= 3 * FRAMES / 2, "{replacement}: {read:?}");
         assert_eq!(read[4..], [0; 6], "{replacement}");
-        // Other readers that want the frames get them back: as many as they had before the scans.
+        // Other readers that need the frames get them back: as many as before the scans.
         let others = 1..1 + FRAMES * 7 / 8;
         let missed: Vec<u64> = (0..8).map(|_| reads(&bed, others.clone(), AccessPattern::Random)).collect();
         assert!(missed[0] > 0 && missed[7] == 0, "{replacement}: {missed:?}");
     }
 }
 
-/// Pages that never leave are never missed, and count by their uses.
+/// Resident pages cause no misses, so only their uses keep their frames.
 #[test]
 fn a_table_that_is_scanned_again_and_again_takes_nothing_from_pages_in_use() {
     let fs = store();
@@ -120,7 +120,7 @@ fn a_table_that_is_scanned_again_and_again_takes_nothing_from_pages_in_use() {
         }
         let read = 40 * (hot.end - hot.start);
         assert!(missed <= read / 50, "{replacement}: {missed} of {read} uses missed");
-        // Those that are not used any more give way.
+        // Pages that are not used any more are evicted.
         let read: Vec<u64> = (0..16).map(|_| reads(&bed, table.clone(), AccessPattern::Scan)).collect();
         assert_eq!(read[8..], [0; 8], "{replacement}: {read:?}");
     }
@@ -136,7 +136,7 @@ fn a_page_of_a_scan_that_another_reader_uses_stays() {
         reads(&bed, begin.clone(), AccessPattern::Scan);
         let used = begin.start..begin.start + 2;
         assert_eq!(reads(&bed, used.clone(), AccessPattern::Random), 0);
-        // Long enough for the whole scan ring to leave.
+        // Enough pages to evict the whole scan ring.
         reads(&bed, begin.end..begin.end + FRAMES / 2, AccessPattern::Scan);
         assert_eq!(reads(&bed, used.clone(), AccessPattern::Random), 0, "{replacement}");
         assert_eq!(

@@ -17,7 +17,7 @@ const P: PageId = PageId(2);
 const Q: PageId = PageId(4);
 const R: PageId = PageId(6);
 
-/// A data file that asks before it syncs, and tells of what it has written.
+/// A data file that calls a function before it syncs, and reports its writes.
 struct Asking {
     inner: Arc<dyn File>,
     written: Box<dyn Fn(PageId) + Send + Sync>,
@@ -57,16 +57,19 @@ fn no_answer() -> Result<()> {
     Err(Error::io("sync", "data", io::ErrorKind::TimedOut.into()))
 }
 
-/// How flushes of P and of Q ended, which were under way together. `None`: in a panic.
+/// The results of the concurrent flushes of P and of Q. `None` for a panic.
 struct Ended {
     bed: Bed,
     p: Option<Result<()>>,
     q: Option<Result<()>>,
 }
 
-/// Brings P and Q on their way home, in a round each, until both are written and P's round asks for its sync. After
-/// `meanwhile` the first sync goes as `first` says and ends the round of P; then the round of Q goes on, and its sync
-/// goes as `second` says.
+/// Writes P and Q home, in a round each:
+///
+/// 1. Both pages are written, and the round of P is about to sync.
+/// 2. `meanwhile` runs.
+/// 3. The sync of P's round ends as `first` says, which ends that round.
+/// 4. The sync of Q's round ends as `second` says.
 fn two_rounds(
     fs: &Arc<dyn Fs>,
     first: fn() -> Result<()>,
@@ -111,8 +114,8 @@ fn two_rounds(
     Ended { bed, p, q }
 }
 
-/// Loses power, with any sectors of what is not durable on the medium, and finds `pages` of count 1. Returns how many
-/// were torn.
+/// Loses power, with any unsynced sectors on the medium, and checks that `pages` have count 1. Returns how many were
+/// torn.
 fn lose_power(sim: &Sim, group: GroupNo, pages: &[PageId]) -> Vec<usize> {
     let after = |seed| {
         let fs: Arc<dyn Fs> = Arc::new(sim.crash_image(&Persist::Torn, seed));
@@ -159,7 +162,7 @@ fn a_process_may_end_with_both_batches_on_their_way_and_the_next_lose_power() {
     assert!(restored.contains(&1), "no power loss tore the page: {restored:?}");
 }
 
-/// The system tells of lost pages once, of whichever round they are.
+/// The kernel reports lost pages once, to either round.
 #[test]
 fn a_sync_after_one_that_failed_is_not_believed() {
     let (_sim, fs, _) = store(3, PAGES);
@@ -169,7 +172,7 @@ fn a_sync_after_one_that_failed_is_not_believed() {
     assert_eq!(ended.bed.pool.stats().pages_dirty, 2, "nothing is taken to be home");
 }
 
-/// Its pages may be torn at home, so their images must stay; and no thread waits for a round that will not end.
+/// The pages of the round may be torn at home, so their images must stay. No thread waits for ever for the round.
 #[test]
 fn a_round_that_unwinds_stops_the_log_and_hangs_no_thread() {
     let (_sim, fs, _) = store(4, PAGES);

@@ -1,4 +1,4 @@
-//! Promise: a dirty page is home when a flush returns, and a change that meets the flush is not lost.
+//! Promise: a dirty page is home when a flush returns, and a change during the flush is not lost.
 
 use crate::common::{
     Bed, DATA, DOUBLEWRITE, Event, Watched, check, count, create, init, open, open_with, pool_options, store,
@@ -35,7 +35,7 @@ fn a_page_changed_while_it_is_written_stays_dirty_from_the_group_noted_before_th
                 if let (Event::Sync, Some(pool)) = (event, pool.get()) {
                     let mut session = log.session().expect("a session");
                     let (_, lsn) = count(pool, &mut session, P).expect("the page is in memory");
-                    // Its record goes into the very group that was noted, and that group is now sealed.
+                    // Its record goes into the noted group, which is sealed now.
                     log.force(lsn).expect("force");
                 }
             });
@@ -130,10 +130,10 @@ fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
     left(0, 7);
 }
 
-/// Writes home, each by its first page and its length in pages.
+/// The writes home, each as its first page and its length in pages.
 type Writes = Arc<Mutex<Vec<(u64, u64)>>>;
 
-/// A pool whose writes home are listed.
+/// Creates a pool, and a list of its writes home.
 fn listed(fs: &Arc<dyn Fs>, frames: usize) -> (Bed, Writes) {
     let writes = Arc::new(Mutex::new(LockRank::Leaf, Vec::new()));
     let list = writes.clone();
@@ -243,7 +243,7 @@ fn images_do_not_outlive_a_run_without_doublewrite() {
         count(&bed.pool, &mut session, P).expect("count");
         bed.pool.flush_all().expect("flush");
     }
-    // Rot, not a tear: the image of before would be an older page.
+    // Rot, not a tear: the image in the doublewrite file is an older page.
     sim.flip(Path::new(DATA), P.offset() + 100, 1).expect("flip");
     let bed = open(&fs, &pool_options(16)).expect("open");
     assert_eq!(bed.pool.restore_doublewrite(bed.recovered.end()).expect("restore"), 0);
@@ -344,7 +344,7 @@ fn a_batch_of_which_one_page_is_not_written_whole_goes_through_the_doublewrite_f
     for pid in 1..PAGES - 1 {
         assert_eq!(check(&home(&fs, PageId(pid)), PageId(pid)), 1);
     }
-    // Those that were written whole before have their images there, too.
+    // Pages that were written whole before have images there, too.
     for pid in [2, P.0, 4].map(PageId) {
         let fork = sim.fork();
         fork.patch(Path::new(DATA), pid.offset() + 1000, &[0; SECTOR]).expect("patch");

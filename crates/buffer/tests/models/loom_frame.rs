@@ -50,7 +50,7 @@ impl Store {
         Arc::new(store)
     }
 
-    /// Puts a page into a frame whose exclusive latch is held, and ends that.
+    /// Loads a page into a frame whose exclusive latch is held, and releases the latch.
     fn load(&self, pid: PageId, no: usize) -> bool {
         let frame = &self.frames[no];
         frame.set_pid(pid);
@@ -136,7 +136,7 @@ fn an_eviction_that_does_not_check_pins_under_the_latch_is_noticed() {
     mutated("frame: pins are not asked for under the latch", pins);
 }
 
-/// Page 2 comes in the place of page 1, and is pinned.
+/// Loads page 2 in place of page 1, and pins it.
 fn swap_and_pin(store: &Store) {
     swap_pages(store);
     let frame = &store.frames[0];
@@ -145,7 +145,7 @@ fn swap_and_pin(store: &Store) {
     frame.latch().unlock_shared(&store.parks);
 }
 
-/// Comes with a stale frame number, and means page 1.
+/// Reads page 1 by a stale frame number.
 fn pin_again(store: &Store) {
     let frame = &store.frames[0];
     if frame.pin_again() {
@@ -241,7 +241,7 @@ fn an_eviction_that_does_not_check_dirt_under_the_latch_is_noticed() {
     mutated("frame: dirt is not asked for under the latch", changes);
 }
 
-/// Page 1 leaves frame 0 and two threads want it back, one in each frame.
+/// Page 1 is evicted from frame 0, and two threads load it again, one in each frame.
 fn return_to_first(store: &Store) {
     if store.evict().is_ok() {
         store.load(ONE, 0);

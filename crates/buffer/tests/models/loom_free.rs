@@ -1,4 +1,4 @@
-//! Models of the free list: no frame is handed out twice, and none is lost.
+//! Models of the free list: no frame is taken twice, and none is lost.
 
 use foreshore_buffer::model::{Frame, FrameNo, FreeList};
 use foreshore_sync::model::{check, mutated};
@@ -34,8 +34,8 @@ impl Store {
     }
 }
 
-/// One thread takes a frame while another takes two and gives the first back: the top is what it was, and not what is
-/// below it.
+/// One thread takes a frame while another takes two and pushes the first again: the top is the same frame, with another
+/// one below it (ABA).
 fn pop_against_pop_pop_push() {
     let store = Store::new();
     let threads: [Box<dyn FnOnce(&Store) -> usize + Send>; 2] = [
@@ -59,7 +59,7 @@ fn pop_against_pop_pop_push() {
     assert_eq!(kept + left, FRAMES, "a frame is lost");
 }
 
-/// A pop of a frame that was just pushed upon another finds that one below.
+/// A pop of a frame that was just pushed on top of another finds that other one below.
 fn push_against_pop_pop() {
     let store = Store::new();
     let [first, second] = [(); 2].map(|()| store.take().expect("three frames"));

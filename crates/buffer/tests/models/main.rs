@@ -1,4 +1,4 @@
-//! Models of the kernels, and of protocols among many threads. Nothing in ordinary builds.
+//! Models of the kernels, and of protocols among many threads. Empty in ordinary builds.
 
 #[cfg(foreshore_shuttle)]
 #[expect(dead_code, reason = "the models use a part")]

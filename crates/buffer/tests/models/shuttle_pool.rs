@@ -25,7 +25,7 @@ const SCHEDULES: usize = 150;
 
 const AT_OWN_ID: usize = PAGE_HEADER;
 const AT_COUNT: usize = PAGE_HEADER + 8;
-/// The count again, far away: a page of two states has two counts.
+/// Offset of a second copy of the count, far from the first: a page of two states has two counts.
 const AT_TAIL: usize = PAGE_SIZE - 8;
 
 /// Pages in memory; other threads run before and after every access, and in the middle of a write.
@@ -128,7 +128,7 @@ fn check(page: &[u8], pid: PageId) -> u64 {
     count
 }
 
-/// Repeats what failed for want of a frame or by the disk, which a caller may.
+/// Repeats a call that failed for lack of a frame or by the disk, as a caller may.
 fn insist<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     loop {
         match attempt() {
@@ -186,7 +186,7 @@ fn work(pool: &Pool, log: &Log, own: u64) {
             pool.clean_step().expect("nothing but reads fails");
         }
         if own == 1 {
-            // One that others change, and that is perhaps not in memory.
+            // A page that other threads change, and that may not be in memory.
             pool.prefetch(&[PageId(1 + 3 * round % PAGES)]);
             let _ = insist(|| pool.reclaim_step());
         }
@@ -263,8 +263,8 @@ fn a_page_of_the_scan_ring_without_an_entry_is_noticed() {
     shuttle_mutated("scan ring: an entry whose page stays is dropped", SCHEDULES, || storm(ReplacementKind::Lru));
 }
 
-/// One thread has page 1 latched and goes on to page 2, another puts page 3 in the place of page 2 and goes on to page
-/// 1. They get in each other's way only if the first waits for page 3.
+/// One thread has page 1 latched and then latches page 2. Another loads page 3 in place of page 2 and then latches page
+/// 1. They deadlock only if the first thread waits for page 3.
 fn meet_in_a_frame(replacement: ReplacementKind) {
     const TURNS: usize = 8;
     let (pool, _log) = pool(2, replacement);
@@ -307,8 +307,7 @@ fn a_wait_with_a_latch_for_whatever_is_in_a_frame_is_noticed() {
     shuttle_mutated(name, 10 * SCHEDULES, || meet_in_a_frame(ReplacementKind::Clock));
 }
 
-/// Pages 2 and 3 come with one read. While one thread reads page 2, the other brings page 3 in, changes it, and has it
-/// leave.
+/// Pages 2 and 3 are in one run. While one thread reads page 2, the other loads page 3, changes it, and evicts it.
 fn neighbours(replacement: ReplacementKind) {
     const TURNS: u64 = 4;
     let (pool, log) = pool(FRAMES, replacement);

@@ -20,19 +20,19 @@ const ROUNDS: u64 = 3;
 const PAGES: u64 = 4;
 const SCHEDULES: usize = 400;
 
-/// A page at home.
+/// The home of a page.
 struct Home {
-    /// What was there when a sync began that has ended.
+    /// The state that an ended sync has made durable.
     synced: Vec<u8>,
-    /// What was written last.
+    /// The last write.
     written: Vec<u8>,
-    /// Writes so far, and how many of them the last sync knew.
+    /// The count of writes, and of those before the last sync.
     writes: [u64; 2],
     /// Whether the last write cannot be torn.
     is_whole: bool,
 }
 
-/// What both files hold.
+/// The contents of both files.
 struct Media {
     doublewrite: Vec<u8>,
     /// By page number.
@@ -57,7 +57,7 @@ impl Machine {
         Self(Arc::new(Mutex::new(LockRank::Leaf, media)))
     }
 
-    /// Others run, and now and then the power goes.
+    /// Lets other threads run, and now and then loses power.
     fn step(&self) {
         thread::yield_now();
         if choose(4) == 0 {
@@ -238,7 +238,7 @@ impl File for Doublewrite {
         Ok(())
     }
 
-    /// In two parts, either of which may come first.
+    /// Writes in two parts, either of which may come first.
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         let cut = BLOCK * choose((buf.len() / BLOCK) as u64) as usize;
         let (head, tail) = buf.split_at(cut);
