@@ -151,7 +151,7 @@ impl Trees {
     fn undo_entry(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool> {
         match TreeKind::from_number(entry.kind) {
             Some(kind) if entry.lsn == Lsn::ZERO => {
-                if kind != TreeKind::RowLock && !entry.is_taken_back {
+                if kind != TreeKind::RowLock && !entry.is_undone {
                     return Err(self.corrupted(PageId::ZERO, "an undo entry of a change that was not logged"));
                 }
                 self.undo_lock(context, entry, kind).map(|()| false)

@@ -249,7 +249,7 @@ fn undo_change(
     context.log_pass(unsaid)?;
     unsaid.clear();
     let LoggedChange { lsn, kind, table, ref body } = *change;
-    let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next: UndoPtr::NULL, keep: None };
+    let entry = UndoEntry { lsn, is_undone: false, kind, table, body, next: UndoPtr::NULL, keep: None };
     manager.undo(context, &entry)?;
     Ok(!context.has_passed())
 }

@@ -345,7 +345,7 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
         let (kind, table, body) = &loser.changes[&lsn];
         let mut context = UndoContext::new(&mut session, xid, loser.last_lsn);
         let (kind, table, next) = (*kind, *table, UndoPtr::NULL);
-        let entry = UndoEntry { lsn, is_taken_back: false, kind, table, body, next, keep: None };
+        let entry = UndoEntry { lsn, is_undone: false, kind, table, body, next, keep: None };
         trees.undo(&mut context, &entry).unwrap();
         loser.last_lsn = context.last_lsn();
     }

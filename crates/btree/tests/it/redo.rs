@@ -1,4 +1,4 @@
-//! Redo repeats history: pages rebuilt from the log alone are the pages that were.
+//! Redo repeats history: pages rebuilt from the log alone equal the original pages.
 
 use crate::common::{Bed, Rng, key, value};
 use foreshore_base::PageId;
@@ -41,7 +41,7 @@ fn images(bed: &Bed) -> BTreeMap<PageId, Vec<u8>> {
 }
 
 #[test]
-fn pages_rebuilt_from_the_log_are_the_pages_that_were() {
+fn pages_rebuilt_from_the_log_equal_the_original_ones() {
     let bed = Bed::new(1024);
     let mut rng = Rng(77);
     for _ in 0..500 {

@@ -1,4 +1,4 @@
-//! What holds between a checkpoint and the one before it.
+//! The order of a checkpoint and the one before it.
 
 use crate::format::CheckpointBody;
 use foreshore_base::Lsn;

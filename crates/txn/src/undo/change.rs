@@ -10,7 +10,7 @@ pub struct UndoEntry<'a> {
     pub lsn: Lsn,
     /// Whether it is only a lock because the change is undone and the lock was kept: the kind and the body are still
     /// those of the change.
-    pub is_taken_back: bool,
+    pub is_undone: bool,
     /// The kind of its record, or one of the resource manager's own for what is not logged.
     pub kind: u8,
     /// The table changed.

@@ -3,21 +3,22 @@
 //! ```text
 //!  0 lsn
 //!  1 table u32 | kind u8 | flags u8 | bytes of the body u16
-//!  2 the entry before it in its transaction u48 | bytes of the rest of the image u16
-//!  3 xid u48 | row flags u16: the holder of the row before, and how it was
-//!  4 since when: the commit number of that holder
-//!  5 the entry of that holder u48 | bytes of the rest that come before the middle u16
-//!  6 where the middle is in the body u16 | its bytes u16 | changes of the row until the way behind is cleared u32
-//!  7 the entry of the last holder u48, if 4 and 5 lead past it: dead, and dropped when this transaction has ended
+//!  2 previous entry of the transaction u48 | bytes of the rest of the image u16
+//!  3 xid u48 | row flags u16: the previous holder of the row, and the flags of the row before the change
+//!  4 commit number of that holder
+//!  5 entry of that holder u48 | bytes of the rest in front of the middle u16
+//!  6 offset of the middle in the body u16 | its bytes u16 | changes of the row until older versions are pruned u32
+//!  7 entry of the last holder u48, if 4 and 5 skip it: it is dead, and dropped when this transaction has ended
 //!  8 body, rest of the image
 //! ```
 //!
-//! The value that the row had is a middle, which the body of the log record holds anyway, with the rest around it.
+//! The image is the value of the row before the change. Its middle is in the body of the log record; the rest surrounds
+//! the middle.
 //!
 //! Words are written and read with relaxed accesses. A reader may follow a pointer from a page that changes meanwhile.
-//! It learns from the version of the page, or its latch, whether what it read belongs together. For that a fence stands
-//! in front of the writes: a reader that sees one of them in memory that is used again sees what took the old entry
-//! out.
+//! The version of the page, or its latch, then tells it whether its reads are consistent. For that a fence precedes the
+//! writes of an entry. So a reader that sees one of them in reused memory also sees the change that unlinked the old
+//! entry.
 
 use super::change::{Link, Undoable};
 use super::pointer::UndoPtr;
@@ -33,16 +34,16 @@ const SINCE: usize = 4;
 const NEXT: usize = 5;
 const MIDDLE: usize = 6;
 const PASSED: usize = 7;
-/// Words in front of the body.
+/// The words in front of the body.
 pub(super) const HEADER: usize = 8;
 /// Flag: there was no row.
 const ABSENT: u64 = 1 << 40;
-/// Flag: some reader saw what is behind the entry, at the last look.
+/// Flag: at the last check a reader saw the version behind the entry.
 const SEEN: u64 = 2 << 40;
-/// Flag: the change is undone, and the entry is left as the lock of its row.
-const TAKEN_BACK: u64 = 4 << 40;
+/// Flag: the change is undone, and the entry remains as the lock of its row.
+const UNDONE: u64 = 4 << 40;
 
-/// Words of an entry with so many bytes behind its header.
+/// Returns the words of an entry with so many bytes behind its header.
 pub(super) const fn words(bytes: usize) -> usize {
     HEADER + bytes.div_ceil(8)
 }
@@ -57,7 +58,7 @@ fn store(words: &[Word], index: usize, value: u64) {
     words[index].store(value, Ordering::Relaxed);
 }
 
-/// A number in the upper 16 bits, over one of 48.
+/// Packs a number of 16 bits above one of 48 bits.
 fn pack(high: usize, low: u64) -> u64 {
     debug_assert!(low < 1 << 48);
     u64::from(u16::try_from(high).expect("lengths in an entry have 16 bits")) << 48 | low
@@ -99,7 +100,7 @@ pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous
     at.div_ceil(8)
 }
 
-/// Stores bytes from byte `at` on. What lies behind them in their last word is lost.
+/// Stores bytes from byte `at` on. The bytes behind them in their last word become zero.
 fn store_bytes(words: &[Word], at: usize, bytes: &[u8]) {
     let (mut index, skip) = (at / 8, at % 8);
     let mut bytes = bytes;
@@ -129,7 +130,7 @@ fn append_bytes(words: &[Word], at: usize, len: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// An entry that is read. Before it is validated any field may be nonsense.
+/// An entry that is read. Until the read is validated any field may be inconsistent.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
     words: &'a [Word],
@@ -138,18 +139,18 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The entry at the start of `words`; `None` if none can be there.
+    /// Returns the entry at the start of `words`; `None` if its length does not fit.
     pub(super) fn of(words: &'a [Word]) -> Option<Self> {
         let (body, rest) = (unpack(load(words, WHAT)).0, unpack(load(words, PREVIOUS)).0);
         (self::words(body + rest) <= words.len()).then_some(Self { words, body, rest })
     }
 
-    /// Bytes of its body.
+    /// Returns the bytes of its body.
     pub(super) const fn body_len(&self) -> usize {
         self.body
     }
 
-    /// Its length in words.
+    /// Returns its length in words.
     pub(super) const fn len(&self) -> usize {
         words(self.body + self.rest)
     }
@@ -167,18 +168,17 @@ impl<'a> Entry<'a> {
         self.lsn() == Lsn::ZERO
     }
 
-    /// Returns whether the change is undone, and the entry is left as the lock of its row.
-    pub(super) fn is_taken_back(&self) -> bool {
-        load(self.words, WHAT) & TAKEN_BACK != 0
+    /// Returns whether the change is undone, and the entry remains as the lock of its row.
+    pub(super) fn is_undone(&self) -> bool {
+        load(self.words, WHAT) & UNDONE != 0
     }
 
-    /// Makes the entry that of a lock, by the transaction whose row it is. No other transaction writes the words of an
-    /// entry of a transaction that runs.
-    pub(super) fn leave_as_lock(&self) {
-        // What never had a record is a lock anyway, or was never logged, which must not be hidden.
+    /// Turns the entry into a lock. Called by its transaction: only that one writes the entry while it runs.
+    pub(super) fn turn_into_lock(&self) {
+        // An entry without a record is a lock already, or its change was not logged, which must not be hidden.
         if self.lsn() > Lsn::ZERO {
             self.set_lsn(Lsn::ZERO);
-            store(self.words, WHAT, load(self.words, WHAT) | TAKEN_BACK);
+            store(self.words, WHAT, load(self.words, WHAT) | UNDONE);
         }
     }
 
@@ -190,7 +190,7 @@ impl<'a> Entry<'a> {
         TableId(load(self.words, WHAT) as u32)
     }
 
-    /// The entry before it in its transaction.
+    /// Returns the previous entry of its transaction.
     pub(super) fn previous(&self) -> UndoPtr {
         UndoPtr::from_bits(load(self.words, PREVIOUS))
     }
@@ -200,70 +200,70 @@ impl<'a> Entry<'a> {
         store(self.words, PREVIOUS, pack(rest, previous.bits()));
     }
 
-    /// The xid that the row had before the change; zero if there was no row.
+    /// Returns the xid that the row had before the change; zero if there was no row.
     pub(super) fn holder(&self) -> Xid {
         Xid(load(self.words, OWNER) >> 16)
     }
 
-    /// The entry of the next older version that a reader may see.
+    /// Returns the entry of the next older version that a reader may see.
     pub(super) fn next(&self) -> UndoPtr {
         UndoPtr::from_bits(load(self.words, NEXT))
     }
 
-    /// The entry of the holder before, if [`next`](Self::next) leads past it.
+    /// Returns the entry of the previous holder, if [`next`](Self::next) skips it.
     pub(super) fn passed(&self) -> UndoPtr {
         UndoPtr::from_bits(load(self.words, PASSED))
     }
 
-    /// Forgets that entry, which is dropped. By the thread that has the leaf of the row latched exclusively.
+    /// Removes the link to the skipped entry, which is dropped. Called under the exclusive latch of the row's leaf.
     pub(super) fn forget_passed(&self) {
         store(self.words, PASSED, 0);
     }
 
-    /// Returns what the row's header led to before the change.
+    /// Returns the entry that the row's header referred to before the change.
     pub(super) fn behind(&self) -> UndoPtr {
         let passed = self.passed();
         if passed == UndoPtr::NULL { self.next() } else { passed }
     }
 
-    /// Returns since which commit the row had been as it was before the change.
+    /// Returns the commit number of the version before the change.
     pub(super) fn since(&self) -> Csn {
         Csn(load(self.words, SINCE))
     }
 
-    /// How it is linked to the version before.
+    /// Returns its link to the version before.
     pub(super) fn link(&self, kept: bool) -> Link {
         let (since, next, passed) = (self.since(), self.next(), self.passed());
         Link { since, next, passed, seen: self.is_seen_behind(), countdown: self.countdown(), kept }
     }
 
-    /// The flags of the row before; `None` if there was none.
+    /// Returns the flags of the row before the change; `None` if there was no row.
     pub(super) fn flags(&self) -> Option<u16> {
         let is_absent = load(self.words, WHAT) & ABSENT != 0;
         (!is_absent).then(|| load(self.words, OWNER) as u16)
     }
 
-    /// Changes of the row after this one until the way behind is cleared of what no reader needs.
+    /// Returns after how many more changes of the row the versions that no reader needs are pruned.
     pub(super) fn countdown(&self) -> u32 {
         (load(self.words, MIDDLE) >> 32) as u32
     }
 
-    /// Returns whether some reader saw what is behind the entry, at the last look: it need not be looked at again soon.
+    /// Returns whether at the last check a reader saw the version behind the entry. Then the next check is not due
+    /// soon.
     pub(super) fn is_seen_behind(&self) -> bool {
         load(self.words, WHAT) & SEEN != 0
     }
 
-    /// Notes that. By the thread that has the leaf of the row latched exclusively.
+    /// Sets whether a reader saw the version behind the entry. Called under the exclusive latch of the row's leaf.
     pub(super) fn set_seen_behind(&self, seen: bool) {
         let what = load(self.words, WHAT) & !SEEN;
         store(self.words, WHAT, if seen { what | SEEN } else { what });
     }
 
-    /// Leads past the entry behind this one, which no reader needs. By the thread that has the leaf of the row latched
-    /// exclusively.
+    /// Skips the entry behind this one, which no reader needs. Called under the exclusive latch of the row's leaf.
     ///
-    /// What is before this change then counts from the commit from which on the skipped version counted. No reader is
-    /// in between, and the next entry is still the one of the commit that is named here.
+    /// The version before this change then gets the commit number of the skipped version. No snapshot lies between the
+    /// two commit numbers, and the next entry still belongs to the commit with that number.
     pub(super) fn skip(&self, behind: &Self) {
         let (front, _) = unpack(load(self.words, NEXT));
         store(self.words, NEXT, pack(front, behind.next().bits()));
@@ -271,7 +271,7 @@ impl<'a> Entry<'a> {
         self.set_seen_behind(behind.is_seen_behind());
     }
 
-    /// Appends the value of the row before.
+    /// Appends the value of the row before the change.
     pub(super) fn append_image(&self, out: &mut Vec<u8>) {
         let (front, middle) = (unpack(load(self.words, NEXT)).0.min(self.rest), load(self.words, MIDDLE));
         let (at, len) = (usize::from(middle as u16), usize::from((middle >> 16) as u16));

@@ -20,7 +20,8 @@ fn segment(number: u64) -> PathBuf {
     dir().join(format!("{number:020}.seg"))
 }
 
-/// A log of some groups of one block each, at offsets 4096, 8192 and so on of segment 1; record i in group i + 1.
+/// Writes a log of [`GROUPS`] groups of one block each, from offset 4096 of segment 1 on. Record `i` is in group `i +
+/// 1`.
 fn written() -> Sim {
     let sim = Sim::new(1);
     let log = fresh(&as_fs(&sim), &small());
@@ -34,7 +35,7 @@ fn written() -> Sim {
     sim
 }
 
-/// Opens a damaged copy; the copy is unchanged if it is refused.
+/// Opens a damaged copy, and checks that a refused one is unchanged.
 fn open_damaged(sim: &Sim) -> Result<Vec<u64>, Error> {
     let ops = sim.ops();
     match open(&as_fs(sim), &small()) {
@@ -66,7 +67,7 @@ fn a_flipped_byte_in_a_group_is_torn_or_refused() {
             let damaged = sim.fork();
             damaged.flip(&segment(1), group * BLOCK + byte, 1 << (byte % 8)).unwrap();
             match open_damaged(&damaged) {
-                // Only the last group has no witness behind it.
+                // Only the last group is confirmed by no later one.
                 Ok(found) => assert_eq!((group, found), (GROUPS, (0..GROUPS - 1).collect()), "byte {byte}"),
                 Err(Error::LostLog { missing, .. }) => assert!(group < GROUPS && missing == GroupNo(group)),
                 Err(error) => panic!("byte {byte} of group {group}: {error:?}"),
@@ -115,7 +116,7 @@ fn crafted_ends_are_the_end() {
     // A group of an earlier use of the same file, at the end and some blocks further on.
     assert_eq!(with(behind, &block(2)).unwrap(), all_of);
     assert_eq!(with(behind + 3 * BLOCK, &block(GROUPS - 1)).unwrap(), all_of);
-    // The last group once more: a repeated group is no second one.
+    // The last group once more: a repeated group does not count twice.
     assert_eq!(with(behind, &block(GROUPS)).unwrap(), all_of);
     assert_eq!(with(behind + 2 * BLOCK, &block(GROUPS)).unwrap(), all_of);
     // Garbage and ones.
@@ -134,7 +135,7 @@ fn crafted_ends_are_the_end() {
     let foreign = file_bytes(&other, &path);
     let next = &foreign[behind as usize..][..2 * BLOCK as usize];
     assert_eq!(with(behind, next).unwrap(), all_of);
-    // Another history of the same log: all fits but the checksum of the group before.
+    // Another history of the same log: all fields fit except the checksum of the group before.
     let twin = Sim::new(2);
     let log = fresh(&as_fs(&twin), &small());
     let mut session = log.session().unwrap();
@@ -166,11 +167,11 @@ fn a_hole_before_acknowledged_groups_is_lost_media() {
         other => panic!("{other:?}"),
     };
     check(&damaged, 2);
-    // Where the first group itself is gone.
+    // The first group itself is missing.
     let damaged = sim.fork();
     damaged.patch(&segment(1), BLOCK, &[0; BLOCK as usize]).unwrap();
     check(&damaged, 1);
-    // Where all that follows lies in later segments, and the first segment or one between is missing.
+    // The first segment, or one in the middle, is missing; all later groups are in other segments.
     let sim = Sim::new(1);
     let log = fresh(&as_fs(&sim), &small());
     let mut session = log.session().unwrap();
@@ -228,7 +229,7 @@ fn a_dropped_group_stays_dropped() {
     let lsn = append(&mut session, 77, &payload(77, 200)).unwrap();
     log.force(lsn).unwrap();
     drop((session, log));
-    // The dropped group's bytes are whole again, somewhere behind.
+    // A whole copy of the dropped group appears further on.
     let back = torn.fork();
     let old = file_bytes(&sim, &segment(1))[(GROUPS * BLOCK) as usize..][..BLOCK as usize].to_vec();
     for at in GROUPS + 3..GROUPS + 6 {
@@ -238,7 +239,7 @@ fn a_dropped_group_stays_dropped() {
     assert_eq!(found, [(0..GROUPS - 1).collect::<Vec<_>>(), vec![77]].concat());
 }
 
-/// The last group may have been visible at one start without being on the medium: its repetition takes its place.
+/// The last group may have been visible at one start without being on the medium. Its repetition replaces it.
 #[test]
 fn a_vanished_last_group_is_found_in_its_repetition() {
     let sim = written();
@@ -255,7 +256,8 @@ fn a_vanished_last_group_is_found_in_its_repetition() {
     }
 }
 
-/// The control file names a group other than the first only when that group is durable: it is a witness by itself.
+/// The control file names a later group than the first only once that group is durable. So it confirms the group by
+/// itself.
 #[test]
 fn a_truncated_log_without_its_first_group_is_lost_media() {
     let sim = Sim::new(1);
@@ -280,7 +282,7 @@ fn a_truncated_log_without_its_first_group_is_lost_media() {
     assert!(matches!(open_damaged(&damaged), Err(Error::LostLog { missing, .. }) if missing == last));
 }
 
-/// A group that did not become durable is no place to start from, even if it is the first one of a segment.
+/// Recovery cannot start from a group that did not become durable, even if it is the first one of a segment.
 #[test]
 fn truncation_stops_before_a_group_that_failed() {
     let sim = Sim::new(1);

@@ -115,9 +115,9 @@ impl Undo {
         entry.append_body(&mut body);
         let (lsn, kind, table, next, holder) =
             (entry.lsn(), entry.kind(), entry.table(), entry.behind(), entry.holder());
-        let is_taken_back = entry.is_taken_back();
+        let is_undone = entry.is_undone();
         self.body = body;
-        Ok((UndoEntry { lsn, is_taken_back, kind, table, body: &self.body, next, keep: None }, holder))
+        Ok((UndoEntry { lsn, is_undone, kind, table, body: &self.body, next, keep: None }, holder))
     }
 
     /// Makes sure that an entry of the transaction can be [`read`](Self::read): a chunk may go to the file at any time
@@ -167,7 +167,7 @@ impl Undo {
         }
         let entry = self.arena.entry(lock)?;
         self.ends_with(lock, entry.len())?;
-        let is_lock = entry.lsn() == Lsn::ZERO && !entry.is_taken_back();
+        let is_lock = entry.lsn() == Lsn::ZERO && !entry.is_undone();
         let flags = entry.flags().filter(|_| is_lock)?;
         Some(Before { xid: entry.holder(), flags, undo: entry.behind(), lock, ..Before::default() })
     }
@@ -191,7 +191,7 @@ impl Undo {
     pub(crate) fn keep_at(&mut self, back: &mut Back) {
         debug_assert!(!self.spillable.contains_key(&back.at.chunk()), "what may be moved is not changed");
         let entry = self.arena.entry(back.at).expect("an entry that is kept exists");
-        entry.leave_as_lock();
+        entry.turn_into_lock();
         *back = Back { at: entry.previous(), stays: back.at };
     }
 }

@@ -95,7 +95,7 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
         let (mut back, mut found) = (undo.back(), Vec::new());
         while back.at != UndoPtr::NULL {
             let (entry, _) = undo.entry(&back).expect("in memory");
-            found.push((entry.kind, entry.lsn.0, entry.is_taken_back));
+            found.push((entry.kind, entry.lsn.0, entry.is_undone));
             back = Back { at: undo.arena.entry(back.at).expect("an entry").previous(), stays: UndoPtr::NULL };
         }
         found
