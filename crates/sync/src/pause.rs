@@ -4,19 +4,19 @@
 //! there. In builds without debug assertions it does nothing. In others it checks whether its own thread has asked for
 //! a call, so parallel tests do not interfere. All threads of a shuttle test count as one.
 //!
-//! Builds with `--cfg foreshore_kill` count the passes of all threads, and end the process at a chosen one
-//! (`kill_at`).
+//! A process may choose a point, once (`kill_at`). The passes of all its threads are counted there, and one of them
+//! ends the process.
 
-#[cfg(foreshore_kill)]
+#[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 mod kill;
 
-#[cfg(foreshore_kill)]
+#[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 pub use kill::{kill_at, passes};
 
-/// Calls what the thread has asked for with [`set`], if anything.
+/// Calls what the thread has asked for with [`set`], if anything. Ends the process at the pass that it has chosen.
 #[inline(always)]
 pub fn point(name: &'static str) {
-    #[cfg(foreshore_kill)]
+    #[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
     kill::pass(name);
     #[cfg(any(foreshore_shuttle, all(debug_assertions, not(foreshore_loom))))]
     hooked::point(name);

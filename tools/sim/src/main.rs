@@ -105,7 +105,7 @@ fn main() -> ExitCode {
 /// The fleet: true if all seeds are well.
 #[cfg(not(foreshore_sim))]
 fn run(asked: &Asked) -> Result<bool, String> {
-    let program = foreshore_sim::build::build("foreshore_sim", "sim")?;
+    let program = foreshore_sim::build::build()?;
     if asked.is_worker {
         return Err("only the build with --cfg foreshore_sim has workers".to_owned());
     }

@@ -89,7 +89,7 @@ pub(super) fn run(args: &[String]) -> ExitCode {
         eprintln!("not an order: {args:?}");
         return ExitCode::from(2);
     };
-    #[cfg(foreshore_kill)]
+    #[cfg(debug_assertions)]
     if let Some((name, pass)) = order.kill.clone() {
         foreshore_sync::pause::kill_at(name, pass);
     }
@@ -97,9 +97,9 @@ pub(super) fn run(args: &[String]) -> ExitCode {
         return ExitCode::from(2);
     }
     let done = serve(&order);
-    #[cfg(foreshore_kill)]
-    for (name, passes) in foreshore_sync::pause::passes() {
-        eprintln!("passes\t{name}\t{passes}");
+    #[cfg(debug_assertions)]
+    if order.kill.is_some() {
+        eprintln!("passes\t{}", foreshore_sync::pause::passes());
     }
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@ use super::plan::{SHRINKS_EVERY, options};
 use super::points::{POINTS, Phase};
 use super::process::{Ended, Running};
 use super::totals::Totals;
-use super::{Asked, scratch, verify};
+use super::{Asked, own_program, scratch, verify};
 use crate::random::{Random, mixed};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,9 @@ const FIRST_BOUND: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
+    if !cfg!(debug_assertions) {
+        return Err("the points are in builds with debug assertions: run without --release".to_owned());
+    }
     let wanted = match &asked.point {
         Some(point) => {
             let (name, pass) = point.split_once('=').unwrap_or((point, ""));
@@ -42,8 +45,7 @@ pub(super) fn run(asked: &Asked, totals: &mut Totals) -> Result<(), String> {
     };
     let each = asked.each.unwrap_or(if asked.point.is_some() { 1 } else { 2 });
     let any = asked.any.unwrap_or(if asked.point.is_some() { 0 } else { 20 });
-    let program = crate::build::build("foreshore_kill", "kill")?;
-    let mut kills = Kills { program, base: scratch("kills")?, bed: None, totals, beds: 0 };
+    let mut kills = Kills { program: own_program()?, base: scratch("kills")?, bed: None, totals, beds: 0 };
     // Point by point in turn, so that each directory meets many of them.
     let mut misses: BTreeMap<usize, u64> = BTreeMap::new();
     let mut bounds: BTreeMap<usize, u64> = BTreeMap::new();
@@ -182,7 +184,7 @@ impl Kills<'_> {
         verify(&options(seed), &bed.dir, &mut bed.ledger, &heard, seed)?;
         match ended.is_killed() {
             true => Ok(Shot::Hit),
-            false => Ok(Shot::Missed(passes(&ended, name))),
+            false => Ok(Shot::Missed(passes(&ended))),
         }
     }
 
@@ -215,11 +217,7 @@ impl Kills<'_> {
     }
 }
 
-/// How often a process that ended in order has passed a point.
-fn passes(ended: &Ended, name: &str) -> u64 {
-    let of = |line: &str| {
-        let (found, passes) = line.strip_prefix("passes\t")?.split_once('\t')?;
-        (found == name).then(|| passes.parse().ok())?
-    };
-    ended.said.lines().find_map(of).unwrap_or(0)
+/// How often a process that ended in order has passed its point.
+fn passes(ended: &Ended) -> u64 {
+    ended.said.lines().find_map(|line| line.strip_prefix("passes\t")?.parse().ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Real faults on a real machine: `cargo run --release -p foreshore-sim -- real <verb> …`.
+//! Real faults on a real machine: `cargo run -p foreshore-sim -- real <verb> …`, with `--release` for all but `kills`.
 //!
 //! A child process works on a directory and reports each commit to its parent (`child`, `work`). The parent kills it,
 //! or breaks the layer below it, opens the directory, and looks for every commit that was acknowledged (`ledger`). The
@@ -13,8 +13,8 @@
 //! | `full` | a small file system that is full |
 //! | `calls` | a system call that fails |
 //!
-//! A fault that the machine cannot make is skipped, with the reason. The engine is the one of an ordinary build, but
-//! for `kills`, whose points are in builds with `--cfg foreshore_kill`.
+//! A fault that the machine cannot make is skipped, with the reason. The engine is the one of an ordinary build. The
+//! points of `kills` are in builds with debug assertions alone.
 
 mod calls;
 mod child;

@@ -53,7 +53,8 @@ impl Totals {
         if let Err(why) = &outcome {
             self.failed += 1;
             let verb = self.verb;
-            println!("FAIL cargo run --release -p foreshore-sim -- real {verb} {arguments}: {why}");
+            let release = if cfg!(debug_assertions) { "" } else { "--release " };
+            println!("FAIL cargo run {release}-p foreshore-sim -- real {verb} {arguments}: {why}");
         }
         outcome.is_ok()
     }
