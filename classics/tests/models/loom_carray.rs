@@ -50,7 +50,7 @@ fn reuse() {
             }
         })
     };
-    join([writer(0), writer(1), spawn(&log, |log| drop(cut(log, foreshore_base::Lsn(0))))]);
+    join([writer(0), writer(1), spawn(&log, |log| _ = cut(log, foreshore_base::Lsn(0)))]);
 }
 
 #[test]

@@ -59,8 +59,8 @@ fn three_records() {
     let log = log(4);
     join([
         spawn(&log, |log| assert!(append(log, 0, 1) < append(log, 0, 2))),
-        spawn(&log, |log| drop(append(log, 1, 3))),
-        spawn(&log, |log| drop(cut(log, 1))),
+        spawn(&log, |log| _ = append(log, 1, 3)),
+        spawn(&log, |log| _ = cut(log, 1)),
     ]);
     assert_eq!(log.current(), Lsn(3 * SIZE));
 }
@@ -69,9 +69,9 @@ fn three_records() {
 fn two_cuts() {
     let log = log(4);
     join([
-        spawn(&log, |log| drop(append(log, 0, 1))),
-        spawn(&log, |log| drop(append(log, 1, 2))),
-        spawn(&log, |log| drop(cut(log, 2))),
+        spawn(&log, |log| _ = append(log, 0, 1)),
+        spawn(&log, |log| _ = append(log, 1, 2)),
+        spawn(&log, |log| _ = cut(log, 2)),
     ]);
 }
 
@@ -81,7 +81,7 @@ fn reuse() {
     assert!(log.admit(0, SIZE).is_some());
     append(&log, 0, 1);
     join([
-        spawn(&log, |log| drop(cut(log, 1))),
+        spawn(&log, |log| _ = cut(log, 1)),
         spawn(&log, |log| {
             if log.admit(1, SIZE).is_some() {
                 append(log, 1, 2);

@@ -56,7 +56,7 @@ fn credit_of_a_follower() {
                 append(log, 1);
             }
         }),
-        spawn(&log, move |log| drop(cut(log, first))),
+        spawn(&log, move |log| _ = cut(log, first)),
     ]);
 }
 

@@ -69,8 +69,8 @@ fn run(actors: impl FnOnce(&Arc<Lanes>) -> Vec<JoinHandle<()>>) {
 fn two_cuts() {
     run(|log| {
         vec![
-            spawn(log, |log| drop(append(log, 0, 0, Lsn(0)))),
-            spawn(log, |log| drop(append(log, 1, 0, Lsn(0)))),
+            spawn(log, |log| _ = append(log, 0, 0, Lsn(0))),
+            spawn(log, |log| _ = append(log, 1, 0, Lsn(0))),
             spawn(log, |log| cut_all(log, 2)),
         ]
     });
@@ -84,7 +84,7 @@ fn with_commits() {
                 let first = append(log, 0, 0, Lsn(0));
                 append(log, 0, COMMIT, first);
             }),
-            spawn(log, |log| drop(append(log, 1, COMMIT, Lsn(0)))),
+            spawn(log, |log| _ = append(log, 1, COMMIT, Lsn(0))),
             spawn(log, |log| cut_all(log, 2)),
         ]
     });
@@ -96,8 +96,8 @@ fn late_lease() {
     slots.lease().expect("two slots");
     let log = Arc::new(Lanes::new(4 * SIZE, slots.len()..slots.len(), slots.clone(), Lsn(5)).expect("memory"));
     let actors = [
-        spawn(&log, |log| drop(append(log, 0, 0, Lsn(0)))),
-        spawn(&log, move |log| drop(append(log, slots.lease().expect("two slots"), 0, Lsn(0)))),
+        spawn(&log, |log| _ = append(log, 0, 0, Lsn(0))),
+        spawn(&log, move |log| _ = append(log, slots.lease().expect("two slots"), 0, Lsn(0))),
         spawn(&log, |log| cut_all(log, 2)),
     ];
     actors.into_iter().for_each(|actor| actor.join().expect("an actor ends"));
