@@ -1,21 +1,26 @@
 //! Tables by name: found without a lock where they are known, created in the transaction that asks for them.
 
-use crate::engine::Engine;
-use crate::files::Files;
-use crate::format::{RowFlaw, TableRow, dropped_key};
-use crate::tables::TableInfo;
-use crate::transaction::Live;
+use crate::format::{CATALOGUE, RowFlaw, TableRow, dropped_key};
+use crate::live::Live;
+use crate::tables::{TableInfo, Tables};
 use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error as Storage, Place, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
+use foreshore_space::CATALOGUE_ROOT;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::Ordering;
+use foreshore_sync::pause;
+use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
+use foreshore_wal::Log;
 use std::collections::HashSet;
 use std::ops::{Bound, Deref};
-use std::{any::TypeId, sync::Arc};
+use std::path::{Path, PathBuf};
+use std::{
+    any::TypeId,
+    sync::{Arc, OnceLock},
+};
 
 /// Highest version of a catalogue row that this build reads.
 const NEWEST: u32 = 1;
@@ -38,90 +43,297 @@ impl Deref for TreeRef<'_> {
     }
 }
 
-/// Returns the tree of the table `name` with keys `K` and values `V`. A transaction with a snapshot gets the table that
-/// the snapshot sees.
-pub(crate) fn open_table<'e, K: Key + 'static, V: Value + 'static>(
-    engine: &'e Engine,
-    live: &mut Live,
-    name: &str,
-) -> Result<TreeRef<'e>> {
-    if let Some(info) = live.created(name) {
-        check_types::<K, V>(info)?;
-        return Ok(TreeRef::Created(info.tree.clone()));
-    }
-    let known = match whole_snapshot(&mut live.txn)? {
-        Some(snapshot) => seen_by(engine, live, &snapshot, name)?,
-        None => engine.tables.get(name),
-    };
-    if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
-        return use_table::<K, V>(info, live);
-    }
-    // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that want
-    // to create a table, each waits for the one before. With shared locks on the absence of the name none could
-    // continue.
-    live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    if engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)? {
-        let row = decode(&engine.files, &live.scratch.found)?;
-        // The creator has committed, or the lock would not have been granted. The grant has raised the watermark of
-        // this transaction to that commit.
-        let created = live.txn.observed();
-        let info = engine.tables.add(table_info(&engine.trees, name, row, created));
-        return use_table::<K, V>(info, live);
-    }
-    engine.damage.check_tables()?;
-    create_table::<K, V>(engine, live, name)
+/// The tables of a database: the tree that lists them, and those that are known by name.
+pub(crate) struct Catalogue {
+    tree: Tree,
+    trees: Arc<Trees>,
+    tables: Tables<TableInfo>,
+    /// Last table id given out.
+    last_table: AtomicU32,
+    /// The error that hides tables, if the tree could not be read as a whole.
+    hidden: OnceLock<Error>,
+    log: Log,
+    /// The data file, which errors name.
+    data: PathBuf,
 }
 
-/// Returns the tree of the table `name` that the transaction's snapshot sees. If there is none, returns that of a table
-/// created since, in which the snapshot sees no row.
-///
-/// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
-/// dropped the table is durable.
-pub(crate) fn known_table<'e, K: Key + 'static, V: Value + 'static>(
-    engine: &'e Engine,
-    live: &mut Live,
-    name: &str,
-) -> Result<TreeRef<'e>> {
-    let no_table = || Error::NoTable { name: name.to_owned() };
-    let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Err(no_table()) };
-    if let Some(info) = seen_by(engine, live, &snapshot, name)? {
-        return use_table::<K, V>(info, live);
+impl Catalogue {
+    /// Begins without known tables.
+    pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf) -> Self {
+        let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(CATALOGUE.0));
+        Self { tree, trees, tables: Tables::new(), last_table, hidden: OnceLock::new(), log, data }
     }
-    engine.damage.check_tables()?;
-    // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
-    if engine.catalogue.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)? {
-        let row = decode(&engine.files, &live.scratch.found)?;
-        let id = row.table;
-        engine.tables.add(table_info(&engine.trees, name, row, live.txn.observed()));
-        let info = engine.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(no_table)?;
-        return use_table::<K, V>(info, live);
+
+    /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables
+    /// created by prepared transactions are absent, and tables dropped by them are present. Calls `gone` for each
+    /// dropped table that has pages left, and `damage` for each error that hides tables.
+    pub(crate) fn load(
+        &self,
+        txn: &mut Txn,
+        mut gone: impl FnMut(Tree),
+        mut damage: impl FnMut(&Error),
+    ) -> Result<Vec<Tree>> {
+        let mut known = Vec::new();
+        let learn = |name: Option<&str>, row: TableRow| {
+            self.note_drawn(row.table);
+            match name {
+                Some(name) => known.push(self.learn(name, row, Csn::ZERO)),
+                None => gone(self.trees.tree(row.table, row.root)),
+            }
+        };
+        self.each_row(txn, learn, |error| {
+            damage(&error);
+            let _ = self.hidden.set(error);
+        })?;
+        Ok(known)
     }
-    let gone = engine.tables.all(name).find_map(|info| info.tree.gone_at(&snapshot)).unwrap_or_default();
-    live.txn.observe(gone);
-    // WAIT: help - or park behind the leader.
-    engine.log.force(gone.lsn())?;
-    Err(no_table())
+
+    /// Notes that a table has the id.
+    pub(crate) fn note_drawn(&self, table: TableId) {
+        // ORDERING: hint. No other thread has the engine yet.
+        self.last_table.fetch_max(table.0, Ordering::Relaxed);
+    }
+
+    /// Returns the last table id given out.
+    pub(crate) fn last_drawn(&self) -> TableId {
+        // ORDERING: hint. Ids are drawn under an intent on the catalogue, which a caller may exclude by its lock.
+        TableId(self.last_table.load(Ordering::Relaxed))
+    }
+
+    /// Returns an error if damage may hide tables. Then no name is known to be free, and no id to be new.
+    fn check_tables(&self) -> Result<()> {
+        self.hidden.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Returns the tree that lists the tables.
+    pub(crate) const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Returns the id of that tree.
+    pub(crate) fn table(&self) -> TableId {
+        self.tree.table()
+    }
+
+    /// Returns what all trees share.
+    pub(crate) const fn trees(&self) -> &Arc<Trees> {
+        &self.trees
+    }
+
+    /// Returns the table with that name, if it is known and not dropped.
+    pub(crate) fn get(&self, name: &str) -> Option<&TableInfo> {
+        self.tables.get(name)
+    }
+
+    /// Returns the table with that id, if it is known, dropped or not.
+    pub(crate) fn by_id(&self, id: TableId) -> Option<&TableInfo> {
+        self.tables.by_id(id)
+    }
+
+    /// Makes a committed table known, and returns the tree that all transactions share.
+    pub(crate) fn learn(&self, name: &str, row: TableRow, created: Csn) -> Tree {
+        self.tables.add(self.info(name, row, created)).tree.clone()
+    }
+
+    /// Publishes the tables that commit `csn` has created.
+    pub(crate) fn publish(&self, created: Vec<TableInfo>, csn: Csn) {
+        pause::point("db: about to make tables known");
+        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
+            table.created = csn;
+            self.tables.add(table);
+        }
+    }
+
+    /// Returns the tree of the table `name` with keys `K` and values `V`. A transaction with a snapshot gets the table
+    /// that the snapshot sees.
+    pub(crate) fn open<K: Key + 'static, V: Value + 'static>(
+        &self,
+        live: &mut Live,
+        name: &str,
+    ) -> Result<TreeRef<'_>> {
+        if let Some(info) = live.created(name) {
+            check_types::<K, V>(info)?;
+            return Ok(TreeRef::Created(info.tree.clone()));
+        }
+        let known = match whole_snapshot(&mut live.txn)? {
+            Some(snapshot) => self.seen_by(live, &snapshot, name)?,
+            None => self.get(name),
+        };
+        if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
+            return use_table::<K, V>(info, live);
+        }
+        // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that
+        // want to create a table, each waits for the one before. With shared locks on the absence of the name none
+        // could continue.
+        live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
+        if self.tree.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)? {
+            let row = decode(&self.data, &live.scratch.found)?;
+            // The creator has committed, or the lock would not have been granted. The grant has raised the watermark of
+            // this transaction to that commit.
+            let created = live.txn.observed();
+            let info = self.tables.add(self.info(name, row, created));
+            return use_table::<K, V>(info, live);
+        }
+        self.check_tables()?;
+        self.create_table::<K, V>(live, name)
+    }
+
+    /// Returns the tree of the table `name` that the transaction's snapshot sees. If there is none, returns that of a
+    /// table created since, in which the snapshot sees no row.
+    ///
+    /// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
+    /// dropped the table is durable.
+    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
+        &self,
+        live: &mut Live,
+        name: &str,
+    ) -> Result<TreeRef<'_>> {
+        let no_table = || Error::NoTable { name: name.to_owned() };
+        let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Err(no_table()) };
+        if let Some(info) = self.seen_by(live, &snapshot, name)? {
+            return use_table::<K, V>(info, live);
+        }
+        self.check_tables()?;
+        // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
+        if self.tree.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)? {
+            let row = decode(&self.data, &live.scratch.found)?;
+            let id = row.table;
+            self.tables.add(self.info(name, row, live.txn.observed()));
+            let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(no_table)?;
+            return use_table::<K, V>(info, live);
+        }
+        let gone = self.tables.all(name).find_map(|info| info.tree.gone_at(&snapshot)).unwrap_or_default();
+        live.txn.observe(gone);
+        // WAIT: help - or park behind the leader.
+        self.log.force(gone.lsn())?;
+        Err(no_table())
+    }
+
+    /// Returns the table `name` that `snapshot` sees.
+    ///
+    /// Tables of one name follow each other in time, so that is the oldest one whose drop the snapshot does not see. If
+    /// it was created after the snapshot was taken, the name was free then. The result is in that case the newest table
+    /// of the name while that is in use; the snapshot sees no row of it.
+    ///
+    /// The transaction has not created the table itself.
+    fn seen_by(&self, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&TableInfo>> {
+        let oldest = self.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last();
+        // `created` is at or above the commit that created the table.
+        let may_have_come_since = |info: &&TableInfo| info.tree.is_retired() && info.created > snapshot.csn();
+        let Some(info) = oldest.filter(may_have_come_since) else { return Ok(oldest) };
+        let was_there = self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)?;
+        Ok(if was_there { Some(info) } else { self.tables.get(name) })
+    }
+
+    fn create_table<K: Key + 'static, V: Value + 'static>(&self, live: &mut Live, name: &str) -> Result<TreeRef<'_>> {
+        // Locked before the id is drawn. A check that reads the catalogue under its shared lock then finds a table for
+        // every id drawn, unless the transaction was rolled back.
+        live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
+        // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
+        let table = TableId(self.last_table.fetch_add(1, Ordering::Relaxed) + 1);
+        let (key_type, value_type) = (K::type_name(), V::type_name());
+        let tree = self.tree.create_table(&mut live.txn, name.as_bytes(), table, |root| {
+            let (key_type, value_type) = (key_type.clone(), value_type.clone());
+            TableRow { table, root, key_type, value_type, is_dropped: false }.encode()
+        })?;
+        live.scratch.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
+        Ok(TreeRef::Created(tree))
+    }
+
+    /// Drops the table `name`, if there is one. The catalogue forgets the name and keeps the table, as a dropped one,
+    /// until its last page is free.
+    pub(crate) fn drop(&self, live: &mut Live, name: &str) -> Result<bool> {
+        // No transaction creates the table or learns of it meanwhile.
+        live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
+        let is_there = self.tree.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)?;
+        let row = if is_there { Some(decode(&self.data, &live.scratch.found)?) } else { None };
+        self.check_seen(live, name, row.as_ref().map(|row| row.table))?;
+        let Some(row) = row else { return Ok(false) };
+        // Waits for the end of each transaction that has used the table. One that has only opened it learns of the drop
+        // when it locks it.
+        if !mutant("sabotage: a drop does not wait for writers") {
+            live.txn.lock_table(row.table, TableMode::Exclusive)?;
+        }
+        let tree = match live.created(name) {
+            Some(info) => info.tree.clone(),
+            None => {
+                // Published here, so that its creator can no longer do that.
+                self.learn(name, row.clone(), live.txn.observed())
+            }
+        };
+        let row = TableRow { is_dropped: true, ..row };
+        live.txn.freeing(|txn| {
+            self.tree.remove(txn, name.as_bytes())?;
+            self.tree.insert_dropped(txn, &dropped_key(row.table), &row.encode())
+        })?;
+        live.scratch.dropped.push(tree);
+        Ok(true)
+    }
+
+    /// Refuses to drop a table whose name means another table to the transaction's snapshot. That one was dropped
+    /// since. `newest` is the table that has the name now, if any.
+    fn check_seen(&self, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
+        if live.created(name).is_some() {
+            return Ok(());
+        }
+        let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(()) };
+        let seen = self.seen_by(live, &snapshot, name)?.map(|info| info.tree.table());
+        match seen.filter(|&seen| newest != Some(seen) && !live.has_dropped(seen)) {
+            Some(seen) => Err(Error::TableDropped { table: seen.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the names of tables into an error of a transaction.
+    pub(crate) fn name_tables(&self, live: &Live, error: &mut Error) {
+        error.name_tables(|id| live.own_table(id).or_else(|| self.tables.by_id(id)).map(TableInfo::names));
+    }
+
+    /// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A
+    /// dropped table has no name. No table id comes twice: a dropped table must free no page of another one.
+    pub(crate) fn each_row(
+        &self,
+        txn: &mut Txn,
+        mut learn: impl FnMut(Option<&str>, TableRow),
+        mut damage: impl FnMut(Error),
+    ) -> Result<()> {
+        let (mut from, mut ids) = (Vec::new(), HashSet::new());
+        loop {
+            let mut cursor = self.tree.range(txn, Bound::Included(&from), Bound::Unbounded)?;
+            let error = loop {
+                match cursor.next(txn) {
+                    Ok(Some((key, value))) => {
+                        let (name, row) = sound_row(&self.data, key, value, &mut ids)?;
+                        learn(name, row);
+                        // The smallest key above.
+                        from.clear();
+                        from.extend_from_slice(key);
+                        from.push(0);
+                    }
+                    Ok(None) => return Ok(()),
+                    Err(error) => break error,
+                }
+            };
+            if error.damaged_page().is_none() {
+                return Err(error.into());
+            }
+            damage(error.into());
+            match self.tree.beyond_damage(&from)? {
+                Some(key) => from = key,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns the table that a catalogue row describes.
+    pub(crate) fn info(&self, name: &str, row: TableRow, created: Csn) -> TableInfo {
+        TableInfo::new(name, self.trees.tree(row.table, row.root), row.key_type, row.value_type, created)
+    }
 }
 
 /// Returns the snapshot by which a transaction reads from begin to end, if it has one.
 fn whole_snapshot(txn: &mut Txn) -> Result<Option<SnapshotRef>> {
     Ok(if txn.isolation() == Isolation::Snapshot { txn.reads_at()? } else { None })
-}
-
-/// Returns the table `name` that `snapshot` sees.
-///
-/// Tables of one name follow each other in time, so that is the oldest one whose drop the snapshot does not see. If it
-/// was created after the snapshot was taken, the name was free then. The result is in that case the newest table of the
-/// name while that is in use; the snapshot sees no row of it.
-///
-/// The transaction has not created the table itself.
-fn seen_by<'e>(engine: &'e Engine, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&'e TableInfo>> {
-    let oldest = engine.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last();
-    // `created` is at or above the commit that created the table.
-    let may_have_come_since = |info: &&TableInfo| info.tree.is_retired() && info.created > snapshot.csn();
-    let Some(info) = oldest.filter(may_have_come_since) else { return Ok(oldest) };
-    let was_there = engine.catalogue.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)?;
-    Ok(if was_there { Some(info) } else { engine.tables.get(name) })
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {
@@ -148,116 +360,16 @@ fn check_types<K: Key + 'static, V: Value + 'static>(info: &TableInfo) -> Result
     })
 }
 
-fn create_table<'e, K: Key + 'static, V: Value + 'static>(
-    engine: &'e Engine,
-    live: &mut Live,
-    name: &str,
-) -> Result<TreeRef<'e>> {
-    // Locked before the id is drawn. A check that reads the catalogue under its shared lock then finds a table for
-    // every id drawn, unless the transaction was rolled back.
-    live.txn.lock_table(engine.catalogue.table(), TableMode::IntentExclusive)?;
-    // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
-    let table = TableId(engine.last_table.fetch_add(1, Ordering::Relaxed) + 1);
-    let (key_type, value_type) = (K::type_name(), V::type_name());
-    let tree = engine.catalogue.create_table(&mut live.txn, name.as_bytes(), table, |root| {
-        let (key_type, value_type) = (key_type.clone(), value_type.clone());
-        TableRow { table, root, key_type, value_type, is_dropped: false }.encode()
-    })?;
-    live.scratch.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
-    Ok(TreeRef::Created(tree))
-}
-
-/// Drops the table `name`, if there is one. The catalogue forgets the name and keeps the table, as a dropped one, until
-/// its last page is free.
-pub(crate) fn drop_table(engine: &Engine, live: &mut Live, name: &str) -> Result<bool> {
-    // No transaction creates the table or learns of it meanwhile.
-    live.txn.lock_table(engine.catalogue.table(), TableMode::Exclusive)?;
-    let is_there = engine.catalogue.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)?;
-    let row = if is_there { Some(decode(&engine.files, &live.scratch.found)?) } else { None };
-    check_seen(engine, live, name, row.as_ref().map(|row| row.table))?;
-    let Some(row) = row else { return Ok(false) };
-    // Waits for the end of each transaction that has used the table. One that has only opened it learns of the drop
-    // when it locks it.
-    if !mutant("sabotage: a drop does not wait for writers") {
-        live.txn.lock_table(row.table, TableMode::Exclusive)?;
-    }
-    let tree = match live.created(name) {
-        Some(info) => info.tree.clone(),
-        None => {
-            // Published here, so that its creator can no longer do that.
-            let info = table_info(&engine.trees, name, row.clone(), live.txn.observed());
-            engine.tables.add(info).tree.clone()
-        }
-    };
-    let row = TableRow { is_dropped: true, ..row };
-    live.txn.freeing(|txn| {
-        engine.catalogue.remove(txn, name.as_bytes())?;
-        engine.catalogue.insert_dropped(txn, &dropped_key(row.table), &row.encode())
-    })?;
-    live.scratch.dropped.push(tree);
-    Ok(true)
-}
-
-/// Refuses to drop a table whose name means another table to the transaction's snapshot. That one was dropped since.
-/// `newest` is the table that has the name now, if any.
-fn check_seen(engine: &Engine, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
-    if live.created(name).is_some() {
-        return Ok(());
-    }
-    let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(()) };
-    let seen = seen_by(engine, live, &snapshot, name)?.map(|info| info.tree.table());
-    match seen.filter(|&seen| newest != Some(seen) && !live.has_dropped(seen)) {
-        Some(seen) => Err(Error::TableDropped { table: seen.into() }),
-        None => Ok(()),
-    }
-}
-
-/// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A dropped
-/// table has no name. No table id comes twice: a dropped table must free no page of another one.
-pub(crate) fn each_row(
-    engine: &Engine,
-    txn: &mut Txn,
-    mut learn: impl FnMut(Option<&str>, TableRow),
-    mut damage: impl FnMut(Error),
-) -> Result<()> {
-    let (mut from, mut ids) = (Vec::new(), HashSet::new());
-    loop {
-        let mut cursor = engine.catalogue.range(txn, Bound::Included(&from), Bound::Unbounded)?;
-        let error = loop {
-            match cursor.next(txn) {
-                Ok(Some((key, value))) => {
-                    let (name, row) = sound_row(&engine.files, key, value, &mut ids)?;
-                    learn(name, row);
-                    // The smallest key above.
-                    from.clear();
-                    from.extend_from_slice(key);
-                    from.push(0);
-                }
-                Ok(None) => return Ok(()),
-                Err(error) => break error,
-            }
-        };
-        if error.damaged_page().is_none() {
-            return Err(error.into());
-        }
-        damage(error.into());
-        match engine.catalogue.beyond_damage(&from)? {
-            Some(key) => from = key,
-            None => return Ok(()),
-        }
-    }
-}
-
 /// Decodes a catalogue row and checks it against its key and the ids of earlier rows. Returns the name of the table,
 /// `None` for a dropped one.
 fn sound_row<'k>(
-    files: &Files,
+    data: &Path,
     key: &'k [u8],
     row: &[u8],
     ids: &mut HashSet<TableId>,
 ) -> Result<(Option<&'k str>, TableRow), Storage> {
-    let row = decode(files, row)?;
-    let damage = |why| Storage::corrupted(&files.data, Place::File, why);
+    let row = decode(data, row)?;
+    let damage = |why| Storage::corrupted(data, Place::File, why);
     if !ids.insert(row.table) {
         return Err(damage("two rows of the catalogue have one table"));
     }
@@ -271,17 +383,12 @@ fn sound_row<'k>(
     Ok((None, row))
 }
 
-/// Returns the table that a catalogue row describes.
-pub(crate) fn table_info(trees: &Arc<Trees>, name: &str, row: TableRow, created: Csn) -> TableInfo {
-    TableInfo::new(name, trees.tree(row.table, row.root), row.key_type, row.value_type, created)
-}
-
 /// Decodes a catalogue row.
-pub(crate) fn decode(files: &Files, bytes: &[u8]) -> Result<TableRow, Storage> {
+fn decode(data: &Path, bytes: &[u8]) -> Result<TableRow, Storage> {
     TableRow::decode(bytes).map_err(|flaw| match flaw {
-        RowFlaw::Malformed => Storage::corrupted(&files.data, Place::File, "a row of the catalogue is malformed"),
+        RowFlaw::Malformed => Storage::corrupted(data, Place::File, "a row of the catalogue is malformed"),
         RowFlaw::Newer(version) => {
-            Storage::Newer { path: files.data.clone(), found: u32::from(version).max(NEWEST + 1), supported: NEWEST }
+            Storage::Newer { path: data.to_owned(), found: u32::from(version).max(NEWEST + 1), supported: NEWEST }
         }
     })
 }

@@ -17,11 +17,10 @@
 //! **Damage** of a page is noted, and the check continues. Pages below a damaged node are not walked, nor are tables
 //! that a damaged leaf of the catalogue hides. They do not count as unused pages.
 
-use crate::catalogue::{each_row, table_info};
 use crate::engine::Engine;
 use crate::format::TableRow;
+use crate::live::Live;
 use crate::purge::Walk;
-use crate::transaction::Live;
 use crate::{DamagedPage, Db, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result, TableId};
@@ -30,11 +29,9 @@ use foreshore_buffer::format::{page_table, verify_page};
 use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
 use foreshore_space::{UNREACHED, map_of};
-use foreshore_sync::primitive::atomic::Ordering;
-use foreshore_sync::{SystemClock, pause};
+use foreshore_sync::pause;
 use foreshore_txn::Txn;
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 /// Pages that are read before a transaction that waits for the table gets it, and pages that are compared before the
 /// purge may merge nodes again.
@@ -58,25 +55,50 @@ pub struct Report {
     pub damaged: Vec<DamagedPage>,
 }
 
-pub(crate) fn check(db: &Db) -> crate::Result<Report> {
-    let report = examine(db)?;
-    let Some(DamagedPage { page, table, why }) = report.damaged.first().cloned() else { return Ok(report) };
-    Err(crate::Error::Corrupted { table, file: db.engine().files.data.clone(), place: Place::Page(page), why })
-}
+impl Db {
+    /// Checks the whole database while it is in use.
+    ///
+    /// - Every page has a sound checksum, in memory and on disk.
+    /// - The order and the links of every tree hold.
+    /// - Each page belongs to exactly one owner or is free.
+    ///
+    /// Readers and writers of rows do not wait for a check. A transaction that drops a table waits for a few pages of
+    /// its walk. The check waits for transactions that have created or dropped tables. Checks run one after another; a
+    /// check also runs when the maximum number of transactions is running.
+    ///
+    /// Each row is counted as the walk meets it, so the rows of the report are not those of one moment.
+    ///
+    /// # Errors
+    /// `Corrupted` with the first damage; otherwise those of a transaction.
+    pub fn check(&self) -> crate::Result<Report> {
+        let report = self.examine()?;
+        let Some(DamagedPage { page, table, why }) = report.damaged.first().cloned() else { return Ok(report) };
+        Err(crate::Error::Corrupted {
+            table,
+            file: self.engine().storage.files().data.clone(),
+            place: Place::Page(page),
+            why,
+        })
+    }
 
-pub(crate) fn examine(db: &Db) -> crate::Result<Report> {
-    let engine = db.engine();
-    // WAIT: park - for the check that runs. This one holds no lock, and that one waits for locks within their time
-    // limit.
-    let _turn = engine.queues.checks.take(&SystemClock::new(), Duration::MAX);
-    let (listed, hidden) = db.run_with(TxnOptions::check(), |tx| tx.with(list))?;
-    let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
-    hidden.into_iter().try_for_each(|error| check.note(error))?;
-    check.walk_all()?;
-    check.compare_maps()?;
-    check.engine.pool.flush_all()?;
-    check.homes()?;
-    Ok(check.report)
+    /// Checks the database as [`check`](Self::check) does, and continues after damage. The report names every damaged
+    /// page, with its table if that is known.
+    ///
+    /// # Errors
+    /// `Corrupted` for damage outside of pages; otherwise those of a transaction.
+    pub fn examine(&self) -> crate::Result<Report> {
+        let engine = self.engine();
+        // WAIT: park - for the check that runs.
+        let _turn = engine.queues.take_check();
+        let (listed, hidden) = self.run_with(TxnOptions::check(), |tx| tx.with(list))?;
+        let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
+        hidden.into_iter().try_for_each(|error| check.note(error))?;
+        check.walk_all()?;
+        check.compare_maps()?;
+        check.engine.storage.pool().flush_all()?;
+        check.homes()?;
+        Ok(check.report)
+    }
 }
 
 /// A table as the catalogue listed it.
@@ -105,15 +127,14 @@ fn list(engine: &Engine, live: &mut Live) -> crate::Result<(Listed, Vec<crate::E
     let learn = |name: Option<&str>, row: TableRow| {
         let id = row.table;
         let known = match name {
-            None => Known::Dropped(engine.trees.tree(id, row.root)),
+            None => Known::Dropped(engine.catalogue.trees().tree(id, row.root)),
             // This tree learns of a drop of the table. The creator of the table may not have published it yet.
-            Some(name) => Known::Live(engine.tables.add(table_info(&engine.trees, name, row, created)).tree.clone()),
+            Some(name) => Known::Live(engine.catalogue.learn(name, row, created)),
         };
         tables.insert(id, known);
     };
-    each_row(engine, &mut live.txn, learn, |error| hidden.push(error))?;
-    // ORDERING: hint. Ids are drawn under an intent that the lock excludes.
-    let last = TableId(engine.last_table.load(Ordering::Relaxed));
+    engine.catalogue.each_row(&mut live.txn, learn, |error| hidden.push(error))?;
+    let last = engine.catalogue.last_drawn();
     Ok((Listed { tables, last, is_partial: !hidden.is_empty() }, hidden))
 }
 
@@ -135,7 +156,7 @@ impl<'e> Hold<'e> {
     /// Lets a waiting transaction have the table first.
     fn renew(&mut self) -> Result<()> {
         self.release();
-        let txn = self.txn.insert(self.engine.begin(TxnOptions::check())?);
+        let txn = self.txn.insert(self.engine.admission.begin(TxnOptions::check())?);
         pause::point("check: has a transaction");
         txn.lock_table(self.tree.table(), TableMode::IntentShared)?;
         if self.tree.is_retired() { Err(dropped(self.tree)) } else { Ok(()) }
@@ -144,14 +165,14 @@ impl<'e> Hold<'e> {
     /// Renews the intent after each piece. Called for each page.
     fn next_page(&mut self) -> Result<()> {
         self.pages += 1;
-        if self.pages.is_multiple_of(PIECE) { self.renew() } else { self.engine.check_open() }
+        if self.pages.is_multiple_of(PIECE) { self.renew() } else { self.engine.admission.check_open() }
     }
 
     fn release(&mut self) {
         if let Some(txn) = self.txn.take() {
             // It has changed nothing. Its drop releases the lock.
             drop(txn);
-            self.engine.transaction_ended();
+            self.engine.admission.transaction_ended();
         }
     }
 }
@@ -178,17 +199,17 @@ impl<'e> Check<'e> {
         self.engine.damage.note(&found);
         if self.report.damaged.iter().all(|known| known.page != page) {
             let table = table.as_ref().map(|table| table.id);
-            self.report.damaged.push(self.engine.damaged_page(page, table, why));
+            self.report.damaged.push(DamagedPage::new(&self.engine.catalogue, page, table, why));
         }
         Ok(())
     }
 
     fn walk_all(&mut self) -> Result<()> {
         let engine = self.engine;
-        let in_use = &mut |pid| engine.space.verify_in_use(pid);
+        let in_use = &mut |pid| engine.storage.space().verify_in_use(pid);
         let found = {
-            let _walk = engine.walk(engine.catalogue.table());
-            engine.catalogue.verify_with(in_use, &mut |error| self.note(error))?
+            let _walk = engine.purger.walk(engine.catalogue.table());
+            engine.catalogue.tree().verify_with(in_use, &mut |error| self.note(error))?
         };
         self.owned = found.pages;
         let tables: Vec<_> = self.listed.tables.values().cloned().collect();
@@ -212,7 +233,7 @@ impl<'e> Check<'e> {
     }
 
     fn compare_maps(&mut self) -> Result<()> {
-        let space = &self.engine.space;
+        let space = self.engine.storage.space();
         // Walks of the tables of this piece. They are kept, because the begin of a walk may wait for a step of the
         // purge.
         let (mut walks, mut pages) = (HashMap::new(), 0_u32);
@@ -244,10 +265,10 @@ impl<'e> Check<'e> {
     /// Checks a page that was allocated a moment ago and that no walk has met.
     fn unmet(&self, pid: PageId, walks: &mut HashMap<TableId, Walk<'e>>) -> Result<()> {
         let engine = self.engine;
-        let unreached = || Err(engine.space.corrupted(pid, UNREACHED));
-        let table_of = || engine.pool.shared(pid).map(|page| page_table(&page));
+        let unreached = || Err(engine.storage.space().corrupted(pid, UNREACHED));
+        let table_of = || engine.storage.pool().shared(pid).map(|page| page_table(&page));
         let mut failed = 0;
-        while engine.space.is_in_use(pid)? {
+        while engine.storage.space().is_in_use(pid)? {
             let table = match table_of() {
                 Ok(table) => table,
                 Err(_) if failed < TRIES => {
@@ -257,21 +278,21 @@ impl<'e> Check<'e> {
                 Err(error) => return Err(error),
             };
             let tree = match self.listed.tables.get(&table) {
-                _ if table == engine.catalogue.table() => &engine.catalogue,
+                _ if table == engine.catalogue.table() => engine.catalogue.tree(),
                 Some(Known::Live(tree) | Known::Dropped(tree)) => tree,
-                // ORDERING: hint. The page was read after the id was drawn.
-                None if table > self.listed.last && table.0 <= engine.last_table.load(Ordering::Relaxed) => {
+                // The page was read after the id was drawn.
+                None if table > self.listed.last && table <= engine.catalogue.last_drawn() => {
                     return Ok(());
                 }
                 None if self.listed.is_partial => return Ok(()),
                 None => return unreached(),
             };
-            walks.entry(table).or_insert_with(|| engine.walk(table));
+            walks.entry(table).or_insert_with(|| engine.purger.walk(table));
             // The catalogue is not dropped.
             let _hold = self.listed.tables.get(&table).map(|_| Hold::take(engine, tree)).transpose()?;
             // From here on the tree keeps its pages. A page that is allocated before it is read belongs to the table
             // that it names.
-            if !engine.space.is_in_use(pid)? {
+            if !engine.storage.space().is_in_use(pid)? {
                 return Ok(());
             }
             if table_of().ok() != Some(table) {
@@ -306,11 +327,11 @@ impl<'e> Check<'e> {
 
 /// Walks a tree whose table is in use, and returns its rows and pages.
 fn walk(engine: &Engine, tree: &Tree, damage: &mut dyn FnMut(Error) -> Result<()>) -> Result<(u64, HashSet<PageId>)> {
-    let _walk = engine.walk(tree.table());
+    let _walk = engine.purger.walk(tree.table());
     let mut hold = Hold::take(engine, tree)?;
     let in_use = &mut |pid| {
         hold.next_page()?;
-        engine.space.verify_in_use(pid)
+        engine.storage.space().verify_in_use(pid)
     };
     let found = tree.verify_with(in_use, damage)?;
     Ok((found.rows, found.pages))
@@ -327,7 +348,7 @@ fn walk_dropped(engine: &Engine, tree: &Tree) -> Result<HashSet<PageId>> {
         return Err(dropped(tree));
     }
     let pages = tree.pages()?;
-    pages.iter().try_for_each(|&pid| engine.space.verify_in_use(pid))?;
+    pages.iter().try_for_each(|&pid| engine.storage.space().verify_in_use(pid))?;
     Ok(pages)
 }
 
@@ -337,19 +358,19 @@ fn check_home(engine: &Engine, pid: PageId, buffers: &mut [AlignedBuf; 2]) -> Re
     let [buffer, before] = buffers;
     let mut len_before = None;
     loop {
-        let len = engine.data.read_at(buffer, pid.offset())?;
+        let len = engine.storage.data().read_at(buffer, pid.offset())?;
         // The log is asked after the read: a page is written only once its changes are durable.
-        let Err(flaw) = verify_page(&buffer[..len], pid, engine.log.durable()) else { return Ok(()) };
-        if !engine.space.is_in_use(pid)? {
+        let Err(flaw) = verify_page(&buffer[..len], pid, engine.storage.log().durable()) else { return Ok(()) };
+        if !engine.storage.space().is_in_use(pid)? {
             return Ok(());
         }
         // A torn read of a write in progress differs from the next read. Equal bytes twice are damage.
         if len_before == Some(len) && buffer[..len] == before[..len] {
-            return Err(Error::corrupted(&engine.files.data, Place::Page(pid), flaw.why()));
+            return Err(Error::corrupted(&engine.storage.files().data, Place::Page(pid), flaw.why()));
         }
         std::mem::swap(buffer, before);
         len_before = Some(len);
         // Waits for a write in progress, and writes a page that is in use again.
-        engine.pool.flush_all()?;
+        engine.storage.pool().flush_all()?;
     }
 }

@@ -1,37 +1,115 @@
-//! The threads that an engine itself drives.
+//! Background work of the engine itself: on its threads, or piece by piece where there are none.
 
 use crate::engine::Engine;
-use crate::max_age::EndOld;
-use crate::purge::Purge;
-use crate::upkeep::Upkeep;
 use foreshore_base::{Error, Result};
-use foreshore_sync::{Daemon, Signal, Step};
-use std::{io, sync::Arc};
+use foreshore_sync::{Daemon, NextWake, Signal, Step};
+use std::sync::{Arc, Weak};
+use std::{io, time::Duration};
 
-impl Engine {
-    /// Starts the threads that the engine itself drives.
-    pub(crate) fn spawn_daemons(self: &Arc<Self>) -> Result<()> {
-        self.checkpointer.serve(self.options.lab.background);
-        if !self.options.lab.background {
-            return Ok(());
-        }
-        let checkpointer: Arc<dyn Step> = Arc::clone(&self.checkpointer) as _;
-        self.spawn("foreshore-checkpoint", self.checkpointer.signal(), checkpointer)?;
-        if self.options.transaction_max_age.is_some() {
-            self.spawn("foreshore-max-age", Signal::new(), Arc::new(EndOld(Arc::downgrade(self))))?;
-        }
-        self.spawn("foreshore-purge", self.trees.purge_signal(), Arc::new(Purge(Arc::downgrade(self))))?;
-        self.spawn("foreshore-space", self.space.signal(), Arc::new(Upkeep(Arc::downgrade(self))))
+/// Pause before work that failed is tried again.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Time between two tries of parked rollbacks while nothing else wakes the thread. Each try costs a descent and a
+/// system call.
+const RETRY_PARKED: Duration = Duration::from_millis(200);
+
+/// A step of background work. It does not keep the engine alive.
+struct Work {
+    engine: Weak<Engine>,
+    step: fn(&Engine) -> NextWake,
+}
+
+impl Step for Work {
+    fn step(&self) -> NextWake {
+        self.engine.upgrade().map_or(NextWake::OnSignal, |engine| (self.step)(&engine))
     }
+}
 
-    fn spawn(&self, name: &'static str, signal: Signal, step: Arc<dyn Step>) -> Result<()> {
-        let (log, dir) = (self.log.clone(), self.files.dir.clone());
-        let on_panic = Box::new(move |name: &str, message: &str| {
-            log.poison(&Error::io("do background work for", dir, io::Error::other(format!("{name}: {message}"))));
-        });
-        let daemon = Daemon::spawn(name, signal, step, on_panic)
-            .map_err(|error| Error::io("start a thread for", &self.files.dir, error))?;
-        self.closing.lock().daemons.push(daemon);
-        Ok(())
+/// Starts the threads that the engine itself drives.
+pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
+    let has_threads = engine.options.of_lab().background;
+    let checkpointer = engine.storage.checkpointer();
+    checkpointer.serve(has_threads);
+    if !has_threads {
+        return Ok(());
+    }
+    let work = |step| Arc::new(Work { engine: Arc::downgrade(engine), step });
+    spawn_one(engine, "foreshore-checkpoint", checkpointer.signal(), Arc::clone(checkpointer) as _)?;
+    if engine.options.max_age().is_some() {
+        spawn_one(engine, "foreshore-max-age", Signal::new(), work(end_old))?;
+    }
+    spawn_one(engine, "foreshore-purge", engine.catalogue.trees().purge_signal(), work(purge))?;
+    spawn_one(engine, "foreshore-space", engine.storage.space().signal(), work(upkeep))
+}
+
+fn spawn_one(engine: &Engine, name: &'static str, signal: Signal, step: Arc<dyn Step>) -> Result<()> {
+    let (log, dir) = (engine.storage.log().clone(), engine.storage.files().dir.clone());
+    let on_panic = Box::new(move |name: &str, message: &str| {
+        log.poison(&Error::io("do background work for", dir, io::Error::other(format!("{name}: {message}"))));
+    });
+    let daemon = Daemon::spawn(name, signal, step, on_panic)
+        .map_err(|error| Error::io("start a thread for", &engine.storage.files().dir, error))?;
+    engine.background.add(daemon);
+    Ok(())
+}
+
+/// Runs one piece of background work, drawn by the seed.
+pub(crate) fn step(engine: &Engine) {
+    let storage = &engine.storage;
+    match engine.background.draw() % 5 {
+        0 => {
+            storage.log().flush_step();
+        }
+        1 => {
+            storage.log().prepare_step();
+        }
+        // A failure of these stops the log, which all callers learn.
+        2 => drop(storage.pool().clean_step()),
+        3 => drop(storage.pool().reclaim_step()),
+        _ => {
+            Step::step(&**storage.checkpointer());
+            storage.space().extend_step();
+            drop(engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue));
+            purge(engine);
+            end_old(engine);
+            engine.admission.txns().retry_parked();
+        }
+    }
+}
+
+/// Purges some leaves.
+fn purge(engine: &Engine) -> NextWake {
+    engine.purger.step(&engine.admission, &engine.catalogue)
+}
+
+/// Rolls back transactions that are too old.
+fn end_old(engine: &Engine) -> NextWake {
+    engine.aging.end_old(&engine.admission).map_or(NextWake::OnSignal, NextWake::After)
+}
+
+/// Grows the data file, frees pages of dropped tables, and retries parked rollbacks.
+fn upkeep(engine: &Engine) -> NextWake {
+    let grown = engine.storage.space().extend_step();
+    if grown == NextWake::Now {
+        return grown;
+    }
+    let reclaimed = engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue);
+    let is_parked = engine.admission.txns().retry_parked() > 0;
+    let next = match reclaimed {
+        Ok(Some(Duration::ZERO)) => return NextWake::Now,
+        // A damaged page is in the way.
+        Ok(Some(pause)) => no_later(grown, pause),
+        Ok(None) | Err(Error::Closed | Error::Poisoned { .. }) => grown,
+        // A check walks the table, all sessions are in use, or the disk is full.
+        Err(_) => no_later(grown, RETRY),
+    };
+    if is_parked && engine.storage.log().poisoned().is_none() { no_later(next, RETRY_PARKED) } else { next }
+}
+
+/// Returns the next step, after `pause` at the latest.
+fn no_later(next: NextWake, pause: Duration) -> NextWake {
+    match next {
+        NextWake::After(sooner) => NextWake::After(sooner.min(pause)),
+        _ => NextWake::After(pause),
     }
 }

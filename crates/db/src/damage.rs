@@ -3,15 +3,14 @@
 //!
 //! The list only informs. Each damaged page is refused by itself where it is read.
 
-use crate::engine::Engine;
+use crate::catalogue::Catalogue;
 use crate::{Error, Result};
 use foreshore_base::{Error as Storage, PageId, Place, TableId, TableRef};
 use foreshore_buffer::Pool;
 use foreshore_space::{MAX_LISTED, Space, can_be_lost};
 use foreshore_sync::{LockRank, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::OnceLock;
+use std::{fmt, sync::Arc};
 
 /// Pages that are remembered. A database with more of them has lost more than pages.
 const MAX_KNOWN: usize = 4096;
@@ -28,6 +27,14 @@ pub struct DamagedPage {
     pub table: Option<TableRef>,
     /// Reason why the page is refused.
     pub why: &'static str,
+}
+
+impl DamagedPage {
+    /// Returns a damaged page with the name of its table.
+    pub(crate) fn new(catalogue: &Catalogue, page: PageId, table: Option<TableId>, why: &'static str) -> Self {
+        let name = |id| catalogue.by_id(id).map(|info| Arc::clone(&info.name));
+        Self { page, table: table.map(|id| TableRef { name: name(id), ..TableRef::from(id) }), why }
+    }
 }
 
 impl fmt::Display for DamagedPage {
@@ -53,11 +60,7 @@ pub struct DamageStats {
 type Known = BTreeMap<PageId, (Option<TableId>, &'static str)>;
 
 /// Damage known to an engine.
-pub(crate) struct Damage {
-    pages: Mutex<Known>,
-    /// The error that hides tables, if the catalogue could not be read as a whole.
-    hidden: OnceLock<Error>,
-}
+pub(crate) struct Damage(Mutex<Known>);
 
 impl Damage {
     /// Finds the damaged pages among `suspects` and those that this start has quarantined by log records. Leaves in
@@ -74,44 +77,25 @@ impl Damage {
             }
         }
         suspects.extend(known.keys().take(MAX_LISTED));
-        Ok(Self { pages: Mutex::new(LockRank::Leaf, known), hidden: OnceLock::new() })
+        Ok(Self(Mutex::new(LockRank::Leaf, known)))
     }
 
     /// Notes the damaged page that `error` names, if it names one.
     pub(crate) fn note(&self, error: &Error) {
         let Error::Corrupted { table, place: Place::Page(page), why, .. } = error else { return };
-        let mut pages = self.pages.lock();
+        let mut pages = self.0.lock();
         if pages.len() < MAX_KNOWN {
             pages.entry(*page).or_insert((table.as_ref().map(|table| table.id), *why));
         }
     }
 
-    /// Notes that `error` hides tables.
-    pub(crate) fn hide_tables(&self, error: Error) {
-        self.note(&error);
-        let _ = self.hidden.set(error);
-    }
-
-    /// Returns an error if the catalogue may hide tables. Then no name is known to be free, and no id to be new.
-    pub(crate) fn check_tables(&self) -> Result<()> {
-        self.hidden.get().map_or(Ok(()), |error| Err(error.clone()))
-    }
-}
-
-impl Engine {
-    pub(crate) fn damage_stats(&self) -> DamageStats {
+    pub(crate) fn stats(&self, catalogue: &Catalogue) -> DamageStats {
         let (pages, first) = {
-            let known = self.damage.pages.lock();
+            let known = self.0.lock();
             (known.len() as u64, known.iter().take(FIRST).map(|(&page, &found)| (page, found)).collect::<Vec<_>>())
         };
-        let first = first.into_iter().map(|(page, (table, why))| self.damaged_page(page, table, why)).collect();
+        let first =
+            first.into_iter().map(|(page, (table, why))| DamagedPage::new(catalogue, page, table, why)).collect();
         DamageStats { pages, first }
-    }
-
-    /// Returns a damaged page with the name of its table.
-    pub(crate) fn damaged_page(&self, page: PageId, table: Option<TableId>, why: &'static str) -> DamagedPage {
-        let table = table
-            .map(|id| TableRef { name: self.tables.by_id(id).map(|info| info.name.clone()), ..TableRef::from(id) });
-        DamagedPage { page, table, why }
     }
 }

@@ -1,9 +1,12 @@
 //! The handle of an open database.
 
 use crate::engine::{Engine, EngineRef};
-use crate::{Options, Report, Result, Stats, Transaction, TxnOptions};
-use foreshore_base::Csn;
-use foreshore_sync::{BiasedOwner, CachePadded, LockRank, Mutex, available_parallelism, thread_index};
+use crate::vacuum::vacuum;
+use crate::{
+    Error, HotKey, HotPage, Options, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, daemons, open,
+};
+use foreshore_base::{Csn, Lockable};
+use foreshore_sync::{BiasedOwner, CachePadded, Hot, LockRank, Mutex, available_parallelism, thread_index};
 use foreshore_txn::{ManagerRef, TxnManager};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
@@ -38,7 +41,8 @@ struct Owners {
 impl Starts {
     fn new(engine: &Arc<Engine>) -> Self {
         let owners = |_| {
-            let (engine, txns) = (BiasedOwner::new(Arc::clone(engine)), BiasedOwner::new(Arc::clone(&engine.txns)));
+            let (engine, txns) =
+                (BiasedOwner::new(Arc::clone(engine)), BiasedOwner::new(Arc::clone(engine.admission.txns())));
             CachePadded::new(Mutex::new(LockRank::Leaf, Owners { engine, txns }))
         };
         let count = available_parallelism().next_power_of_two().min(64);
@@ -95,7 +99,7 @@ impl Db {
     /// Returns the newest commit that survives power loss; all commits before it do too.
     #[must_use]
     pub fn durable_csn(&self) -> Csn {
-        self.engine().log.durable().csn()
+        self.engine().storage.log().durable().csn()
     }
 
     /// Waits until every commit before the call is durable, relaxed commits too.
@@ -104,8 +108,8 @@ impl Db {
     /// `Poisoned`, `Closed`.
     pub fn sync(&self) -> Result<()> {
         let engine = self.engine();
-        engine.check_open()?;
-        Ok(engine.log.force(engine.log.current())?)
+        engine.admission.check_open()?;
+        Ok(engine.storage.sync()?)
     }
 
     /// Takes a checkpoint: writes committed changes to the data file, so that a restart has almost nothing to redo. No
@@ -115,8 +119,8 @@ impl Db {
     /// `Poisoned`, `Closed`, `DiskFull`.
     pub fn checkpoint(&self) -> Result<()> {
         let engine = self.engine();
-        engine.check_open()?;
-        Ok(engine.checkpointer.checkpoint()?)
+        engine.admission.check_open()?;
+        Ok(engine.storage.checkpointer().checkpoint()?)
     }
 
     /// Truncates the data file, and returns by how many bytes.
@@ -133,41 +137,88 @@ impl Db {
     /// stay free.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
-        engine.check_open()?;
-        engine.vacuum()
+        engine.admission.check_open()?;
+        vacuum(engine)
     }
 
     /// Returns counters of every layer. Each is exact; together they are not a snapshot of one moment.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine().stats()
+        Stats::of(self.engine())
     }
 
-    /// Checks the whole database while it is in use.
-    ///
-    /// - Every page has a sound checksum, in memory and on disk.
-    /// - The order and the links of every tree hold.
-    /// - Each page belongs to exactly one owner or is free.
-    ///
-    /// Readers and writers of rows do not wait for a check. A transaction that drops a table waits for a few pages of
-    /// its walk. The check waits for transactions that have created or dropped tables. Checks run one after another; a
-    /// check also runs when the maximum number of transactions is running.
-    ///
-    /// Each row is counted as the walk meets it, so the rows of the report are not those of one moment.
+    /// Lists the prepared transactions by name: those for which [`Transaction::prepare`](crate::Transaction::prepare)
+    /// has returned, in this run or an earlier one, and that are not resolved.
     ///
     /// # Errors
-    /// `Corrupted` with the first damage; otherwise those of a transaction.
-    pub fn check(&self) -> Result<Report> {
-        crate::check::check(self)
+    /// `Poisoned`, `Closed`.
+    pub fn prepared(&self) -> Result<Vec<PreparedTxn>> {
+        self.engine().admission.check_open()?;
+        Ok(self.engine().prepared.all())
     }
 
-    /// Checks the database as [`check`](Self::check) does, and continues after damage. The report names every damaged
-    /// page, with its table if that is known.
+    /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its commit number.
     ///
     /// # Errors
-    /// `Corrupted` for damage outside of pages; otherwise those of a transaction.
-    pub fn examine(&self) -> Result<Report> {
-        crate::check::examine(self)
+    /// - `NoPrepared`: there is none of that name. If there was one, its end is durable.
+    /// - `PreparedBusy`: another call resolves it.
+    /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
+    pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
+        let engine = self.engine();
+        engine.admission.working(|| {
+            let committed = engine.prepared.commit(name, &engine.catalogue, &engine.reclaimer)?;
+            committed.map_or_else(|| self.no_prepared(name), Ok)
+        })
+    }
+
+    /// Rolls back a prepared transaction. That is durable when this returns.
+    ///
+    /// # Errors
+    /// Those of [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is
+    /// rolled back later (see [`Transaction::rollback`](crate::Transaction::rollback)).
+    pub fn rollback_prepared(&self, name: &str) -> Result<()> {
+        let engine = self.engine();
+        engine.admission.working(|| {
+            let rolled_back = engine.prepared.rollback(name)?;
+            rolled_back.map_or_else(|| self.no_prepared(name), Ok)
+        })
+    }
+
+    /// Returns the error for a name without a waiting transaction. If one had the name, its end is durable: the name is
+    /// free only after that.
+    fn no_prepared<T>(&self, name: &str) -> Result<T> {
+        self.engine().admission.check_open()?;
+        Err(Error::NoPrepared { name: name.to_owned() })
+    }
+
+    /// Returns where the time of transactions went since the database was opened, while profiling was on (see
+    /// [`set_profiling`](Self::set_profiling)). Only measured transactions count, one in [`Profile::ONE_IN`]
+    /// of each thread, and no background work.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        let engine = self.engine();
+        let key = |Hot { mut key, times: waits, spent: waited, over }: Hot<Lockable>| {
+            let table = key.table_mut();
+            table.name = engine.catalogue.by_id(table.id).map(|info| Arc::clone(&info.name));
+            HotKey { name: key.to_string(), waits, waited, over }
+        };
+        let page = |Hot { key: page, times: waits, spent: waited, over }| HotPage { page, waits, waited, over };
+        Profile {
+            labels: engine.profiler.labels(),
+            hot_keys: engine.admission.txns().hot().into_iter().map(key).collect(),
+            hot_pages: engine.storage.pool().hot_pages().into_iter().map(page).collect(),
+        }
+    }
+
+    /// Switches profiling on or off for transactions that begin later.
+    ///
+    /// # Errors
+    /// `Closed`, `Poisoned`.
+    pub fn set_profiling(&self, on: bool) -> Result<()> {
+        let engine = self.engine();
+        engine.admission.check_open()?;
+        engine.profiler.switch(on);
+        Ok(())
     }
 
     /// Closes the database: refuses new transactions, waits at most `wait` for running ones, takes a final checkpoint
@@ -197,18 +248,32 @@ impl Db {
         let engine = self.engine();
         // Its error is the reason why the caller reopens.
         let _ = engine.close(Duration::ZERO);
-        engine.open_again().map(Self::new)
+        open::reopen(engine).map(Self::new)
     }
 
     /// Runs one piece of background work on the calling thread, chosen by the seed of the lab options. For databases
     /// opened without background threads.
     pub fn step(&self) {
-        self.engine().step();
+        daemons::step(self.engine());
+    }
+}
+
+impl Options {
+    /// Opens the database in directory `path`, creates it if there is none, and recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// - `Locked` if the database is already open, in this process or another.
+    /// - `InvalidOption` for an option out of range.
+    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Nothing was written
+    ///   then.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
+        self.check()?;
+        open::open(path.as_ref(), self).map(Db::new)
     }
 }
 
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Db").field("path", &self.engine().files.dir).finish_non_exhaustive()
+        f.debug_struct("Db").field("path", &self.engine().storage.files().dir).finish_non_exhaustive()
     }
 }

@@ -47,9 +47,10 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod catalogue;
 mod check;
-mod close;
+mod create;
 mod daemons;
 mod damage;
 mod db;
@@ -58,6 +59,7 @@ mod error;
 mod fence;
 mod files;
 mod format;
+mod live;
 mod marker;
 mod max_age;
 mod memory;
@@ -66,16 +68,18 @@ mod options;
 mod prepared;
 mod profile;
 mod purge;
+mod queues;
 mod read;
 mod reclaim;
 mod run;
+mod seat;
 mod stats;
+mod storage;
 mod table;
 mod table_def;
 mod tables;
 mod ticket;
 mod transaction;
-mod upkeep;
 mod vacuum;
 
 pub use check::Report;

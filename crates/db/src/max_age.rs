@@ -5,9 +5,9 @@
 //! from its owner and rolls it back. An owner whose operation finds the transaction too old rolls it back itself.
 
 use crate::Error;
-use crate::engine::Engine;
-use crate::transaction::{Aging, Seat, State};
-use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Revoked, Step, SystemClock, thread_index};
+use crate::admission::Admission;
+use crate::seat::{Aging, Seat, State};
+use foreshore_sync::{Clock, LockRank, Mutex, Revoked, SystemClock, thread_index};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -55,6 +55,29 @@ impl AgingTransactions {
         (age >= self.max_age?).then_some(Error::TransactionTooOld { label: aging.label, age })
     }
 
+    /// Rolls back idle transactions that are too old. Returns when to check again; `None` without a limit of age.
+    pub(crate) fn end_old(&self, admission: &Admission) -> Option<Duration> {
+        // A transaction that begins from now on becomes too old later.
+        let mut next = self.max_age?;
+        for aging in self.all() {
+            let Some(error) = self.too_old(&aging) else {
+                let left = self.max_age?.saturating_sub(self.clock.now().since(aging.began));
+                next = next.min(left);
+                continue;
+            };
+            match aging.end(error) {
+                Revoked::Idle(live) => {
+                    // A rollback that fails stops the log, which all callers learn.
+                    let _ = live.into_txn().rollback();
+                    admission.transaction_ended();
+                }
+                Revoked::Busy => next = next.min(RETRY),
+                Revoked::Ended => {}
+            }
+        }
+        Some(next)
+    }
+
     fn all(&self) -> Vec<Arc<Aging>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -65,40 +88,5 @@ impl AgingTransactions {
             });
         }
         all
-    }
-}
-
-impl Engine {
-    /// Rolls back idle transactions that are too old. Returns when to check again; `None` without a limit of age.
-    pub(crate) fn end_old_transactions(&self) -> Option<Duration> {
-        // A transaction that begins from now on becomes too old later.
-        let mut next = self.aging.max_age?;
-        for aging in self.aging.all() {
-            let Some(error) = self.aging.too_old(&aging) else {
-                let left = self.aging.max_age?.saturating_sub(self.aging.clock.now().since(aging.began));
-                next = next.min(left);
-                continue;
-            };
-            match aging.end(error) {
-                Revoked::Idle(live) => {
-                    // A rollback that fails stops the log, which all callers learn.
-                    let _ = live.into_txn().rollback();
-                    self.transaction_ended();
-                }
-                Revoked::Busy => next = next.min(RETRY),
-                Revoked::Ended => {}
-            }
-        }
-        Some(next)
-    }
-}
-
-/// The step that rolls back transactions that are too old. It does not keep the engine alive.
-pub(crate) struct EndOld(pub(crate) Weak<Engine>);
-
-impl Step for EndOld {
-    fn step(&self) -> NextWake {
-        let next = self.0.upgrade().and_then(|engine| engine.end_old_transactions());
-        next.map_or(NextWake::OnSignal, NextWake::After)
     }
 }

@@ -1,170 +1,95 @@
 //! Opening a database: creates or recovers it, and connects the layers. `docs/recovery.md` lists what a start may find
 //! and what it does then.
 
-use crate::catalogue::{each_row, table_info};
-use crate::close::Idle;
+use crate::admission::Admission;
+use crate::catalogue::Catalogue;
+use crate::create::{self, Contents};
 use crate::damage::Damage;
-use crate::engine::{Closing, Engine, OPEN};
-use crate::fence::{Fenced, Gate};
-use crate::files::{Contents, Files};
-use crate::format::{CATALOGUE, TableRow};
-use crate::marker;
+use crate::engine::{Background, Engine};
+use crate::files::Files;
+use crate::format::CATALOGUE;
 use crate::max_age::AgingTransactions;
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
 use crate::purge::Purger;
+use crate::queues::Queues;
 use crate::reclaim::Reclaimer;
-use crate::run::Queues;
-use crate::tables::Tables;
-use crate::{Error, MemoryShares, Options, Result, TxnOptions};
-use foreshore_base::{Csn, Error as Storage, Uuid};
+use crate::storage::{Directory, Storage};
+use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons};
+use foreshore_base::Csn;
 use foreshore_btree::{Tree, Trees};
-use foreshore_buffer::{Pool, PoolOptions};
-use foreshore_io::{DirLock, File, Fs, Kind};
-use foreshore_lock::{LockManager, LockOptions};
+use foreshore_buffer::Pool;
+use foreshore_io::{File, Kind};
+use foreshore_lock::LockManager;
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
-use foreshore_space::{CATALOGUE_ROOT, Space, SpaceOptions, SuperBlock};
+use foreshore_space::{Space, SuperBlock};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU32, Ordering};
-use foreshore_sync::{LockRank, Mutex, ShardedCounter, pause};
-use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager, TxnManagerOptions};
-use foreshore_wal::{Log, LogOptions, Recovered};
-use std::{
-    hash::{BuildHasher, RandomState},
-    path::Path,
-    sync::Arc,
-};
+use foreshore_sync::pause;
+use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager};
+use foreshore_wal::{Log, Recovered};
+use std::{path::Path, sync::Arc};
 
-/// Transactions besides those of users: one to free pages, one to purge, one for a check.
-const OWN_TRANSACTIONS: usize = 3;
-/// Log sessions besides those of transactions: one for the checkpointer, one for creation or undo.
-const OWN_SESSIONS: usize = 2;
-
-impl Engine {
-    /// Opens the database in `dir`.
-    pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Self>> {
-        let fs = match &options.lab.fs {
-            Some(fs) => Arc::clone(fs),
-            None => options.device.open(dir)?,
-        };
-        match fs.kind(dir)? {
-            Some(Kind::Dir) => {}
-            Some(Kind::File) => {
-                return Err(Error::Foreign {
-                    path: dir.to_owned(),
-                    why: "a file stands in the place of the directory",
-                });
-            }
-            None => {
-                fs.create_dir(dir)?;
-                if let Some(parent) = dir.parent() {
-                    // The parent of a relative path of one name is the current directory.
-                    let is_here = parent.as_os_str().is_empty();
-                    fs.sync_dir(if is_here { Path::new(".") } else { parent })?;
-                }
+/// Opens the database in `dir`.
+pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
+    let fs = options.file_system(dir)?;
+    match fs.kind(dir)? {
+        Some(Kind::Dir) => {}
+        Some(Kind::File) => {
+            return Err(Error::Foreign { path: dir.to_owned(), why: "a file stands in the place of the directory" });
+        }
+        None => {
+            fs.create_dir(dir)?;
+            if let Some(parent) = dir.parent() {
+                // The parent of a relative path of one name is the current directory.
+                let is_here = parent.as_os_str().is_empty();
+                fs.sync_dir(if is_here { Path::new(".") } else { parent })?;
             }
         }
-        Self::lock_and_start(Files::of(dir), fs, options)
     }
-
-    /// Locks the directory and starts.
-    pub(crate) fn lock_and_start(files: Files, fs: Arc<dyn Fs>, options: &Options) -> Result<Arc<Self>> {
-        let lock = fs.lock(&files.lock)?;
-        let gate = Gate::new();
-        let fenced: Arc<dyn Fs> = Arc::new(Fenced::new(Arc::clone(&fs), Arc::clone(&gate)));
-        let memory = MemoryShares::of(options.memory_limit, options.lab.undo_limit)?;
-        let contents = files.contents(&fenced)?;
-        if contents != Contents::Database {
-            create_files(&files, &fenced, contents, &log_options(options, &memory))?;
-        }
-        let parts = Parts { files, fs, fenced, gate, options: options.clone(), memory };
-        let engine = parts.start(lock, contents != Contents::Database).and_then(|engine| {
-            engine.spawn_daemons()?;
-            Ok(engine)
-        });
-        // The parts of a failed start are dropped without further access to the files.
-        engine.inspect_err(|_| parts.gate.shut())
-    }
+    start(Directory::lock(Files::of(dir), fs)?, options)
 }
 
-fn log_options(options: &Options, memory: &MemoryShares) -> LogOptions {
-    LogOptions {
-        segment_bytes: options.lab.segment_bytes,
-        buffer: options.lab.log_buffer.clone(),
-        ring_bytes: memory.ring_bytes(),
-        lane_memory: usize::try_from(memory.log_buffer).expect("at most 64 MiB"),
-        max_sessions: options.max_transactions + OWN_TRANSACTIONS + OWN_SESSIONS,
-        group: options.group,
-        group_from: options.lab.group.clone(),
-        background: options.lab.background,
-        ..LogOptions::default()
-    }
+/// Opens the directory of a closed engine again, with the same options and file system.
+pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
+    start(engine.storage.directory().lock_again()?, &engine.options)
 }
 
-/// Creates the files of a new database, the marker first: while it exists, the next open starts over.
-fn create_files(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, options: &LogOptions) -> Result<(), Storage> {
-    if contents == Contents::Unfinished {
-        files.clear(&**fs)?;
+fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
+    let memory = options.shares()?;
+    let contents = create::contents(directory.files(), directory.fs())?;
+    if contents != Contents::Database {
+        create::create(directory.files(), directory.fs(), contents, &options.for_log(&memory))?;
     }
-    let uuid = new_uuid();
-    let superblock = SuperBlock {
-        uuid,
-        seq: 0,
-        checkpoint_lsn: foreshore_base::Lsn::ZERO,
-        checkpoint_group: foreshore_base::GroupNo::ZERO,
-        // A restart before the first checkpoint reads all of the log.
-        scan_start: Log::FIRST_GROUP,
-        redo_start: Log::FIRST_GROUP,
-        data_pages: 0,
-        xid_ceiling: foreshore_base::Xid(1),
-        clean: false,
-        features: 0,
-        created: 0,
-        quarantined: Vec::new(),
-    };
-    marker::write(&**fs, files, &superblock)?;
-    pause::point("create: the marker is durable");
-    Log::create(fs, &files.log, uuid, options)?;
-    pause::point("create: the log is there");
-    Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
-    superblock.write_next(&*fs.create(&files.data)?)?;
-    pause::point("create: all files are there");
-    fs.sync_dir(&files.dir)
+    let parts = Parts { directory, options, memory };
+    let engine = parts.start(contents != Contents::Database).and_then(|engine| {
+        daemons::spawn(&engine)?;
+        Ok(engine)
+    });
+    // The parts of a failed start are dropped without further access to the files.
+    engine.inspect_err(|_| parts.directory.release())
 }
 
 /// Takes the checkpoint that ends a start. Without log space for it on the disk, the next restart reads the same log
 /// again. A new database has no earlier checkpoint, so for it that is an error.
-fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> Result<(), Storage> {
+fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> foreshore_base::Result<()> {
     match checkpointer.checkpoint() {
-        Err(Storage::DiskFull { .. }) if !is_new => Ok(()),
+        Err(foreshore_base::Error::DiskFull { .. }) if !is_new => Ok(()),
         taken => taken,
     }
 }
 
-/// 128 bits from the hash keys that the standard library draws from the system.
-fn new_uuid() -> Uuid {
-    let mut bytes = [0; 16];
-    for half in bytes.chunks_exact_mut(8) {
-        half.copy_from_slice(&RandomState::new().hash_one(half.len()).to_le_bytes());
-    }
-    Uuid(bytes)
-}
-
 /// Parts from which an engine is started.
-struct Parts {
-    files: Files,
-    /// The file system as given, to open the directory again.
-    fs: Arc<dyn Fs>,
-    fenced: Arc<dyn Fs>,
-    gate: Arc<Gate>,
-    options: Options,
+struct Parts<'o> {
+    directory: Arc<Directory>,
+    options: &'o Options,
     memory: MemoryShares,
 }
 
-impl Parts {
+impl Parts<'_> {
     /// Recovers, and connects the layers. `is_new`: the files were just created and hold no page yet.
-    fn start(&self, lock: Box<dyn DirLock>, is_new: bool) -> Result<Arc<Engine>> {
-        let Self { files, fenced, options, memory, .. } = self;
+    fn start(&self, is_new: bool) -> Result<Arc<Engine>> {
+        let Self { directory, options, memory } = self;
+        let (files, fenced) = (directory.files(), directory.fs());
         let (data, doublewrite) = (fenced.open(&files.data)?, fenced.open(&files.doublewrite)?);
         // The page cache may hold superblocks and pages whose sync has failed, in this process or an earlier one. The
         // log and the doublewrite file bypass it by themselves.
@@ -173,9 +98,9 @@ impl Parts {
         }
         let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
-        let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &log_options(options, memory))?;
-        let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &self.pool_options())?;
-        let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), self.space_options()));
+        let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
+        let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &options.for_pool(memory))?;
+        let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
         if is_new {
@@ -198,48 +123,32 @@ impl Parts {
         pause::point("open: the first checkpoint is taken");
         // Everything that was only in the cache was redone, written again and synced.
         data.read_cached();
+        let has_threads = options.of_lab().background;
         let engine = Engine {
-            files: files.clone(),
-            fs: Arc::clone(&self.fs),
-            backend: self.fs.backend().name,
-            gate: Arc::clone(&self.gate),
-            catalogue: trees.tree(CATALOGUE, CATALOGUE_ROOT),
-            tables: Tables::new(),
-            reclaimer: Reclaimer::new(space.signal(), options.lab.background),
-            purger: Purger::default(),
-            prepared: PreparedList::new(),
+            options: (*options).clone(),
+            admission: Admission::new(txns, log.clone(), options),
+            reclaimer: Reclaimer::new(log.clone(), space.signal(), has_threads),
+            purger: Purger::new(trees.purge_signal(), has_threads),
+            catalogue: Catalogue::new(trees, log.clone(), files.data.clone()),
+            prepared: PreparedList::new(log.clone()),
             damage,
-            last_table: AtomicU32::new(CATALOGUE.0),
-            checkpointer: Arc::new(checkpointer),
-            recovery,
-            state: AtomicU8::new(OPEN),
-            closing: Closing::new(lock),
-            begun: ShardedCounter::new(),
-            ended: ShardedCounter::new(),
-            idle: Idle::new(),
-            aging: AgingTransactions::new(options.transaction_max_age),
-            queues: Queues::new(&log, options.lab.step_seed),
-            profiler: Profiler::new(options.lab.profile),
-            steps: Mutex::new(LockRank::Leaf, options.lab.step_seed),
-            options: options.clone(),
-            memory: *memory,
-            data,
-            log,
-            pool,
-            space,
-            txns,
-            trees,
+            aging: AgingTransactions::new(options.max_age()),
+            queues: Queues::new(&log, options.of_lab().step_seed),
+            profiler: Profiler::new(options.of_lab().profile),
+            background: Background::new(options.of_lab().step_seed),
+            storage: Storage::new(directory, data, log, pool, space, checkpointer, recovery),
         };
-        engine.hold_again(taken_over, &engine.load_catalogue()?)?;
+        let known = load_catalogue(&engine)?;
+        engine.prepared.hold_again(taken_over, &engine.catalogue, &known, &files.log)?;
         Ok(Arc::new(engine))
     }
 
     /// Removes the marker. From here on a restart finds everything in the log, and no superblock names a checkpoint.
-    fn remove_marker(&self, log: &Log) -> Result<(), Storage> {
+    fn remove_marker(&self, log: &Log) -> foreshore_base::Result<()> {
         log.force(log.current())?;
-        self.fenced.remove(&self.files.unfinished)?;
+        self.directory.fs().remove(&self.directory.files().unfinished)?;
         pause::point("create: the marker is removed");
-        self.fenced.sync_dir(&self.files.dir)
+        self.directory.fs().sync_dir(&self.directory.files().dir)
     }
 
     /// Creates the transaction manager, undoes transactions that had not committed, and takes over the prepared ones
@@ -252,7 +161,7 @@ impl Parts {
         replayed: Replayed,
     ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, RecoveryStats)> {
         let Replayed { mut unended, in_doubt, start, mut stats, .. } = replayed;
-        let txns = self.transactions(log, LockManager::new(self.lock_options()), start)?;
+        let txns = self.transactions(log, LockManager::new(self.options.for_locks(&self.memory)), start)?;
         txns.set_resource_manager(Arc::clone(trees) as _);
         // The signal of the thread that frees pages: freed space lets a parked rollback go on.
         txns.signal_parked(trees.space_signal());
@@ -273,7 +182,7 @@ impl Parts {
         space: &Arc<Space>,
         data: &Arc<dyn File>,
         superblock: SuperBlock,
-    ) -> Result<Checkpointer, Storage> {
+    ) -> foreshore_base::Result<Checkpointer> {
         Checkpointer::new(CheckpointParts {
             log: log.clone(),
             pool: pool.clone(),
@@ -281,95 +190,45 @@ impl Parts {
             space: Arc::clone(space),
             data: Arc::clone(data),
             superblock,
-            // A restart reads the pages of this log through a pool of that size, so a small pool gets a short log.
-            log_budget: self.options.log_budget.min(self.options.memory_limit / 2),
+            log_budget: self.options.restart_budget(),
         })
     }
 
-    fn pool_options(&self) -> PoolOptions {
-        PoolOptions {
-            frames: self.memory.frames,
-            background: self.options.lab.background,
-            replacement: self.options.lab.replacement.clone(),
-            doublewrite: self.options.doublewrite,
-            ..PoolOptions::default()
-        }
-    }
-
-    fn space_options(&self) -> SpaceOptions {
-        SpaceOptions { growth: self.options.lab.growth, background: self.options.lab.background }
-    }
-
-    fn lock_options(&self) -> LockOptions {
-        let max_owners = self.options.max_transactions + OWN_TRANSACTIONS;
-        let (memory_units, fast_intents) = (self.memory.memory_units(), self.options.lab.fast_intents);
-        LockOptions { max_owners, memory_units, fast_intents, ..LockOptions::default() }
-    }
-
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
-        let txns = TxnManager::new(self.txn_options()?, log.clone(), Arc::new(locks), start)?;
-        let status = self.files.dir.join("status");
-        if let Some(maker) = &self.options.lab.status {
-            txns.visibility().set_status_table(maker.make(start.next_xid, &*self.fenced, &status)?);
+        let options = self.options.for_transactions(&self.memory, self.spill_file()?);
+        let txns = TxnManager::new(options, log.clone(), Arc::new(locks), start)?;
+        let status = self.directory.files().dir.join("status");
+        if let Some(maker) = &self.options.of_lab().status {
+            txns.visibility().set_status_table(maker.make(start.next_xid, &**self.directory.fs(), &status)?);
         }
         Ok(txns)
     }
 
-    fn txn_options(&self) -> Result<TxnManagerOptions> {
-        let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
-        Ok(TxnManagerOptions {
-            max_sessions: self.options.max_transactions,
-            system_sessions: OWN_TRANSACTIONS,
-            status_capacity: bytes(self.memory.status_words()),
-            undo_limit_bytes: bytes(self.memory.undo),
-            snapshot_limits: self.options.snapshot_limits,
-            spill: self.spill_file()?,
-            hold_until_durable: self.options.lab.hold_until_durable,
-            ..TxnManagerOptions::default()
-        })
-    }
-
     /// Returns the spill file of undo. It is created on first use, and vanishes with the process. So a start on a full
     /// disk needs no space for it.
-    fn spill_file(&self) -> Result<Option<SpillFile>> {
-        let path = &self.files.spill;
+    fn spill_file(&self) -> Result<impl FnOnce(usize) -> SpillFile> {
+        let path = &self.directory.files().spill;
         // After power loss its name may exist again.
-        if self.fenced.kind(path)?.is_some() {
-            self.fenced.remove(path)?;
+        if self.directory.fs().kind(path)?.is_some() {
+            self.directory.fs().remove(path)?;
         }
-        let limit_bytes = usize::try_from(self.options.spill_limit).unwrap_or(usize::MAX);
-        if limit_bytes == 0 {
-            return Ok(None);
-        }
-        let (fs, path) = (Arc::clone(&self.fenced), path.clone());
+        let (fs, path) = (Arc::clone(self.directory.fs()), path.clone());
         let make = move || {
             let file = fs.create(&path)?;
             fs.remove(&path)?;
             Ok(file)
         };
-        Ok(Some(SpillFile::new(make, limit_bytes)))
+        Ok(move |limit_bytes| SpillFile::new(make, limit_bytes))
     }
 }
 
-impl Engine {
-    /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables
-    /// created by prepared transactions are absent, and tables dropped by them are present.
-    fn load_catalogue(&self) -> Result<Vec<Tree>> {
-        let mut known = Vec::new();
-        let mut txn = self.begin_own(TxnOptions::new().label("open").isolation(Isolation::Snapshot))?;
-        let mut last = CATALOGUE;
-        let learn = |name: Option<&str>, row: TableRow| {
-            last = last.max(row.table);
-            match name {
-                Some(name) => known.push(self.tables.add(table_info(&self.trees, name, row, Csn::ZERO)).tree.clone()),
-                // The log in which the drop was found is durable.
-                None => self.reclaimer.add([self.trees.tree(row.table, row.root)], Csn::ZERO),
-            }
-        };
-        each_row(self, &mut txn, learn, |error| self.damage.hide_tables(error))?;
-        // ORDERING: hint. No other thread has the engine yet.
-        self.last_table.store(last.0, Ordering::Relaxed);
-        txn.rollback()?;
-        Ok(known)
-    }
+/// Makes all tables known and returns their trees.
+fn load_catalogue(engine: &Engine) -> Result<Vec<Tree>> {
+    let options = TxnOptions::new().label("open").isolation(Isolation::Snapshot);
+    let mut txn = engine.admission.begin_own(options)?;
+    // The log in which the drop was found is durable.
+    let gone = |tree| engine.reclaimer.add([tree], Csn::ZERO);
+    let known = engine.catalogue.load(&mut txn, gone, |error| engine.damage.note(error))?;
+    txn.rollback()?;
+    Ok(known)
 }

@@ -1,20 +1,18 @@
 //! Options of a database, chosen when it is opened, and of a transaction, chosen when it begins.
 
 mod lab;
+mod layers;
 mod transaction;
 
 pub use lab::LabOptions;
 pub use transaction::{Durability, ReadOptions, TxnOptions};
 
-use crate::Result;
-use crate::memory::MemoryShares;
-use crate::{Db, engine::Engine};
 use foreshore_base::InvalidOption;
 use foreshore_buffer::DoublewriteKind;
 use foreshore_io::{Device, Mem};
 use foreshore_txn::SnapshotLimits;
 use foreshore_wal::Group;
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// Smallest log segment, in bytes.
 const MIN_SEGMENT: u64 = 64 << 10;
@@ -44,17 +42,17 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub(crate) memory_limit: u64,
-    pub(crate) device: Device,
-    pub(crate) group: Group,
-    pub(crate) log_budget: u64,
-    pub(crate) doublewrite: DoublewriteKind,
-    pub(crate) lock_timeout: Duration,
-    pub(crate) spill_limit: u64,
-    pub(crate) snapshot_limits: SnapshotLimits,
-    pub(crate) transaction_max_age: Option<Duration>,
-    pub(crate) max_transactions: usize,
-    pub(crate) lab: LabOptions,
+    memory_limit: u64,
+    device: Device,
+    group: Group,
+    log_budget: u64,
+    doublewrite: DoublewriteKind,
+    lock_timeout: Duration,
+    spill_limit: u64,
+    snapshot_limits: SnapshotLimits,
+    transaction_max_age: Option<Duration>,
+    max_transactions: usize,
+    lab: LabOptions,
 }
 
 impl Default for Options {
@@ -218,20 +216,9 @@ impl Options {
         self
     }
 
-    /// Opens the database in directory `path`, creates it if there is none, and recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// - `Locked` if the database is already open, in this process or another.
-    /// - `InvalidOption` for an option out of range.
-    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Nothing was written
-    ///   then.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
-        self.check()?;
-        Engine::open(path.as_ref(), self).map(Db::new)
-    }
-
-    fn check(&self) -> Result<(), InvalidOption> {
-        MemoryShares::of(self.memory_limit, self.lab.undo_limit)?;
+    /// Refuses options out of range.
+    pub(crate) fn check(&self) -> Result<(), InvalidOption> {
+        self.shares()?;
         check_limits(self.snapshot_limits)?;
         if self.transaction_max_age.is_some_and(|age| age.is_zero()) {
             return Err(out_of_range("transaction_max_age", 0, "more than no time"));

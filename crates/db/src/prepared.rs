@@ -1,23 +1,22 @@
 //! Prepared transactions: the list by name, commit, rollback, and takeover from the previous run.
 
-use crate::engine::Engine;
+use crate::catalogue::Catalogue;
 use crate::format::{RowFlaw, TableRow, TablesNote};
-use crate::run::Unresolved;
+use crate::live::Live;
+use crate::queues::Unresolved;
+use crate::reclaim::Reclaimer;
 use crate::tables::TableInfo;
-use crate::transaction::Live;
-use crate::{Db, Error, Result, catalogue};
+use crate::{Error, Result};
 use foreshore_base::{Csn, Error as Storage, Place, Xid};
 use foreshore_btree::Tree;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
 use foreshore_txn::{InDoubt, MAX_PREPARED_NAME, Prepared, TakenOver, TxnManager};
+use foreshore_wal::Log;
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{mem, path::Path, sync::Arc, time::Duration};
 
-/// A prepared transaction that waits to be committed or rolled back, as [`Db::prepared`] lists it.
+/// A prepared transaction that waits to be committed or rolled back, as [`Db::prepared`](crate::Db::prepared) lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreparedTxn {
@@ -50,6 +49,7 @@ struct Waiting {
 
 /// The prepared transactions by name.
 pub(crate) struct PreparedList {
+    log: Log,
     clock: SystemClock,
     names: Mutex<BTreeMap<Box<str>, Slot>>,
 }
@@ -78,8 +78,8 @@ impl Name<'_> {
 }
 
 impl PreparedList {
-    pub(crate) fn new() -> Self {
-        Self { clock: SystemClock::new(), names: Mutex::new(LockRank::Leaf, BTreeMap::new()) }
+    pub(crate) fn new(log: Log) -> Self {
+        Self { log, clock: SystemClock::new(), names: Mutex::new(LockRank::Leaf, BTreeMap::new()) }
     }
 
     /// Returns how many transactions wait.
@@ -110,7 +110,7 @@ impl PreparedList {
         }
     }
 
-    fn all(&self) -> Vec<PreparedTxn> {
+    pub(crate) fn all(&self) -> Vec<PreparedTxn> {
         let now = self.clock.now();
         let names = self.names.lock();
         let mut all = Vec::with_capacity(names.len());
@@ -122,42 +122,7 @@ impl PreparedList {
         }
         all
     }
-}
 
-impl Db {
-    /// Lists the prepared transactions by name: those for which [`Transaction::prepare`](crate::Transaction::prepare)
-    /// has returned, in this run or an earlier one, and that are not resolved.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed`.
-    pub fn prepared(&self) -> Result<Vec<PreparedTxn>> {
-        self.engine().check_open()?;
-        Ok(self.engine().prepared.all())
-    }
-
-    /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its commit number.
-    ///
-    /// # Errors
-    /// - `NoPrepared`: there is none of that name. If there was one, its end is durable.
-    /// - `PreparedBusy`: another call resolves it.
-    /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
-    pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
-        let engine = self.engine();
-        engine.working(|| engine.commit_prepared(name))
-    }
-
-    /// Rolls back a prepared transaction. That is durable when this returns.
-    ///
-    /// # Errors
-    /// Those of [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is
-    /// rolled back later (see [`Transaction::rollback`](crate::Transaction::rollback)).
-    pub fn rollback_prepared(&self, name: &str) -> Result<()> {
-        let engine = self.engine();
-        engine.working(|| engine.rollback_prepared(name))
-    }
-}
-
-impl Engine {
     /// Prepares a transaction under a name.
     pub(crate) fn prepare(&self, place: Name<'_>, live: Live) -> Result<()> {
         let (txn, created, dropped) = live.into_parts();
@@ -173,45 +138,47 @@ impl Engine {
         };
         let label = txn.label().into();
         let prepared = txn.prepare(&place.name, &note.encode())?;
-        let since = self.prepared.clock.now();
+        let since = self.clock.now();
         place.fill(Waiting { prepared, label, since, created, dropped, _unresolved: Unresolved::here() });
         Ok(())
     }
 
-    fn commit_prepared(&self, name: &str) -> Result<Csn> {
-        let Some((place, waiting)) = self.prepared.take(name)? else { return Err(self.no_prepared(name)?) };
+    /// Commits the transaction of a name; returns `None` if no transaction waits.
+    pub(crate) fn commit(&self, name: &str, catalogue: &Catalogue, reclaimer: &Reclaimer) -> Result<Option<Csn>> {
+        let Some((place, waiting)) = self.take(name)? else { return Ok(None) };
         let Waiting { prepared, created, dropped, .. } = *waiting;
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(|tree| tree.retire(prepared.xid_in_rows()));
         let ticket = prepared.commit()?;
-        self.know_tables(created, dropped, ticket.csn());
+        catalogue.publish(created, ticket.csn());
+        reclaimer.add_dropped(dropped, ticket.csn());
         // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name
         // is still taken, and a callback of a user may want it.
         if !mutant("sabotage: a prepared commit is answered before it is durable") {
             self.log.force(ticket.csn().lsn())?;
         }
         drop(place);
-        Ok(ticket.csn())
+        Ok(Some(ticket.csn()))
     }
 
-    fn rollback_prepared(&self, name: &str) -> Result<()> {
-        let Some((place, waiting)) = self.prepared.take(name)? else { return Err(self.no_prepared(name)?) };
+    /// Rolls the transaction of a name back; returns `None` if no transaction waits.
+    pub(crate) fn rollback(&self, name: &str) -> Result<Option<()>> {
+        let Some((place, waiting)) = self.take(name)? else { return Ok(None) };
         waiting.prepared.rollback()?;
         drop(place);
-        Ok(())
-    }
-
-    /// Returns the error for a name without a waiting transaction. If one had the name, its end is durable: the name is
-    /// free only after that.
-    fn no_prepared(&self, name: &str) -> Result<Error> {
-        self.check_open()?;
-        Ok(Error::NoPrepared { name: name.to_owned() })
+        Ok(Some(()))
     }
 
     /// Lists the prepared transactions of the previous run again, and restores their table locks. The catalogue has
-    /// been read; `known` are the trees of its tables.
-    pub(crate) fn hold_again(&self, taken_over: Vec<TakenOver>, known: &[Tree]) -> Result<()> {
-        let damage = |why| Storage::corrupted(&self.files.log, Place::File, why);
+    /// been read; `known` are the trees of its tables, and `log` is the directory that errors name.
+    pub(crate) fn hold_again(
+        &self,
+        taken_over: Vec<TakenOver>,
+        catalogue: &Catalogue,
+        known: &[Tree],
+        log: &Path,
+    ) -> Result<()> {
+        let damage = |why| Storage::corrupted(log, Place::File, why);
         let mut ends = BTreeSet::new();
         for taken in taken_over {
             let InDoubt { body, .. } = taken.in_doubt().clone();
@@ -220,27 +187,20 @@ impl Engine {
                 RowFlaw::Newer(_) => damage("the note of a prepare record is of a newer version"),
             })?;
             let ids = note.created.iter().map(|(_, row)| row.table).chain(note.dropped.iter().map(|&(table, _)| table));
-            for table in ids {
-                // ORDERING: hint. No other thread has the engine yet.
-                self.last_table.fetch_max(table.0, Ordering::Relaxed);
-            }
+            ids.for_each(|table| catalogue.note_drawn(table));
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }
             let created = note.created.into_iter();
-            let created =
-                created.map(|(name, row)| catalogue::table_info(&self.trees, &name, row, Csn::ZERO)).collect();
+            let created = created.map(|(name, row)| catalogue.info(&name, row, Csn::ZERO)).collect();
             // A table that is known shares its tree with this transaction, and so learns of the drop.
             let tree = |(table, root)| match known.iter().find(|tree| tree.table() == table) {
                 Some(tree) => tree.clone(),
-                None => self.trees.tree(table, root),
+                None => catalogue.trees().tree(table, root),
             };
             let dropped = note.dropped.into_iter().map(tree).collect();
-            let place = self
-                .prepared
-                .take_name(&body.name)
-                .map_err(|_| damage("two transactions are prepared under a name"))?;
-            let since = self.prepared.clock.now();
+            let place = self.take_name(&body.name).map_err(|_| damage("two transactions are prepared under a name"))?;
+            let since = self.clock.now();
             let prepared = taken.hold_tables().map_err(damage)?;
             let _unresolved = Unresolved::here();
             place.fill(Waiting { prepared, label: body.label, since, created, dropped, _unresolved });

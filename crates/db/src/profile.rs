@@ -5,15 +5,14 @@
 //! are timed within it (see [`foreshore_sync::spent`]). While profiling is off, a transaction reads one flag at its
 //! begin.
 
-use crate::{Db, Error, Result};
-use foreshore_base::{Lockable, PageId};
+use crate::Error;
+use foreshore_base::PageId;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::spent::{self, Spent, SpentNanos};
-use foreshore_sync::{Clock, Hot, LockRank, Mutex, Nanos, SystemClock};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::{AddAssign, Sub};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Time of transactions from begin to end, by what it was spent on.
@@ -34,8 +33,8 @@ pub struct TimeSplit {
     pub latch_wait: Duration,
     /// Reading pages, and writing others to free frames for them.
     pub io: Duration,
-    /// All the time of transactions that were rolled back because of other transactions, and the pauses of [`Db::run`]
-    /// after them.
+    /// All the time of transactions that were rolled back because of other transactions, and the pauses of
+    /// [`Db::run`](crate::Db::run) after them.
     pub retry: Duration,
     /// Between the calls of the owner.
     pub caller: Duration,
@@ -81,7 +80,7 @@ impl TimeSplit {
     }
 }
 
-/// Result of profiling: see [`Db::profile`].
+/// Result of profiling: see [`Db::profile`](crate::Db::profile).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {
@@ -206,6 +205,19 @@ impl Profiler {
         result
     }
 
+    /// Returns the time of the measured transactions by label, the longest first.
+    pub(crate) fn labels(&self) -> Vec<(&'static str, TimeSplit)> {
+        let mut labels: Vec<_> = self.labels.lock().iter().map(|(&label, &split)| (label, split)).collect();
+        labels.sort_by_key(|(label, split)| (std::cmp::Reverse(split.total()), *label));
+        labels
+    }
+
+    /// Switches profiling on or off for transactions that begin later.
+    pub(crate) fn switch(&self, on: bool) {
+        // ORDERING: hint, see `meter`.
+        self.is_on.store(on, Ordering::Relaxed);
+    }
+
     fn add(&self, label: &'static str, split: TimeSplit) {
         *self.labels.lock().entry(label).or_default() += split;
     }
@@ -228,40 +240,5 @@ impl Meter {
     /// Notes the error that ended the transaction. If a retry may avoid it, the time of this run counts as `retry`.
     pub(crate) fn fail(&self, error: &Error) {
         self.failed.set(error.is_retryable());
-    }
-}
-
-impl Db {
-    /// Returns where the time of transactions went since the database was opened, while profiling was on (see
-    /// [`Db::set_profiling`](crate::Db::set_profiling)). Only measured transactions count, one in [`Profile::ONE_IN`]
-    /// of each thread, and no background work.
-    #[must_use]
-    pub fn profile(&self) -> Profile {
-        let engine = self.engine();
-        let mut labels: Vec<_> = engine.profiler.labels.lock().iter().map(|(&label, &split)| (label, split)).collect();
-        labels.sort_by_key(|(label, split)| (std::cmp::Reverse(split.total()), *label));
-        let key = |Hot { mut key, times: waits, spent: waited, over }: Hot<Lockable>| {
-            let table = key.table_mut();
-            table.name = engine.tables.by_id(table.id).map(|info| Arc::clone(&info.name));
-            HotKey { name: key.to_string(), waits, waited, over }
-        };
-        let page = |Hot { key: page, times: waits, spent: waited, over }| HotPage { page, waits, waited, over };
-        Profile {
-            labels,
-            hot_keys: engine.txns.hot().into_iter().map(key).collect(),
-            hot_pages: engine.pool.hot_pages().into_iter().map(page).collect(),
-        }
-    }
-
-    /// Switches profiling on or off for transactions that begin later.
-    ///
-    /// # Errors
-    /// `Closed`, `Poisoned`.
-    pub fn set_profiling(&self, on: bool) -> Result<()> {
-        let engine = self.engine();
-        engine.check_open()?;
-        // ORDERING: hint, see `Profiler::meter`.
-        engine.profiler.is_on.store(on, Ordering::Relaxed);
-        Ok(())
     }
 }

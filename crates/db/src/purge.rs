@@ -19,15 +19,15 @@ mod walks;
 pub use held::HeldRows;
 
 use crate::TxnOptions;
-use crate::engine::Engine;
+use crate::admission::Admission;
+use crate::catalogue::Catalogue;
 use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::{Merged, PurgedLeaf, QueuedLeaf, Tree};
 use foreshore_lock::TableMode;
-use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Step, SystemClock, pause};
+use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock, pause};
 use foreshore_txn::Txn;
 use held::{Held, Until, Work};
 use std::collections::HashMap;
-use std::sync::Weak;
 use std::time::Duration;
 pub(crate) use walks::Walk;
 use walks::{Merges, Walks};
@@ -53,10 +53,14 @@ pub(crate) struct Purger {
     /// Excludes checks and merges from each other.
     walks: Walks,
     clock: SystemClock,
+    signal: Signal,
+    /// Whether threads do the work. Without them nothing depends on time.
+    has_threads: bool,
 }
 
-impl Default for Purger {
-    fn default() -> Self {
+impl Purger {
+    /// Begins with no work. `signal` wakes the thread of the purge, if there is one.
+    pub(crate) fn new(signal: Signal, has_threads: bool) -> Self {
         let leaf = LockRank::Leaf;
         Self {
             work: Mutex::new(leaf, Some(Work::default())),
@@ -64,11 +68,11 @@ impl Default for Purger {
             pause: Mutex::new(leaf, PAUSES[0]),
             walks: Walks::default(),
             clock: SystemClock::new(),
+            signal,
+            has_threads,
         }
     }
-}
 
-impl Purger {
     /// Returns the deleted rows that must stay, by table.
     pub(crate) fn held(&self) -> Vec<HeldRows> {
         self.held.lock().clone()
@@ -80,14 +84,48 @@ impl Purger {
         *pause = if has_progress { PAUSES[0] } else { (2 * *pause).clamp(PAUSES[0], PAUSES[1]) };
         *pause
     }
-}
 
-/// The step that purges. It does not keep the engine alive.
-pub(crate) struct Purge(pub(crate) Weak<Engine>);
+    /// Runs one step of the purge.
+    pub(crate) fn step(&self, admission: &Admission, catalogue: &Catalogue) -> NextWake {
+        let Some(mut work) = self.work.lock().take() else { return NextWake::OnSignal };
+        let began = self.clock.now();
+        let left = self.purge_piece(admission, catalogue, &mut work);
+        *self.held.lock() = work.held_rows();
+        *self.work.lock() = Some(work);
+        match left {
+            Err(Error::Closed | Error::Poisoned { .. }) => NextWake::OnSignal,
+            // All sessions are in use, the disk is full, no frame is free.
+            Err(_) => NextWake::After(PAUSES[1]),
+            Ok((Left::Leaves, _)) => NextWake::Now,
+            Ok((Left::Sweep, _)) => NextWake::After(self.clock.now().since(began).max(PAUSES[0])),
+            Ok((Left::Held, Done { new, gone })) => NextWake::After(self.pause(new + gone > 0)),
+            Ok((Left::Nothing, _)) if catalogue.trees().purge_sleeps() => NextWake::OnSignal,
+            Ok((Left::Nothing, _)) => NextWake::Now,
+        }
+    }
 
-impl Step for Purge {
-    fn step(&self) -> NextWake {
-        self.0.upgrade().map_or(NextWake::OnSignal, |engine| engine.purge_step())
+    /// Begins the walk of a table by a check. No node of the table is freed until the walk is dropped.
+    pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
+        pause::point("check: a walk begins");
+        if self.has_threads {
+            self.walks.let_merges_go(table, PATIENCE, || self.signal.notify());
+        }
+        self.walks.walk(table)
+    }
+
+    fn purge_piece(&self, admission: &Admission, catalogue: &Catalogue, work: &mut Work) -> Result<(Left, Done)> {
+        if work.is_empty() && !catalogue.trees().wake_purge() {
+            return Ok((Left::Nothing, Done::default()));
+        }
+        let txn = admission.begin_own(TxnOptions::new().label(LABEL))?;
+        let now = self.clock.now();
+        let (trees, locked, merges) = (HashMap::new(), Vec::new(), HashMap::new());
+        let mut piece = Piece { purger: self, catalogue, txn, trees, locked, merges, now, done: Done::default() };
+        let left = piece.run(work);
+        let Piece { txn, done, .. } = piece;
+        // It holds only locks of tables.
+        let ended = txn.rollback().map(drop);
+        left.and_then(|left| ended.map(|()| (left, done)))
     }
 }
 
@@ -127,7 +165,8 @@ struct Done {
 
 /// The transaction of a step, and the tables that it has locked.
 struct Piece<'e> {
-    engine: &'e Engine,
+    purger: &'e Purger,
+    catalogue: &'e Catalogue,
     txn: Txn,
     trees: HashMap<TableId, Option<Tree>>,
     /// Tables that another transaction has locked exclusively.
@@ -138,55 +177,10 @@ struct Piece<'e> {
     done: Done,
 }
 
-impl Engine {
-    /// Runs one step of the purge.
-    pub(crate) fn purge_step(&self) -> NextWake {
-        let Some(mut work) = self.purger.work.lock().take() else { return NextWake::OnSignal };
-        let began = self.purger.clock.now();
-        let left = self.purge_piece(&mut work);
-        *self.purger.held.lock() = work.held_rows();
-        *self.purger.work.lock() = Some(work);
-        match left {
-            Err(Error::Closed | Error::Poisoned { .. }) => NextWake::OnSignal,
-            // All sessions are in use, the disk is full, no frame is free.
-            Err(_) => NextWake::After(PAUSES[1]),
-            Ok((Left::Leaves, _)) => NextWake::Now,
-            Ok((Left::Sweep, _)) => NextWake::After(self.purger.clock.now().since(began).max(PAUSES[0])),
-            Ok((Left::Held, Done { new, gone })) => NextWake::After(self.purger.pause(new + gone > 0)),
-            Ok((Left::Nothing, _)) if self.trees.purge_sleeps() => NextWake::OnSignal,
-            Ok((Left::Nothing, _)) => NextWake::Now,
-        }
-    }
-
-    /// Begins the walk of a table by a check. No node of the table is freed until the walk is dropped.
-    pub(crate) fn walk(&self, table: TableId) -> Walk<'_> {
-        pause::point("check: a walk begins");
-        if self.options.lab.background {
-            self.purger.walks.let_merges_go(table, PATIENCE, || self.trees.purge_signal().notify());
-        }
-        self.purger.walks.walk(table)
-    }
-
-    fn purge_piece(&self, work: &mut Work) -> Result<(Left, Done)> {
-        if work.is_empty() && !self.trees.wake_purge() {
-            return Ok((Left::Nothing, Done::default()));
-        }
-        let txn = self.begin_own(TxnOptions::new().label(LABEL))?;
-        let now = self.purger.clock.now();
-        let (trees, locked, merges) = (HashMap::new(), Vec::new(), HashMap::new());
-        let mut piece = Piece { engine: self, txn, trees, locked, merges, now, done: Done::default() };
-        let left = piece.run(work);
-        let Piece { txn, done, .. } = piece;
-        // It holds only locks of tables.
-        let ended = txn.rollback().map(drop);
-        left.and_then(|left| ended.map(|()| (left, done)))
-    }
-}
-
 impl Piece<'_> {
     fn run(&mut self, work: &mut Work) -> Result<Left> {
         self.txn.refresh_view();
-        let (txn, now, walks) = (&self.txn, self.now, &self.engine.purger.walks);
+        let (txn, now, walks) = (&self.txn, self.now, &self.purger.walks);
         let may_go = |until| match until {
             Until::Walked(table) => !walks.is_walked(table),
             Until::Time(time) => time <= now,
@@ -195,7 +189,7 @@ impl Piece<'_> {
         };
         let released = work.released(may_go, PIECE);
         let mut queued = Vec::new();
-        for (table, range) in self.engine.trees.take_queued(PIECE, |leaf| queued.push(leaf)) {
+        for (table, range) in self.catalogue.trees().take_queued(PIECE, |leaf| queued.push(leaf)) {
             work.add_range(table, range);
         }
         // Leaves that pass from writer to writer do not keep the step busy.
@@ -209,7 +203,7 @@ impl Piece<'_> {
         }
         let is_full = is_full && is_done || queued.len() >= PIECE;
         for leaf in queued {
-            let is_put_off = self.engine.options.lab.background && work.puts_off(leaf, self.now);
+            let is_put_off = self.purger.has_threads && work.puts_off(leaf, self.now);
             if !is_put_off {
                 self.done.new += 1;
                 if let Err(error) = self.purge_known(work, leaf, Look::Queued) {
@@ -239,11 +233,11 @@ impl Piece<'_> {
             self.locked.push(table);
             return Err(table);
         }
-        let catalogue = &self.engine.catalogue;
+        let catalogue = self.catalogue;
         let tree = if table == catalogue.table() {
-            Some(catalogue.clone())
+            Some(catalogue.tree().clone())
         } else {
-            self.engine.tables.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired())
+            catalogue.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired())
         };
         self.trees.insert(table, tree.clone());
         Ok(tree)
@@ -312,7 +306,7 @@ impl Piece<'_> {
     /// Returns whether leaves of a table may be merged, until the end of the step.
     fn may_merge(&mut self, table: TableId) -> bool {
         if !self.merges.contains_key(&table) {
-            let Some(merges) = self.engine.purger.walks.merge(table) else { return false };
+            let Some(merges) = self.purger.walks.merge(table) else { return false };
             self.merges.insert(table, merges);
         }
         true
@@ -321,14 +315,14 @@ impl Piece<'_> {
     /// Forgets a table that is gone.
     fn forget_table(&self, work: &mut Work, table: TableId) {
         work.forget_table(table);
-        self.engine.purger.walks.forget(table);
+        self.purger.walks.forget(table);
     }
 
     /// Purges one leaf, and merges it if few rows are left. A few deleted rows stay for a while unless they are due.
     fn purge_leaf(&mut self, work: &mut Work, tree: &Tree, key: &[u8], look: Look) -> Result<PurgedLeaf> {
         let (is_due, is_swept) = (look != Look::Queued, look == Look::Swept);
         // Without threads nothing may depend on time.
-        let all = is_due || !self.engine.options.lab.background;
+        let all = is_due || !self.purger.has_threads;
         let leaf = tree.purge_leaf(&mut self.txn, key, all)?;
         self.done.gone += leaf.purged;
         let holds_little = leaf.is_sparse || leaf.is_thin && (leaf.purged > 0 || !is_swept);

@@ -8,7 +8,8 @@
 //! row in the catalogue and continues; no snapshot outlives a restart.
 
 use crate::TxnOptions;
-use crate::engine::Engine;
+use crate::admission::Admission;
+use crate::catalogue::Catalogue;
 use crate::format::dropped_key;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Result, TableId};
@@ -17,6 +18,7 @@ use foreshore_lock::TableMode;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, Signal, SystemClock, pause};
 use foreshore_txn::Txn;
+use foreshore_wal::Log;
 use std::time::Duration;
 
 /// Pages that are freed in one step. Each may have to be read from disk first.
@@ -77,6 +79,7 @@ struct DroppedTables {
 /// Dropped tables that are still to be freed.
 pub(crate) struct Reclaimer {
     tables: Mutex<DroppedTables>,
+    log: Log,
     clock: SystemClock,
     /// Notified when a table is added.
     signal: Signal,
@@ -86,9 +89,17 @@ pub(crate) struct Reclaimer {
 
 impl Reclaimer {
     /// Makes an empty list with the signal of the thread that does the work.
-    pub(crate) fn new(signal: Signal, has_threads: bool) -> Self {
+    pub(crate) fn new(log: Log, signal: Signal, has_threads: bool) -> Self {
         let tables = Mutex::new(LockRank::Leaf, DroppedTables::default());
-        Self { tables, clock: SystemClock::new(), signal, has_threads }
+        Self { tables, log, clock: SystemClock::new(), signal, has_threads }
+    }
+
+    /// Retires tables that commit `by` has dropped, and adds them.
+    pub(crate) fn add_dropped(&self, trees: Vec<Tree>, by: Csn) {
+        if !trees.is_empty() {
+            trees.iter().for_each(|tree| tree.dropped_by(by));
+            self.add(trees, by);
+        }
     }
 
     /// Adds tables that commit `by` dropped.
@@ -111,7 +122,7 @@ impl Reclaimer {
     }
 
     /// Releases tables dropped by commits up to `passed`: no snapshot needs them any more.
-    fn release_held(&self, passed: Csn) {
+    fn release(&self, passed: Csn) {
         let now = self.clock.now();
         let mut tables = self.tables.lock();
         let DroppedTables { held, look, free } = &mut *tables;
@@ -180,38 +191,36 @@ impl Reclaimer {
     fn remove(&self, table: TableId) {
         self.tables.lock().free.retain(|dropped| dropped.tree.table() != table);
     }
-}
 
-impl Engine {
     /// Frees some pages of a dropped table, for background work. Returns the time until the next piece; `None` if no
     /// table is left.
-    pub(crate) fn reclaim_some(&self) -> Result<Option<Duration>> {
-        if self.reclaimer.newest_held(|left| left.is_zero()).is_some() {
-            self.release_held();
+    pub(crate) fn reclaim_some(&self, admission: &Admission, catalogue: &Catalogue) -> Result<Option<Duration>> {
+        if self.newest_held(|left| left.is_zero()).is_some() {
+            self.release_held(admission);
         }
-        let Some((due, pause)) = self.reclaimer.due() else { return Ok(None) };
+        let Some((due, pause)) = self.due() else { return Ok(None) };
         let Some(dropped) = due else { return Ok(Some(pause)) };
-        let txn = self.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
-        match self.reclaim_piece(txn, &dropped) {
+        let txn = admission.begin_own(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
+        match self.reclaim_piece(catalogue, txn, &dropped) {
             // The other tables come first, and this one is tried later.
-            Ok(()) | Err(Error::Corrupted { .. }) => Ok(self.reclaimer.due().map(|(_, pause)| pause)),
+            Ok(()) | Err(Error::Corrupted { .. }) => Ok(self.due().map(|(_, pause)| pause)),
             Err(error) => Err(error),
         }
     }
 
     /// Frees all pages of the dropped tables that no snapshot needs. A damaged table does not keep others from being
     /// freed.
-    pub(crate) fn reclaim_all(&self) -> Result<()> {
-        if let Some(newest) = self.reclaimer.newest_held(|_| true) {
+    pub(crate) fn reclaim_all(&self, admission: &Admission, catalogue: &Catalogue) -> Result<()> {
+        if let Some(newest) = self.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
             self.log.force(newest.lsn())?;
-            self.release_held();
+            self.release_held(admission);
         }
         let (mut damaged, mut found) = (Vec::new(), Ok(()));
-        while let Some(dropped) = self.reclaimer.first_but(&damaged) {
-            let txn = self.begin(TxnOptions::new().label(LABEL))?;
-            let freed = self.reclaim_piece(txn, &dropped);
-            self.transaction_ended();
+        while let Some(dropped) = self.first_but(&damaged) {
+            let txn = admission.begin(TxnOptions::new().label(LABEL))?;
+            let freed = self.reclaim_piece(catalogue, txn, &dropped);
+            admission.transaction_ended();
             if let Err(Error::Corrupted { .. }) = freed {
                 damaged.push(dropped.tree.table());
                 found = found.and(freed);
@@ -224,60 +233,51 @@ impl Engine {
 
     /// Releases the held tables that no snapshot needs. The pages of the others count for the snapshots that hold them.
     /// A snapshot above its limit of bytes is then cancelled.
-    fn release_held(&self) {
-        let mut passed = self.txns.visibility().passed();
-        self.reclaimer.release_held(passed);
-        let uncounted = self.reclaimer.uncounted(self.log.durable().csn());
+    fn release_held(&self, admission: &Admission) {
+        let mut passed = admission.txns().visibility().passed();
+        self.release(passed);
+        let uncounted = self.uncounted(self.log.durable().csn());
         if !uncounted.is_empty() {
-            uncounted.into_iter().for_each(|(tree, by)| self.count_held(&tree, by));
-            passed = self.txns.visibility().passed();
-            self.reclaimer.release_held(passed);
+            uncounted.into_iter().for_each(|(tree, by)| self.count_held(admission, &tree, by));
+            passed = admission.txns().visibility().passed();
+            self.release(passed);
         }
-        self.txns.visibility().let_pages_go(passed);
+        admission.txns().visibility().let_pages_go(passed);
     }
 
     /// Counts the pages of a held table that commit `by` dropped. Another thread may count the same table. A failed
     /// count, as when the engine closes, is repeated later.
-    fn count_held(&self, tree: &Tree, by: Csn) {
+    fn count_held(&self, admission: &Admission, tree: &Tree, by: Csn) {
         pause::point("db: the pages of a dropped table are to be counted");
-        let pages = match tree.count_pages(|| self.check_open()) {
+        let pages = match tree.count_pages(|| admission.check_open()) {
             Ok(pages) => pages,
             // A damaged table counts no page.
             Err(Error::Corrupted { .. }) => 0,
             Err(_) => return,
         };
-        self.txns.visibility().keep_pages(tree.table(), by, pages * PAGE_SIZE as u64);
-        self.reclaimer.counted(tree.table());
+        admission.txns().visibility().keep_pages(tree.table(), by, pages * PAGE_SIZE as u64);
+        self.counted(tree.table());
     }
 
-    /// Names the oldest snapshot in a `DiskFull` error of the data file, if pages of dropped tables are kept for it.
-    pub(crate) fn name_page_holder(&self, error: &mut crate::Error) {
-        if let crate::Error::DiskFull { path, held_by: held_by @ None } = error
-            && *path == self.files.data
-        {
-            let oldest = self.txns.visibility().oldest_snapshot();
-            *held_by = oldest.filter(|oldest| self.reclaimer.holds_for(oldest.csn)).map(|oldest| oldest.label);
-        }
-    }
-
-    fn reclaim_piece(&self, mut txn: Txn, dropped: &Dropped) -> Result<()> {
-        let freed = txn.freeing(|txn| self.free_piece(txn, dropped));
-        let freed = freed.inspect_err(|cause| self.reclaimer.postpone(dropped.tree.table(), cause));
+    fn reclaim_piece(&self, catalogue: &Catalogue, mut txn: Txn, dropped: &Dropped) -> Result<()> {
+        let freed = txn.freeing(|txn| self.free_piece(catalogue, txn, dropped));
+        let freed = freed.inspect_err(|cause| self.postpone(dropped.tree.table(), cause));
         // The rollback undoes nothing: it only releases the locks.
         let ended = txn.rollback();
         freed.and(ended.map(drop))
     }
 
-    fn free_piece(&self, txn: &mut Txn, Dropped { tree, by, .. }: &Dropped) -> Result<()> {
+    fn free_piece(&self, catalogue: &Catalogue, txn: &mut Txn, dropped: &Dropped) -> Result<()> {
+        let Dropped { tree, by, .. } = dropped;
         let table = tree.table();
         // In the order in which a check takes them.
-        txn.lock_table(self.catalogue.table(), TableMode::IntentExclusive)?;
+        txn.lock_table(catalogue.table(), TableMode::IntentExclusive)?;
         txn.lock_table(table, TableMode::Exclusive)?;
         // Another thread may have been faster.
-        if self.reclaimer.has(table) && tree.free_some(txn, *by, PIECE)? {
-            self.catalogue.end_table(txn, &dropped_key(table), tree, *by)?;
+        if self.has(table) && tree.free_some(txn, *by, PIECE)? {
+            catalogue.tree().end_table(txn, &dropped_key(table), tree, *by)?;
             pause::point("db: the pages of a dropped table are free");
-            self.reclaimer.remove(table);
+            self.remove(table);
         }
         Ok(())
     }

@@ -1,11 +1,10 @@
 //! Transactions as closures, retried when other transactions ended them.
 
+use crate::queues::{Begun, Unresolved};
 use crate::{Db, Durability, Error, Transaction, TxnOptions};
 use foreshore_lock::Attempt;
-use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, Turns, pause, thread_index};
-use foreshore_wal::Log;
-use std::{cell::Cell, sync::Arc, time::Duration};
+use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, pause};
+use std::{sync::Arc, time::Duration};
 
 /// Number of runs after which a transaction fails with `Exhausted`.
 const MAX_RUNS: u32 = 100;
@@ -120,45 +119,6 @@ fn end(tx: &Transaction, turn: Option<Turn<'_>>) -> Result<(), Error> {
     tx.settle(watermark)
 }
 
-/// The queues of waiting threads. A stop of the log ends their waits, as it ends those for locks, memory and sessions.
-pub(crate) struct Queues {
-    pub(crate) retries: Arc<Retries>,
-    /// The queue of checks: one runs at a time.
-    pub(crate) checks: Arc<Turns>,
-}
-
-impl Queues {
-    pub(crate) fn new(log: &Log, seed: u64) -> Self {
-        let [queues, watched] = {
-            let (retries, checks) = (Arc::new(Retries::new(seed)), Arc::new(Turns::default()));
-            [(); 2].map(|()| Self { retries: Arc::clone(&retries), checks: Arc::clone(&checks) })
-        };
-        log.on_stop(move || watched.close());
-        queues
-    }
-
-    /// Ends all waits in the queues.
-    pub(crate) fn close(&self) {
-        self.retries.turns.close();
-        self.checks.close();
-    }
-}
-
-/// State shared by all transactions that are retried.
-#[derive(Debug)]
-pub(crate) struct Retries {
-    /// Seed of the pauses of the next transaction.
-    seed: AtomicU64,
-    /// The retry queue: transactions that met others often.
-    turns: Turns,
-}
-
-impl Retries {
-    fn new(seed: u64) -> Self {
-        Self { seed: AtomicU64::new(seed), turns: Turns::default() }
-    }
-}
-
 /// State of one transaction that is retried.
 struct Retry {
     clock: SystemClock,
@@ -177,11 +137,11 @@ struct Retry {
 impl Retry {
     fn new(db: &Db, first: Nanos, options: TxnOptions) -> Self {
         let engine = db.engine();
-        // ORDERING: ticket, for a seed that no other thread has.
-        let seed = engine.queues.retries.seed.fetch_add(1, Ordering::Relaxed);
-        let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
+        let seed = engine.queues.seed();
+        let (default, _) = engine.options.for_transaction();
+        let lock_timeout = options.lock_timeout.unwrap_or(default);
         // A transaction that does not wait for locks is retried as long as others are.
-        let waits = lock_timeout.max(engine.options.lock_timeout);
+        let waits = lock_timeout.max(default);
         let limit = options.deadline.unwrap_or_else(|| waits.saturating_mul(LOCK_TIMEOUTS));
         Self { limit, first, attempt: Attempt { first: Some(first), losses: 0 }, ..Self::seeded(seed) }
     }
@@ -193,7 +153,7 @@ impl Retry {
     }
 
     fn elapsed(&self, db: &Db) -> Duration {
-        db.engine().txns.now().since(self.first)
+        db.engine().admission.now().since(self.first)
     }
 
     /// Returns the final error, if run number `runs`, which `cause` ended, was the last one.
@@ -221,7 +181,7 @@ impl Retry {
         if self.joins_queue(runs) {
             pause::point("run: stands in line");
             let left = self.limit.saturating_sub(self.elapsed(db));
-            return db.engine().queues.retries.turns.take(&self.clock, MAX_QUEUE_WAIT.min(left));
+            return db.engine().queues.take_retry(&self.clock, MAX_QUEUE_WAIT.min(left));
         }
         let until = self.clock.now() + self.pause(runs);
         loop {
@@ -254,64 +214,6 @@ const fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^ (bits >> 31)
-}
-
-std::thread_local! {
-    /// Transactions that this thread has begun and that are open.
-    static OPEN: Cell<usize> = const { Cell::new(0) };
-    /// Transactions that this thread has prepared, or found prepared, and that are not resolved.
-    static UNRESOLVED: Arc<AtomicUsize> = Arc::default();
-}
-
-/// Counts a transaction as open in the thread that began it, whose number this is. A transaction that is moved to
-/// another thread stays counted, because the first thread may wait for it.
-pub(crate) struct Begun(usize);
-
-impl Begun {
-    pub(crate) fn here() -> Self {
-        OPEN.set(OPEN.get() + 1);
-        Self(thread_index())
-    }
-
-    fn has_open() -> bool {
-        OPEN.get() > 0
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        // Another thread may end it. Then the count stays one too high, and this thread pauses instead of joining the
-        // retry queue.
-        if thread_index() == self.0 {
-            OPEN.set(OPEN.get().saturating_sub(1));
-        }
-    }
-}
-
-/// Counts a prepared transaction in the thread that prepared it, until any thread resolves it. That thread may be the
-/// one that has to.
-pub(crate) struct Unresolved(Arc<AtomicUsize>);
-
-impl Unresolved {
-    pub(crate) fn here() -> Self {
-        // A thread that is about to end runs no more transactions that could wait in the queue.
-        let count = UNRESOLVED.try_with(Arc::clone).unwrap_or_default();
-        // ORDERING: Relaxed, a counter; `has_any` is a hint.
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-
-    fn has_any() -> bool {
-        // ORDERING: hint.
-        UNRESOLVED.try_with(|count| count.load(Ordering::Relaxed) > 0).unwrap_or(false)
-    }
-}
-
-impl Drop for Unresolved {
-    fn drop(&mut self) {
-        // ORDERING: Relaxed, as `here`.
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -54,9 +54,11 @@ pub struct Stats {
     pub backend: String,
 }
 
-impl Engine {
-    pub(crate) fn stats(&self) -> Stats {
-        let (txn, log, pool) = (self.txns.stats(), self.log.stats(), self.pool.stats());
+impl Stats {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let Engine { storage, admission, catalogue, reclaimer, purger, prepared, damage, options, .. } = engine;
+        let txns = admission.txns();
+        let (txn, log, pool) = (txns.stats(), storage.log().stats(), storage.pool().stats());
         let memory_use = MemoryUse {
             log: log.buffer_bytes,
             undo: txn.undo_bytes as u64,
@@ -64,25 +66,25 @@ impl Engine {
             locks: txn.locks.units_borrowed * UNIT_BYTES as u64,
             pool: (pool.frames - pool.frames_free) * PAGE_SIZE as u64,
         };
-        Stats {
+        Self {
             log,
-            log_retained_bytes: self.log.retained_bytes(),
+            log_retained_bytes: storage.log().retained_bytes(),
             pool,
-            space: self.space.stats(),
-            held_tables: self.reclaimer.held(),
-            tree: self.trees.stats(),
-            held: self.purger.held(),
-            prepared: self.prepared.count() as u64,
-            oldest_transaction: self.txns.xids().oldest_transaction(),
-            oldest_snapshot: self.txns.visibility().oldest_snapshot(),
+            space: storage.space().stats(),
+            held_tables: reclaimer.held(),
+            tree: catalogue.trees().stats(),
+            held: purger.held(),
+            prepared: prepared.count() as u64,
+            oldest_transaction: txns.xids().oldest_transaction(),
+            oldest_snapshot: txns.visibility().oldest_snapshot(),
             lock: txn.locks,
             txn,
-            checkpoint: self.checkpointer.stats(),
-            damage: self.damage_stats(),
-            recovery: self.recovery,
-            memory: self.memory,
+            checkpoint: storage.checkpointer().stats(),
+            damage: damage.stats(catalogue),
+            recovery: storage.recovery(),
+            memory: options.shares().expect("checked when the database was opened"),
             memory_use,
-            backend: self.backend.clone(),
+            backend: storage.backend().to_owned(),
         }
     }
 }

@@ -8,8 +8,8 @@ pub use range::Range;
 
 use self::codec::{encode_key, encode_value, undecodable};
 use crate::catalogue::TreeRef;
-use crate::transaction::Scratch;
-use crate::{Error, Result, Transaction};
+use crate::live::Scratch;
+use crate::{Error, Result, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::{Locked, RowLock};
 use std::{
@@ -19,6 +19,52 @@ use std::{
     mem,
     ops::{Bound, RangeBounds},
 };
+
+impl Transaction {
+    /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that
+    /// open an absent table wait until this one ends.
+    ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
+    /// still be read. A write to it returns [`Error::TableDropped`].
+    ///
+    /// # Errors
+    /// `TableName`, `TableTypes`, and those of any operation.
+    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open::<K, V>(live, name))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Opens a table that exists.
+    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
+        &self,
+        def: TableDef<'_, K, V>,
+    ) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open_existing::<K, V>(live, name))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Drops the table `name` with all its rows. Returns whether there was one.
+    ///
+    /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
+    ///   the table and not used it yet gets [`Error::TableDropped`].
+    /// - Readers by snapshot from before the commit go on reading the table. The call does not wait for them.
+    /// - The pages become free in the background, once this transaction has committed and no such snapshot is left.
+    /// - Later writes of this transaction, through a [`Table`] that it opened before, are dropped with the table.
+    ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call drops the table that the snapshot sees. If
+    /// another transaction has dropped that one since, it returns [`Error::TableDropped`], even if a new table has the
+    /// name. If the snapshot sees none and a table was created since, it returns [`Error::Conflict`]. Both are
+    /// retryable.
+    ///
+    /// # Errors
+    /// `TableName`, and those of any operation.
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
+        self.with(|engine, live| engine.catalogue.drop(live, name))
+    }
+}
 
 /// A table open in a transaction.
 ///
@@ -37,10 +83,6 @@ pub struct Table<'tx, K, V> {
 }
 
 impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
-    pub(crate) fn new(tx: &'tx Transaction, tree: TreeRef<'tx>) -> Self {
-        Self { tx, tree, types: PhantomData }
-    }
-
     /// Returns the value of `key`.
     ///
     /// # Errors

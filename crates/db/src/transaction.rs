@@ -1,20 +1,16 @@
 //! Transactions of the public interface.
 
 mod finish;
-mod seat;
-
-pub(crate) use seat::{Aging, Failure, Seat, State};
 
 use crate::engine::{Engine, EngineRef};
+use crate::live::{Live, Scratch};
 use crate::profile::Meter;
-use crate::run::Begun;
-use crate::tables::TableInfo;
-use crate::{Durability, Error, Result, Table, TableDef, TxnOptions, catalogue};
-use foreshore_base::key::{Key, Value};
-use foreshore_base::{Csn, TableId};
-use foreshore_btree::{Batch, Tree};
+use crate::queues::Begun;
+use crate::seat::{Failure, Seat, State};
+use crate::{Durability, Error, Result, TxnOptions};
+use foreshore_base::Csn;
 use foreshore_sync::Nanos;
-use foreshore_txn::{ManagerRef, Txn};
+use foreshore_txn::ManagerRef;
 use std::{fmt, mem, time::Duration};
 
 /// A transaction. It may move to another thread between two calls. A drop rolls it back.
@@ -51,89 +47,6 @@ pub struct Transaction {
     _begun: Begun,
 }
 
-/// Bytes of each buffer that are kept for the next transaction.
-const KEPT_BYTES: usize = 64 << 10;
-
-/// A running transaction.
-pub(crate) struct Live {
-    pub(crate) txn: Txn,
-    pub(crate) scratch: Box<Scratch>,
-}
-
-/// Buffers of a transaction, and its tables. The next transaction of the session uses the memory again.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    /// Encoded key of the call.
-    pub(crate) key: Vec<u8>,
-    /// Encoded value of the call.
-    pub(crate) value: Vec<u8>,
-    /// Value found by the call.
-    pub(crate) found: Vec<u8>,
-    /// Keys of a call with many, and what is found of them.
-    pub(crate) batch: Batch,
-    /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
-    pub(crate) created: Vec<TableInfo>,
-    /// Tables that this transaction dropped, in order. Their pages become free after it commits.
-    pub(crate) dropped: Vec<Tree>,
-}
-
-impl Scratch {
-    /// Frees the memory of a transaction with large keys or values, of which some may have been refused for that.
-    fn shrink(&mut self) {
-        self.batch.shrink_to(KEPT_BYTES);
-        for buffer in [&mut self.key, &mut self.value, &mut self.found] {
-            buffer.clear();
-            buffer.shrink_to(KEPT_BYTES);
-        }
-    }
-}
-
-impl Live {
-    fn new(mut txn: Txn) -> Self {
-        let scratch = txn.take_kept::<Scratch>().unwrap_or_default();
-        assert!(
-            scratch.created.is_empty() && scratch.dropped.is_empty(),
-            "a transaction begins with tables of another one"
-        );
-        Self { txn, scratch }
-    }
-
-    /// Returns the transaction and its buffers, borrowed apart.
-    pub(crate) fn parts(&mut self) -> (&mut Txn, &mut Scratch) {
-        (&mut self.txn, &mut self.scratch)
-    }
-
-    /// Returns the transaction to end it, with the tables that it has created and dropped.
-    pub(crate) fn into_parts(self) -> (Txn, Vec<TableInfo>, Vec<Tree>) {
-        let Self { mut txn, mut scratch } = self;
-        let (created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
-        scratch.shrink();
-        txn.keep(scratch);
-        (txn, created, dropped)
-    }
-
-    /// Returns the transaction to roll it back.
-    pub(crate) fn into_txn(self) -> Txn {
-        self.into_parts().0
-    }
-
-    /// Whether this transaction has dropped the table.
-    pub(crate) fn has_dropped(&self, table: TableId) -> bool {
-        self.scratch.dropped.iter().any(|tree| tree.table() == table)
-    }
-
-    /// Returns the table `name`, if this transaction has created it and not dropped it.
-    pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
-        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
-    }
-
-    /// Puts the names of tables into an error of this transaction.
-    fn name_tables(&self, engine: &Engine, error: &mut Error) {
-        let own = |id| self.scratch.created.iter().find(|info| info.tree.table() == id);
-        error.name_tables(|id| own(id).or_else(|| engine.tables.by_id(id)).map(TableInfo::names));
-    }
-}
-
 /// A point of a transaction to which it can be rolled back. [`Transaction::savepoint`] makes it.
 #[derive(Debug)]
 pub struct Savepoint {
@@ -146,14 +59,15 @@ pub struct Savepoint {
 
 impl Transaction {
     pub(crate) fn begin((engine, txns): (EngineRef, ManagerRef), options: TxnOptions) -> Self {
-        let options = options.asked_at(|| engine.txns.now());
+        let options = options.asked_at(|| engine.admission.now());
         let meter = engine.profiler.meter(options.label);
-        let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.begin_by(txns, options)) {
+        let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.admission.begin_by(txns, options))
+        {
             Ok(txn) => (options.attempt.first.unwrap_or(txn.began()), State::Live(Live::new(txn))),
             Err(error) => {
                 let error = Error::from(error);
-                let began = engine.failed_to_begin(options, &error);
-                let error = error.by_deadline(|| overdue(options.deadline, began, engine.txns.now()));
+                let began = engine.admission.failed_to_begin(options, &error);
+                let error = error.by_deadline(|| overdue(options.deadline, began, engine.admission.now()));
                 meter.iter().for_each(|meter| meter.fail(&error));
                 (began, State::Failed(Failure { error, watermark: Csn::ZERO, has_begun: false }))
             }
@@ -165,50 +79,6 @@ impl Transaction {
         };
         let (durability, deadline) = (options.durability, options.deadline);
         Self { engine, seat, durability, deadline, began, meter, _begun: Begun::here() }
-    }
-
-    /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that
-    /// open an absent table wait until this one ends.
-    ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
-    /// still be read. A write to it returns [`Error::TableDropped`].
-    ///
-    /// # Errors
-    /// `TableName`, `TableTypes`, and those of any operation.
-    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
-        let name = def.checked_name()?;
-        let tree = self.with(|engine, live| catalogue::open_table::<K, V>(engine, live, name))?;
-        Ok(Table::new(self, tree))
-    }
-
-    /// Opens a table that exists.
-    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
-        &self,
-        def: TableDef<'_, K, V>,
-    ) -> Result<Table<'_, K, V>> {
-        let name = def.checked_name()?;
-        let tree = self.with(|engine, live| catalogue::known_table::<K, V>(engine, live, name))?;
-        Ok(Table::new(self, tree))
-    }
-
-    /// Drops the table `name` with all its rows. Returns whether there was one.
-    ///
-    /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
-    ///   the table and not used it yet gets [`Error::TableDropped`].
-    /// - Readers by snapshot from before the commit go on reading the table. The call does not wait for them.
-    /// - The pages become free in the background, once this transaction has committed and no such snapshot is left.
-    /// - Later writes of this transaction, through a [`Table`] that it opened before, are dropped with the table.
-    ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call drops the table that the snapshot sees. If
-    /// another transaction has dropped that one since, it returns [`Error::TableDropped`], even if a new table has the
-    /// name. If the snapshot sees none and a table was created since, it returns [`Error::Conflict`]. Both are
-    /// retryable.
-    ///
-    /// # Errors
-    /// `TableName`, and those of any operation.
-    pub fn drop_table(&self, name: &str) -> Result<bool> {
-        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
-        self.with(|engine, live| catalogue::drop_table(engine, live, name))
     }
 
     /// Marks a point to which [`rollback_to`](Self::rollback_to) can roll back. It costs almost nothing.
@@ -230,7 +100,7 @@ impl Transaction {
     /// - Inserted rows stay in their pages as ghosts, which no reader sees. A later write into the page removes them
     ///   once the transaction has ended.
     /// - An iteration continues behind the last key that it has returned.
-    /// - A [`Table`] that was created and opened since returns [`Error::TableDropped`], which ends the transaction.
+    /// - A [`Table`](crate::Table) that was created and opened since returns [`Error::TableDropped`], which ends the transaction.
     ///
     /// # Errors
     /// - `NoSavepoint` for a savepoint of another transaction, or one that is gone: nothing has changed.
@@ -299,7 +169,8 @@ impl Transaction {
         };
         live.txn.note_thread();
         let outcome = self.measured(|| {
-            let outcome = self.engine.check_open().map_err(Error::from).and_then(|()| operation(&self.engine, live));
+            let outcome =
+                self.engine.admission.check_open().map_err(Error::from).and_then(|()| operation(&self.engine, live));
             // The caller may take its time before the next call: log space is not kept for it.
             live.txn.release();
             outcome
@@ -308,8 +179,7 @@ impl Transaction {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        live.name_tables(&self.engine, &mut error);
-        self.engine.name_page_holder(&mut error);
+        self.engine.put_names(live, &mut error);
         let error = error.by_deadline(|| self.overdue());
         self.engine.damage.note(&error);
         if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }
@@ -317,7 +187,7 @@ impl Transaction {
 
     /// Returns the time since the transaction was requested, if it has a deadline and that is over.
     fn overdue(&self) -> Option<Duration> {
-        overdue(self.deadline, self.began, self.engine.txns.now())
+        overdue(self.deadline, self.began, self.engine.admission.now())
     }
 
     /// Ends the running transaction with an error, and returns the error for the caller. `is_told`: later operations
@@ -339,7 +209,7 @@ impl Transaction {
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let is_too_old = || matches!(&self.seat, Seat::Shared(aging) if self.engine.aging.too_old(aging).is_some());
-        if self.engine.check_open().is_err() || is_too_old() {
+        if self.engine.admission.check_open().is_err() || is_too_old() {
             return None;
         }
         self.seat.if_live(work)
@@ -372,7 +242,7 @@ impl Drop for Transaction {
         if let State::Live(live) = self.seat.replace(State::Over) {
             // Its own drop rolls it back.
             self.measured(|| drop(live.into_txn()));
-            self.engine.transaction_ended();
+            self.engine.admission.transaction_ended();
         }
         if let Some(meter) = &self.meter {
             self.engine.profiler.end(meter);

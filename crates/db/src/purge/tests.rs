@@ -45,23 +45,28 @@ fn remove(db: &Db, keys: impl Iterator<Item = u64>) {
     db.sync().unwrap();
 }
 
+fn step(db: &Db) -> NextWake {
+    let engine = db.engine();
+    engine.purger.step(&engine.admission, &engine.catalogue)
+}
+
 fn steps(db: &Db, count: usize) {
     (0..count).for_each(|_| {
-        db.engine().purge_step();
+        step(db);
     });
 }
 
 /// The steps of `count` that ask for the next one at once.
 fn busy(db: &Db, count: usize) -> usize {
-    (0..count).filter(|_| db.engine().purge_step() == NextWake::Now).count()
+    (0..count).filter(|_| step(db) == NextWake::Now).count()
 }
 
 fn ghosts(db: &Db) -> u64 {
-    db.engine().tables.get("rows").unwrap().tree.verify().unwrap().ghosts
+    db.engine().catalogue.get("rows").unwrap().tree.verify().unwrap().ghosts
 }
 
 fn tree(db: &Db, name: &str) -> Tree {
-    db.engine().tables.get(name).unwrap().tree.clone()
+    db.engine().catalogue.get(name).unwrap().tree.clone()
 }
 
 #[test]
@@ -70,13 +75,13 @@ fn beside_an_exclusive_lock_the_purge_pauses() {
     fill(&db, 2000, 1000);
     remove(&db, 0..1990);
     let engine = db.engine();
-    let mut other = engine.begin(TxnOptions::new()).unwrap();
-    let table = engine.tables.get("rows").unwrap().tree.table();
+    let mut other = engine.admission.begin(TxnOptions::new()).unwrap();
+    let table = engine.catalogue.get("rows").unwrap().tree.table();
     other.lock_table(table, TableMode::Exclusive).unwrap();
     // The first steps take what is queued.
     assert!(busy(&db, 200) < 10, "a busy loop for as long as the lock");
     drop(other);
-    engine.transaction_ended();
+    engine.admission.transaction_ended();
     steps(&db, 200);
     assert_eq!(ghosts(&db), 0);
 }
@@ -236,8 +241,8 @@ fn a_remove_after_a_reopen_leaves_thin_leaves_alone() {
 
 fn leave_empty_leaves(db: &Db) {
     let engine = db.engine();
-    let tree = engine.tables.get("rows").unwrap().tree.clone();
-    let mut txn = engine.begin_own(TxnOptions::new()).unwrap();
+    let tree = engine.catalogue.get("rows").unwrap().tree.clone();
+    let mut txn = engine.admission.begin_own(TxnOptions::new()).unwrap();
     let mut next = Some(Vec::new());
     while let Some(key) = next {
         next = tree.purge_leaf(&mut txn, &key, true).unwrap().next;
@@ -265,16 +270,16 @@ fn a_damaged_leaf_is_given_up_alone() {
     .unwrap();
     db.sync().unwrap();
     let engine = db.engine();
-    let tree = engine.tables.get("rows").unwrap().tree.clone();
-    let mut txn = engine.begin_own(TxnOptions::new()).unwrap();
+    let tree = engine.catalogue.get("rows").unwrap().tree.clone();
+    let mut txn = engine.admission.begin_own(TxnOptions::new()).unwrap();
     let in_the_middle = tree.purge_leaf(&mut txn, &1000_u64.to_be_bytes(), false).unwrap().page;
     txn.rollback().unwrap();
     // Its map has it as free, although the tree has it.
     let map = foreshore_space::map_of(in_the_middle);
-    foreshore_space::mark_free(&mut engine.pool.exclusive(map).unwrap(), in_the_middle).unwrap();
+    foreshore_space::mark_free(&mut engine.storage.pool().exclusive(map).unwrap(), in_the_middle).unwrap();
     steps(&db, 200);
-    assert!(engine.log.poisoned().is_none());
-    let others = engine.tables.get("others").unwrap().tree.verify().unwrap();
+    assert!(engine.storage.log().poisoned().is_none());
+    let others = engine.catalogue.get("others").unwrap().tree.verify().unwrap();
     assert_eq!((others.ghosts, ghosts(&db)), (0, 0));
     assert!(tree.verify().unwrap().leaves < 8, "{:?}", tree.verify());
     assert_eq!(busy(&db, 50), 0);

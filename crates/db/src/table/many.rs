@@ -2,7 +2,7 @@
 
 use super::Table;
 use crate::Result;
-use crate::transaction::Scratch;
+use crate::live::Scratch;
 use foreshore_base::key::{Key, Value};
 use foreshore_btree::Batch;
 use std::{borrow::Borrow, mem};

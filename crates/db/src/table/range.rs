@@ -1,7 +1,7 @@
 //! Iteration over rows of a table.
 
 use super::codec::undecodable;
-use crate::transaction::Live;
+use crate::live::Live;
 use crate::{Result, Transaction};
 use foreshore_base::TableId;
 use foreshore_base::key::{Key, Value};

@@ -1,27 +1,10 @@
 //! End of a transaction: commit, prepare, rollback.
 
-use super::{Failure, Live, State, Transaction};
-use crate::engine::Engine;
-use crate::tables::TableInfo;
+use super::Transaction;
+use crate::live::Live;
+use crate::seat::{Failure, State};
 use crate::{CommitTicket, Durability, Result};
 use foreshore_base::Csn;
-use foreshore_btree::Tree;
-use foreshore_sync::pause;
-
-impl Engine {
-    /// Publishes the tables that commit `csn` has created, and retires those that it has dropped.
-    pub(crate) fn know_tables(&self, created: Vec<TableInfo>, dropped: Vec<Tree>, csn: Csn) {
-        pause::point("db: about to make tables known");
-        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
-            table.created = csn;
-            self.tables.add(table);
-        }
-        if !dropped.is_empty() {
-            dropped.iter().for_each(|tree| tree.dropped_by(csn));
-            self.reclaimer.add(dropped, csn);
-        }
-    }
-}
 
 impl Transaction {
     /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait. Returns
@@ -67,8 +50,8 @@ impl Transaction {
         self.with(|_, _| Ok(()))?;
         let place = self.engine.prepared.take_name(name)?;
         let live = self.take_live()?;
-        let prepared = self.measured(|| self.engine.prepare(place, live));
-        self.engine.transaction_ended();
+        let prepared = self.measured(|| self.engine.prepared.prepare(place, live));
+        self.engine.admission.transaction_ended();
         prepared.map_err(|error| error.by_deadline(|| self.overdue()))
     }
 
@@ -97,7 +80,7 @@ impl Transaction {
     /// Those of [`rollback`](Self::rollback).
     pub fn rollback_pipelined(self) -> Result<CommitTicket> {
         let seen = self.undo()?;
-        let ticket = self.engine.log.ticket(seen.lsn(), seen, seen.lsn());
+        let ticket = self.engine.storage.log().ticket(seen.lsn(), seen, seen.lsn());
         Ok(CommitTicket(match self.durability {
             Durability::Relaxed => ticket.relax(),
             Durability::Durable if ticket.is_durable() => ticket,
@@ -110,9 +93,9 @@ impl Transaction {
     fn undo(&self) -> Result<Csn> {
         match self.seat.replace(State::Over) {
             State::Live(live) => {
-                let take_back = || self.engine.check_open().and_then(|()| live.into_txn().rollback());
+                let take_back = || self.engine.admission.check_open().and_then(|()| live.into_txn().rollback());
                 let ended = self.measured(take_back);
-                self.engine.transaction_ended();
+                self.engine.admission.transaction_ended();
                 Ok(ended?)
             }
             State::Failed(Failure { watermark, .. }) => Ok(watermark),
@@ -122,11 +105,11 @@ impl Transaction {
 
     /// Waits until commit `watermark` is durable. A caller must not act on results that a power loss could revoke.
     pub(crate) fn settle(&self, watermark: Csn) -> Result<()> {
-        if self.durability == Durability::Relaxed || watermark.lsn() <= self.engine.log.durable() {
+        if self.durability == Durability::Relaxed || watermark.lsn() <= self.engine.storage.log().durable() {
             return Ok(());
         }
         // WAIT: help - or park behind the leader.
-        Ok(self.measured(|| self.engine.log.force(watermark.lsn()))?)
+        Ok(self.measured(|| self.engine.storage.log().force(watermark.lsn()))?)
     }
 
     /// Takes the transaction out to end it. It may have become too old since its last operation.
@@ -153,14 +136,15 @@ impl Transaction {
         // Called before a callback of another commit runs on this thread. Such a callback may close the database, which
         // waits for this transaction.
         let end = |csn| {
-            engine.know_tables(created, dropped, csn);
-            engine.transaction_ended();
+            engine.catalogue.publish(created, csn);
+            engine.reclaimer.add_dropped(dropped, csn);
+            engine.admission.transaction_ended();
         };
         let commit = || match hand_over {
             true => txn.commit_pipelined_then(end),
             false => txn.commit().inspect(|ticket| end(ticket.csn())),
         };
-        let ticket = self.measured(commit).inspect_err(|_| engine.transaction_ended())?;
+        let ticket = self.measured(commit).inspect_err(|_| engine.admission.transaction_ended())?;
         Ok(CommitTicket(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket }))
     }
 
@@ -178,7 +162,7 @@ impl Transaction {
         let watermark = live.txn.observed();
         // A rollback that is parked is counted in the statistics, and one that fails stops the log.
         let _ = self.measured(|| live.into_txn().rollback());
-        self.engine.transaction_ended();
+        self.engine.admission.transaction_ended();
         watermark
     }
 }

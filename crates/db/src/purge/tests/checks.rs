@@ -14,7 +14,7 @@ fn beside_the_walk_of_a_check_rows_are_purged_and_leaves_stay() {
     let db = open();
     fill(&db, 2000, 1000);
     db.run(|tx| (0..100).try_for_each(|n| tx.open(OTHERS)?.insert(n, &[7; 1000][..]).map(drop))).unwrap();
-    let walk = db.engine().walk(tree(&db, "rows").table());
+    let walk = db.engine().purger.walk(tree(&db, "rows").table());
     remove(&db, 0..1990);
     db.run(|tx| (0..100).try_for_each(|n| tx.open(OTHERS)?.remove(n).map(drop))).unwrap();
     db.sync().unwrap();
@@ -43,7 +43,7 @@ fn leaves_that_were_emptied_beside_a_walk_are_free_soon_after_it() {
             thread::sleep(Duration::from_millis(20));
         }
     };
-    let walk = db.engine().walk(tree(&db, "rows").table());
+    let walk = db.engine().purger.walk(tree(&db, "rows").table());
     remove(&db, 0..50_000);
     within(Duration::from_secs(60), &|| ghosts(&db) == 0);
     assert_eq!(tree(&db, "rows").verify().unwrap().leaves, leaves);
@@ -59,7 +59,7 @@ fn leaves_that_were_thinned_beside_a_walk_are_merged_after_it() {
     let leaves = || tree(&db, "rows").verify().unwrap().leaves;
     let before = leaves();
     assert!(before > MAX_HELD, "{before} leaves");
-    let walk = db.engine().walk(tree(&db, "rows").table());
+    let walk = db.engine().purger.walk(tree(&db, "rows").table());
     remove(&db, (0..50_000).filter(|n| n % 6 >= 3));
     steps(&db, 300);
     assert_eq!((ghosts(&db), leaves()), (0, before));

@@ -3,8 +3,8 @@
 //! A transaction owns its state alone, unless it may become too old while it is idle. Then it shares the state, as a
 //! [`Revocable`], with the thread that ends old transactions.
 
-use super::Live;
 use crate::Error;
+use crate::live::Live;
 use foreshore_base::Csn;
 use foreshore_sync::{Custody, InUse, LockRank, Nanos, Revocable, Revoked};
 use std::cell::RefCell;
@@ -45,7 +45,7 @@ impl Seat {
     }
 
     /// Exchanges the state. Must not be called during an operation.
-    pub(super) fn replace(&self, state: State) -> State {
+    pub(crate) fn replace(&self, state: State) -> State {
         match self {
             Self::Own(own) => own.replace(state),
             Self::Shared(aging) => aging.state.replace(state),
@@ -53,7 +53,7 @@ impl Seat {
     }
 
     /// Returns the error that ended the transaction, if one did.
-    pub(super) fn failure(&self) -> Option<Error> {
+    pub(crate) fn failure(&self) -> Option<Error> {
         self.look(|state| match state {
             State::Failed(Failure { error, .. }) => Some(error.clone()),
             State::Live(_) | State::Busy | State::Over => None,
@@ -62,7 +62,7 @@ impl Seat {
 
     /// Calls `work` if the transaction runs. Must not be called during an operation.
     #[inline]
-    pub(super) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
+    pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let call = |state: &mut State| match state {
             State::Live(live) => Some(work(live)),
             State::Busy | State::Failed(_) | State::Over => None,

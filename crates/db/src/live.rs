@@ -1,0 +1,89 @@
+//! A running transaction of the layer `txn`, with its buffers and its tables.
+
+use crate::tables::TableInfo;
+use foreshore_base::TableId;
+use foreshore_btree::{Batch, Tree};
+use foreshore_txn::Txn;
+use std::mem;
+
+/// Bytes of each buffer that are kept for the next transaction.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// A running transaction.
+pub(crate) struct Live {
+    pub(crate) txn: Txn,
+    pub(crate) scratch: Box<Scratch>,
+}
+
+/// Buffers of a transaction, and its tables. The next transaction of the session uses the memory again.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// Encoded key of the call.
+    pub(crate) key: Vec<u8>,
+    /// Encoded value of the call.
+    pub(crate) value: Vec<u8>,
+    /// Value found by the call.
+    pub(crate) found: Vec<u8>,
+    /// Keys of a call with many, and what is found of them.
+    pub(crate) batch: Batch,
+    /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
+    pub(crate) created: Vec<TableInfo>,
+    /// Tables that this transaction dropped, in order. Their pages become free after it commits.
+    pub(crate) dropped: Vec<Tree>,
+}
+
+impl Scratch {
+    /// Frees the memory of a transaction with large keys or values, of which some may have been refused for that.
+    fn shrink(&mut self) {
+        self.batch.shrink_to(KEPT_BYTES);
+        for buffer in [&mut self.key, &mut self.value, &mut self.found] {
+            buffer.clear();
+            buffer.shrink_to(KEPT_BYTES);
+        }
+    }
+}
+
+impl Live {
+    pub(crate) fn new(mut txn: Txn) -> Self {
+        let scratch = txn.take_kept::<Scratch>().unwrap_or_default();
+        assert!(
+            scratch.created.is_empty() && scratch.dropped.is_empty(),
+            "a transaction begins with tables of another one"
+        );
+        Self { txn, scratch }
+    }
+
+    /// Returns the transaction and its buffers, borrowed apart.
+    pub(crate) fn parts(&mut self) -> (&mut Txn, &mut Scratch) {
+        (&mut self.txn, &mut self.scratch)
+    }
+
+    /// Returns the transaction to end it, with the tables that it has created and dropped.
+    pub(crate) fn into_parts(self) -> (Txn, Vec<TableInfo>, Vec<Tree>) {
+        let Self { mut txn, mut scratch } = self;
+        let (created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
+        scratch.shrink();
+        txn.keep(scratch);
+        (txn, created, dropped)
+    }
+
+    /// Returns the transaction to roll it back.
+    pub(crate) fn into_txn(self) -> Txn {
+        self.into_parts().0
+    }
+
+    /// Whether this transaction has dropped the table.
+    pub(crate) fn has_dropped(&self, table: TableId) -> bool {
+        self.scratch.dropped.iter().any(|tree| tree.table() == table)
+    }
+
+    /// Returns the table `name`, if this transaction has created it and not dropped it.
+    pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
+        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
+    }
+
+    /// Returns the table with that id, if this transaction has created it.
+    pub(crate) fn own_table(&self, id: TableId) -> Option<&TableInfo> {
+        self.scratch.created.iter().find(|info| info.tree.table() == id)
+    }
+}

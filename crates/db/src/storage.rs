@@ -1,0 +1,152 @@
+//! The files of an open database, and the layers that read and write them.
+
+use crate::fence::{Fenced, Gate};
+use crate::files::Files;
+use foreshore_base::{Error, Result};
+use foreshore_buffer::Pool;
+use foreshore_io::{DirLock, File, Fs};
+use foreshore_recovery::{Checkpointer, RecoveryStats};
+use foreshore_space::Space;
+use foreshore_sync::{LockRank, Mutex};
+use foreshore_wal::Log;
+use std::sync::Arc;
+
+/// A locked directory, whose files are accessed through a gate.
+pub(crate) struct Directory {
+    files: Files,
+    /// The file system as given, to open the directory again.
+    given: Arc<dyn Fs>,
+    /// The file system behind the gate.
+    fs: Arc<dyn Fs>,
+    gate: Arc<Gate>,
+    lock: Mutex<Option<Box<dyn DirLock>>>,
+}
+
+impl Directory {
+    pub(crate) fn lock(files: Files, given: Arc<dyn Fs>) -> Result<Arc<Self>> {
+        let lock = Mutex::new(LockRank::Leaf, Some(given.lock(&files.lock)?));
+        let gate = Gate::new();
+        let fs = Arc::new(Fenced::new(Arc::clone(&given), Arc::clone(&gate)));
+        Ok(Arc::new(Self { files, given, fs, gate, lock }))
+    }
+
+    /// Returns the paths.
+    pub(crate) const fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Returns the file system behind the gate.
+    pub(crate) const fn fs(&self) -> &Arc<dyn Fs> {
+        &self.fs
+    }
+
+    /// Locks the directory again, once it is released.
+    pub(crate) fn lock_again(&self) -> Result<Arc<Self>> {
+        Self::lock(self.files.clone(), Arc::clone(&self.given))
+    }
+
+    /// Ends all access to the files, and releases the directory.
+    pub(crate) fn release(&self) {
+        self.gate.shut();
+        let lock = self.lock.lock().take();
+        drop(lock);
+    }
+}
+
+/// The storage of an open database.
+pub(crate) struct Storage {
+    directory: Arc<Directory>,
+    backend: String,
+    data: Arc<dyn File>,
+    log: Log,
+    pool: Pool,
+    space: Arc<Space>,
+    checkpointer: Arc<Checkpointer>,
+    recovery: RecoveryStats,
+}
+
+impl Storage {
+    pub(crate) fn new(
+        directory: &Arc<Directory>,
+        data: Arc<dyn File>,
+        log: Log,
+        pool: Pool,
+        space: Arc<Space>,
+        checkpointer: Checkpointer,
+        recovery: RecoveryStats,
+    ) -> Self {
+        let (directory, checkpointer) = (Arc::clone(directory), Arc::new(checkpointer));
+        let backend = directory.given.backend().name;
+        Self { directory, backend, data, log, pool, space, checkpointer, recovery }
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Returns the paths.
+    pub(crate) fn files(&self) -> &Files {
+        &self.directory.files
+    }
+
+    /// Returns the name of the storage in use.
+    pub(crate) fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// Returns the data file.
+    pub(crate) fn data(&self) -> &dyn File {
+        &*self.data
+    }
+
+    pub(crate) const fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(crate) const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) const fn checkpointer(&self) -> &Arc<Checkpointer> {
+        &self.checkpointer
+    }
+
+    /// Returns the work of the recovery at the start.
+    pub(crate) const fn recovery(&self) -> RecoveryStats {
+        self.recovery
+    }
+
+    /// Makes all records of the log durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.log.force(self.log.current())
+    }
+
+    /// Takes the final checkpoint. With transactions left it is an ordinary one, and the next open undoes them.
+    pub(crate) fn finish(&self, is_quiet: bool) -> Result<()> {
+        if let Some(cause) = self.log.poisoned() {
+            return Err(Error::poisoned(&cause));
+        }
+        if !is_quiet {
+            return self.checkpointer.checkpoint();
+        }
+        // Records for which no thread has waited, such as relaxed commits and freed pages, come before the checkpoint,
+        // too.
+        self.sync()?;
+        self.checkpointer.close()
+    }
+
+    /// Stops the layers, and releases the directory.
+    pub(crate) fn stop(&self) -> Result<()> {
+        self.pool.close();
+        let stopped = self.sync();
+        // From here nothing reaches the disk. A thread that still waits for the log gets this error, and the gate
+        // refuses operations in progress in other layers.
+        self.log.poison(&Error::Closed);
+        self.directory.release();
+        stopped
+    }
+}
