@@ -100,7 +100,8 @@ impl Transaction {
     /// - Inserted rows stay in their pages as ghosts, which no reader sees. A later write into the page removes them
     ///   once the transaction has ended.
     /// - An iteration continues behind the last key that it has returned.
-    /// - A [`Table`](crate::Table) that was created and opened since returns [`Error::TableDropped`], which ends the transaction.
+    /// - A [`Table`](crate::Table) that was created and opened since returns [`Error::TableDropped`], which ends the
+    ///   transaction.
     ///
     /// # Errors
     /// - `NoSavepoint` for a savepoint of another transaction, or one that is gone: nothing has changed.
