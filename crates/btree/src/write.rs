@@ -117,7 +117,7 @@ impl Tree {
     /// Sets the value of `key`, copies the old one to `old`, and returns whether there was one.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// Those of [`Tree::put`].
     pub fn put_over(&self, txn: &mut Txn, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool> {
         self.write(txn, key, Intent::Put(value), old)
     }
@@ -125,7 +125,7 @@ impl Tree {
     /// Sets the value of `key` if it has none.
     ///
     /// # Errors
-    /// `KeyExists` if it has one; the row is then locked, so that this answer holds. Otherwise as [`Tree::put`].
+    /// `KeyExists` if it has one; the row is then locked, so that the answer stays true. Those of [`Tree::put`].
     pub fn insert_new(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<()> {
         match self.write(txn, key, Intent::Insert(value), &mut Vec::new())? {
             false => Ok(()),
@@ -136,7 +136,7 @@ impl Tree {
     /// Sets the value of `key` if it has one, and returns the old one.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// Those of [`Tree::put`].
     pub fn update(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         returned(|old| self.write(txn, key, Intent::Update(value), old))
     }
@@ -144,7 +144,7 @@ impl Tree {
     /// Deletes `key` and returns its value.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// Those of [`Tree::put`].
     pub fn remove(&self, txn: &mut Txn, key: &[u8]) -> Result<Option<Vec<u8>>> {
         returned(|old| self.remove_into(txn, key, old))
     }
@@ -152,7 +152,7 @@ impl Tree {
     /// Deletes `key`, copies its value to `old`, and returns whether there was one.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// Those of [`Tree::put`].
     pub fn remove_into(&self, txn: &mut Txn, key: &[u8], old: &mut Vec<u8>) -> Result<bool> {
         self.write(txn, key, Intent::Remove, old)
     }
@@ -174,8 +174,8 @@ impl Tree {
         let mut write = |txn: &mut Txn| self.write_checked(txn, (key, intent), wait, old);
         match intent {
             Intent::Put(_) | Intent::Insert(_) | Intent::Update(_) => write(txn),
-            // On a full disk, operations that free space still work, and so does the lock that mostly comes before,
-            // which is not logged.
+            // On a full disk, removes still work, because they free space. So do locks, which are not logged and mostly
+            // come before a remove.
             Intent::Lock | Intent::Take | Intent::Remove => txn.freeing(write),
         }
     }
@@ -188,7 +188,7 @@ impl Tree {
         old: &mut Vec<u8>,
     ) -> Result<Try> {
         self.lock_by(txn, TableMode::IntentExclusive, wait)?;
-        // It changes a row, or locks one.
+        // A put or an insert changes or locks a row in any case, so it needs an xid.
         intent.new_row().map_or(Ok(()), |_| txn.ensure_xid().map(drop))?;
         let mut has_waited = false;
         let outcome = self.write_in_turn(txn, (key, intent), wait, &mut has_waited, old);
@@ -216,7 +216,7 @@ impl Tree {
         let mut entered = None;
         loop {
             let outcome = self.try_write(txn, key, intent, old);
-            // A turn keeps out the very transactions that this one may have to wait for next.
+            // Ended before a wait: a turn excludes the transactions that this one may have to wait for next.
             let (locks, owner) = txn.locks();
             locks.end_exclusive(owner);
             match outcome? {

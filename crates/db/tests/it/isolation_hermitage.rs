@@ -147,7 +147,7 @@ mod read_committed {
     }
 
     #[test]
-    fn p4_with_a_write_that_is_taken_back() {
+    fn p4_with_a_write_that_is_rolled_back() {
         read_committed(
             "a r1 => 10
              b r1 => 10
@@ -215,7 +215,7 @@ mod read_committed {
     }
 
     #[test]
-    fn g_single_with_a_write_that_is_taken_back() {
+    fn g_single_with_a_write_that_is_rolled_back() {
         read_committed(
             "a r1 => 10
              b all => 1=10 2=20
@@ -392,7 +392,7 @@ mod snapshot {
     }
 
     #[test]
-    fn p4_with_a_write_that_is_taken_back() {
+    fn p4_with_a_write_that_is_rolled_back() {
         snapshot(
             "a r1 => 10
              b r1 => 10
@@ -457,7 +457,7 @@ mod snapshot {
     }
 
     #[test]
-    fn g_single_with_a_write_that_is_taken_back() {
+    fn g_single_with_a_write_that_is_rolled_back() {
         snapshot(
             "a r1 => 10
              b all => 1=10 2=20
@@ -644,7 +644,7 @@ mod serializable {
     }
 
     #[test]
-    fn p4_with_a_write_that_is_taken_back() {
+    fn p4_with_a_write_that_is_rolled_back() {
         serializable(
             "a r1 => 10
              b r1 => 10
@@ -714,7 +714,7 @@ mod serializable {
 
     /// The other's reads would keep the write out: it comes before them.
     #[test]
-    fn g_single_with_a_write_that_is_taken_back() {
+    fn g_single_with_a_write_that_is_rolled_back() {
         serializable(
             "a r1 => 10
              a x=20 => 2=20

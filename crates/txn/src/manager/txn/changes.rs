@@ -1,4 +1,4 @@
-//! Entering changes: how they are undone, and what older version of a row lies behind each.
+//! The entry of changes: their undo entries, and the links to older versions of their rows.
 
 use super::Txn;
 use crate::manager::TxnManager;
@@ -13,35 +13,35 @@ use foreshore_sync::model::mutant;
 use foreshore_wal::Dep;
 
 impl Txn {
-    /// Takes the buffer in which changes are encoded, empty. It comes back by [`return_buffer`](Self::return_buffer),
-    /// so that transactions of one session allocate it once.
+    /// Takes the empty buffer in which changes are encoded. The caller returns it by
+    /// [`return_buffer`](Self::return_buffer), so that transactions of one session allocate it once.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.lease_mut().buffer);
         buffer.clear();
         buffer
     }
 
-    /// Gives back what [`take_buffer`](Self::take_buffer) took.
+    /// Returns the buffer of [`take_buffer`](Self::take_buffer) to the session.
     pub fn return_buffer(&mut self, buffer: Vec<u8>) {
         self.lease_mut().buffer = buffer;
     }
 
-    /// A record of this transaction is about to be appended: checkpoints keep the log from here on if it is the first
-    /// one.
+    /// Notes that a record of this transaction is about to be appended. If it is the first one, checkpoints keep the
+    /// log from here on.
     pub(super) fn before_record(&self) {
         if self.run().trail.last_lsn == Lsn::ZERO {
             self.manager.xids.note_first_record(self.lease().owner.index());
         }
     }
 
-    /// Returns the newest view of the readers that any session has made, by which old versions are judged.
+    /// Returns the newest view of the readers that any session has computed. It tells which old versions are needed.
     pub fn view(&mut self) -> &View {
         let (manager, lease) = self.manager_and_lease();
         manager.visibility.renew(&mut lease.view);
         &lease.view
     }
 
-    /// Returns a view made now, by a look at all readers.
+    /// Computes a view from all readers, and returns it.
     pub fn refresh_view(&mut self) -> &View {
         let view = self.manager.visibility.refresh_view();
         let kept = &mut self.lease_mut().view;
@@ -49,8 +49,9 @@ impl Txn {
         kept
     }
 
-    /// Logs a change of this transaction and marks and stamps its `pages`; `dep` is what it rests on beside them and
-    /// the transaction itself. If it is [`UNDOABLE`], the newest undo entry is the one that takes it back.
+    /// Logs a change of this transaction, marks its `pages` dirty and sets their LSNs. `dep` has the dependencies
+    /// besides the pages and the transaction itself. If the change is [`UNDOABLE`], the newest undo entry is that of
+    /// the change.
     pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
         let xid = self.run().xid.expect("a transaction that changes has an xid");
         let is_late = mutant("txn: the first record is noted behind it");
@@ -74,9 +75,10 @@ impl Txn {
         lsn
     }
 
-    /// Enters how a change is undone, and what the row was, before the change itself, and returns what the tuple header
-    /// keeps of it. What is not logged gets an entry too, with a kind of the resource manager's own. Called under the
-    /// latch that covers the row, whose last holder has ended or is this transaction.
+    /// Adds the undo entry of a change, before the change itself, and returns the pointer for the tuple header. The
+    /// entry has the old value of the row and the data for the undo. A change that is not logged gets an entry too,
+    /// with a kind of the resource manager's own. Called under the latch that covers the row, whose last holder has
+    /// ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.run().xid.is_some(), "a transaction that changes has an xid");
         assert!(change.structure <= MAX_STRUCTURE, "{} bytes for changes of structure", change.structure);
@@ -89,36 +91,36 @@ impl Txn {
             Some(before) => self.behind(before),
         };
         let mut change = *change;
-        // What the transaction itself had made of the row no reader ever sees, and its way back is in the body.
+        // No reader ever sees a value that this transaction itself has replaced, and the body suffices for the undo.
         if let Some(before) = change.before.as_mut().filter(|before| self.run().xid == Some(before.xid)) {
             *before = Before { front: &[], middle: (0, 0), back: &[], ..*before };
         }
         self.lease_mut().undo.push(&change, &link)
     }
 
-    /// A change of the row whose header has `undo` is about to be entered, or its lock, if no other transaction holds
-    /// the row. What of the undo will be looked at is fetched meanwhile: beside an old reader every update looks at the
-    /// entry of the one before it.
+    /// Prefetches the undo entry of a row that is about to be changed or locked. With an old reader every update reads
+    /// the entry of the update before it. `undo` is the pointer in the row's header.
     pub fn expect_undo(&self, undo: UndoPtr) {
         if self.lease().view.newest_reader().is_some() {
             self.manager.undo.arena().prefetch(undo);
         }
     }
 
-    /// Returns what a row was before this transaction locked it, without the value, if a change of the row may take the
-    /// place of the lock. The entry of the lock is `undo` in the row's header. A change may if nothing was entered
-    /// since, and no savepoint lies between. It is entered with this as what was before, so that the row has one entry
-    /// and not two.
+    /// Returns the state of a row before this transaction locked it, without the value, if a change of the row may
+    /// replace the entry of the lock. `undo` is the pointer to that entry in the row's header.
+    ///
+    /// A change may replace it if there is no later entry and no savepoint in between. The caller enters the change
+    /// with this state, so that the row has one entry and not two.
     #[must_use]
     pub fn before_lock(&self, undo: UndoPtr) -> Option<Before<'static>> {
-        // The savepoints are looked through only for a lock that is the newest entry.
+        // The savepoints are searched only if the lock is the newest entry.
         let goes_back =
             || self.run().savepoints.is_any_at(undo) && !mutant("txn: the place of a lock is taken across a savepoint");
         self.lease().undo.before_lock(undo).filter(|_| !goes_back())
     }
 
-    /// Returns since which commit the row has been what it is, and where the version before is, if a transaction may
-    /// look for one.
+    /// Returns the commit number of the row's present version, and the link to the version before if a reader may need
+    /// it.
     fn behind(&mut self, before: &Before<'_>) -> Link {
         if self.run().xid == Some(before.xid) {
             return self.manager.undo.arena().behind_own(before.undo);

@@ -66,9 +66,9 @@ fn entries_come_back_newest_first_across_chunks() {
     assert_eq!(arena.used_bytes(), 0, "nobody needs what was taken back");
 }
 
-/// A reader may come between the two, and a chunk in reserve be left of an operation that did not need it.
+/// A small reserved chunk, left by an operation that did not need it, does not count as space for a large entry.
 #[test]
-fn a_small_chunk_in_reserve_is_not_taken_for_room() {
+fn a_small_chunk_in_reserve_does_not_count_as_space() {
     let arena = arena(1 << 20);
     let mut undo = Undo::new(arena.clone());
     undo.reserve(100, false, ALL).expect("fits");
@@ -147,7 +147,7 @@ fn repeated_rollbacks_to_a_savepoint_need_no_more_memory() {
     other.reserve(CHUNK - 100, false, || Csn(5)).expect("and goes with its transaction");
 }
 
-/// Goes back again and again over more than a chunk, of which it keeps one entry the first time.
+/// Rolls back to a savepoint again and again, over more than a chunk. The first rollback keeps one entry.
 fn goes_back_over_chunks(limit: usize) {
     let arena = arena(limit * CHUNK);
     let mut undo = Undo::new(arena.clone());
@@ -185,18 +185,18 @@ fn goes_back_over_chunks(limit: usize) {
 #[test]
 fn chunks_of_what_is_taken_back_are_free_before_the_end() {
     goes_back_over_chunks(100);
-    // Where memory is short all the time.
+    // With memory that is always short.
     goes_back_over_chunks(5);
 }
 
-/// Entries of others in a chunk keep it from being used again, but not those of a transaction that was rolled back.
+/// Entries of other transactions in a chunk prevent its reuse, unless their transaction was rolled back.
 #[test]
 fn chunks_with_entries_of_others_are_left_to_them() {
     const LARGE: usize = CHUNK - 200;
     let arena = arena(6 * CHUNK);
     let (mut other, mut undo) = (Undo::new(arena.clone()), Undo::new(arena));
     for round in 0..100 {
-        // All but what the newest commit has replaced may go.
+        // Only the version that the newest commit has replaced is needed.
         let enter = |undo: &mut Undo, len: usize| {
             undo.reserve(len, false, || Csn(round)).expect("what is left in a chunk goes without this transaction");
             undo.push(&change(1, &vec![1; len]), &Link::default());
@@ -204,7 +204,7 @@ fn chunks_with_entries_of_others_are_left_to_them() {
         let place = undo.place();
         enter(&mut other, 100);
         other.end(Csn(round + 1));
-        // The chunk changes hands, and is full.
+        // The chunk has got another owner, and is full.
         assert!(undo.open[0].is_none(), "round {round}");
         undo.open[0] = other.open[0].take();
         enter(&mut undo, 100);
@@ -335,7 +335,7 @@ fn a_chunk_that_others_fill_waits_for_all_of_them() {
     let mut first = Undo::new(arena.clone());
     let mut second = Undo::new(arena.clone());
     let mut third = Undo::new(arena);
-    // Two chunks in use: memory is short, and what has room is left.
+    // Two chunks are in use, so memory is short, and the session releases its chunk with free space.
     third.reserve(CHUNK - 100, false, ALL).expect("a chunk");
     third.push(&change(3, &[3; CHUNK - 100]), &Link::default());
     first.reserve(100, false, ALL).expect("a chunk");
@@ -369,7 +369,7 @@ impl Row {
         self.undo.reserve(100, kept, || view.horizon()).expect("what nobody needs goes");
         let kept = view.newest_reader().is_some_and(|newest| csn <= newest);
         if again {
-            // A change of another transaction, which is taken back.
+            // A change of another transaction, which is rolled back.
             let link = Link { kept, ..arena.clear(first, csn, view.horizon(), view) };
             self.undo.push(&change(1, &[]), &link);
             let leads = [link.next, link.passed] != [UndoPtr::NULL; 2];
@@ -438,7 +438,7 @@ fn old_readers_keep_what_they_see_and_nothing_else() {
             for mark in &marks {
                 assert_eq!(row.read(&arena, mark.csn), Csn(mark.csn.0 - 5), "round {round}");
             }
-            // A reader may still come at the floor.
+            // A reader may still begin at the floor.
             assert_eq!(row.read(&arena, view.floor()), Csn(view.floor().0 / 10 * 10), "round {round}");
             assert!(row.versions(&arena) < 60, "round {round}: {}", row.versions(&arena));
         }
@@ -467,7 +467,7 @@ fn a_second_change_of_a_row_checks_the_readers_as_seldom() {
     assert_eq!(row.read(&arena, Csn(15)), Csn(10));
 }
 
-/// So that a row that is locked and then changed has one entry, as one that is changed at once.
+/// A row that is locked and then changed has one entry, like a row that is changed at once.
 #[test]
 fn a_change_takes_the_place_of_the_lock_of_its_row() {
     let arena = arena(1 << 20);
@@ -512,7 +512,7 @@ fn a_change_takes_the_place_of_the_lock_of_its_row() {
     assert_eq!(arena.used_bytes(), 0, "all was counted");
 }
 
-/// A lock lies at the end of a chunk in which there is no room for the change.
+/// The entry of a lock is at the end of a chunk without space for the change.
 #[test]
 fn a_change_that_does_not_fit_in_the_place_of_the_lock_lies_elsewhere() {
     let arena = arena(1 << 20);
@@ -543,7 +543,7 @@ fn a_change_that_does_not_fit_in_the_place_of_the_lock_lies_elsewhere() {
         assert!(image == [9; 100]);
         if commits {
             undo.end(Csn(40));
-            // A writer clears the ways that lead to both.
+            // A writer has unlinked both entries.
             [first, entry].into_iter().for_each(|entry| arena.drop_entry(entry));
         } else {
             let found = newest(&mut undo).expect("the change");
@@ -588,7 +588,7 @@ fn row_at(arena: &Arena, header: UndoPtr, at: Csn) -> (Older, Vec<u8>) {
     }
 }
 
-/// The last holder's entry goes to the file while a change that leads past it is not sure.
+/// The last holder's entry is spilled to the file while the change that skips it is not committed.
 fn passes_what_goes_to_the_file(commits: bool) {
     const MEMORY: usize = 8;
     let file = Mem::null().create(Path::new("spill")).expect("a new file");
@@ -674,7 +674,7 @@ fn a_rolled_back_change_links_to_what_it_has_passed_in_the_file() {
 }
 
 #[test]
-fn what_is_passed_goes_though_it_is_in_the_file() {
+fn a_skipped_entry_is_dropped_though_it_is_in_the_file() {
     passes_what_goes_to_the_file(true);
 }
 
@@ -706,7 +706,7 @@ fn what_lies_in_two_chunks_in_turn_is_read_back_once() {
 
 /// A rollback that is parked, and a transaction that is prepared, may wait for long.
 #[test]
-fn copies_of_chunks_are_given_up_with_the_operation_that_made_them() {
+fn copies_of_chunks_end_with_the_operation_that_made_them() {
     let file = Mem::null().create(Path::new("spill")).expect("a new file");
     let arena = Arc::new(Arena::new(64 * CHUNK, Some(SpillFile::of(file, 1 << 20))).expect("memory"));
     let mut undo = Undo::new(arena);
