@@ -14,6 +14,7 @@ fn seen(sealed_at: u64, opened_at: u64) -> Observation {
         sealed_at: Nanos(sealed_at * US),
         opened_at: Nanos(opened_at * US),
         is_awaited: true,
+        is_relaxed: false,
         pending_bytes: 0,
         returning: 0,
         flushes: Flushes { completed_at: Nanos(sealed_at * US), ..Flushes::default() },

@@ -1,7 +1,7 @@
 //! Transactions as closures, retried when other transactions ended them.
 
 use crate::queues::{Begun, Unresolved};
-use crate::{Db, Durability, Error, Transaction, TxnOptions};
+use crate::{Db, Error, Transaction, TxnOptions};
 use foreshore_lock::Attempt;
 use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, pause};
 use std::{sync::Arc, time::Duration};
@@ -47,8 +47,8 @@ impl Db {
         self.run_with(TxnOptions::new(), f)
     }
 
-    /// Runs `f` like [`run`](Self::run), with options. With [`Durability::Relaxed`] it returns when the commit record
-    /// is in the log buffer, and results may depend on commits that are not durable yet.
+    /// Runs `f` like [`run`](Self::run), with options. With [`Durability::Relaxed`](crate::Durability::Relaxed) it
+    /// returns when the commit record is in the log buffer, and results may depend on commits that are not durable yet.
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -57,7 +57,6 @@ impl Db {
         options: TxnOptions,
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let is_relaxed = options.durability == Durability::Relaxed;
         let (mut retry, mut was_measured): (Option<Retry>, bool) = (None, false);
         for runs in 1.. {
             // WAIT: park - see `Retry::wait`; not before the first run.
@@ -75,7 +74,7 @@ impl Db {
                     end(&tx, turn)?;
                     return Err(cause.into());
                 }
-                (None, Ok(value)) => match tx.pre_commit(is_relaxed) {
+                (None, Ok(value)) => match tx.pre_commit(false) {
                     Ok(ticket) => {
                         // The locks are free: the next one need not wait for the disk.
                         drop(turn);

@@ -2,14 +2,17 @@
 //!
 //! The engine has two policies ([`Group`]). Others are plugged in through [`GroupPolicy`].
 //!
-//! The engine has two kinds of group-commit window. Both begin when the device is free, and neither exceeds the limit
-//! of the policy:
+//! The engine has two kinds of group-commit window for commits that wait. Both begin when the device is free, and
+//! neither exceeds the limit of the policy:
 //!
 //! - **Returning commits**: a thread or a future waits. The committers that the last group acknowledged will soon
 //!   commit again. So the leader yields its processor until as many bytes are pending as the last group held. Without
 //!   this, threads that commit in a loop split into two halves that wait for each other's writes.
 //! - **Pipelined commits**: no committer waits. The flusher sleeps while commits arrive at a rate that makes the group
 //!   worth its write.
+//!
+//! **Relaxed commits**: no answer depends on them. A group that only they want follows the last one after
+//! [`RELAXED_DELAY`], or earlier if a lane may be half full by then. Under `greedy` they count as pipelined commits.
 //!
 //! A full log buffer, or a cut that left records behind, overrides every policy.
 //!
@@ -74,6 +77,7 @@ impl Group {
             return if seen.now >= seen.beside_from { Decision::Seal } else { Decision::Hold };
         }
         match self {
+            Self::Window(_) if !seen.left_behind && seen.is_relaxed => for_relaxed(seen),
             Self::Window(max) if !seen.left_behind && seen.flushes.mean >= LEAST_LATENCY => match seen.is_awaited {
                 true => for_returning(max, seen),
                 false => for_pipelined(max, seen),
@@ -104,11 +108,21 @@ const ENOUGH: u64 = 32 << 10;
 
 fn for_pipelined(max: Duration, seen: &Observation) -> Decision {
     let end = seen.flushes.completed_at + max;
-    let since = seen.now.since(seen.sealed_at);
-    let nanos_to = |bytes: u64| Nanos::from(since).0.saturating_mul(bytes) / seen.pending_bytes.max(1);
-    let to_enough = Duration::from_nanos(nanos_to(ENOUGH.saturating_sub(seen.pending_bytes)));
-    let left = end.since(seen.now).min(to_enough);
-    if left < LEAST_SLEEP || nanos_to(LEAST_GAIN) > Nanos::from(left).0 { Decision::Seal } else { Decision::Wait(left) }
+    let left = end.since(seen.now).min(seen.time_to(ENOUGH));
+    let in_vain = seen.time_for(LEAST_GAIN) > left;
+    if left < LEAST_SLEEP || in_vain { Decision::Seal } else { Decision::Wait(left) }
+}
+
+/// The time from one group to the next that only relaxed commits want. It bounds what a power loss takes of them.
+const RELAXED_DELAY: Duration = Duration::from_millis(1);
+/// Bytes of a group that only relaxed commits want: half the largest lane. A session that fills its lane would write
+/// the group itself.
+const RELAXED_ENOUGH: u64 = 128 << 10;
+
+fn for_relaxed(seen: &Observation) -> Decision {
+    let end = seen.sealed_at + RELAXED_DELAY;
+    let left = end.since(seen.now).min(seen.time_to(RELAXED_ENOUGH));
+    if left < LEAST_SLEEP { Decision::Seal } else { Decision::Wait(left) }
 }
 
 /// The divisor of the last flush's weight in the mean latency. The mean follows a change of the device's speed within
@@ -157,6 +171,8 @@ pub struct Observation {
     pub opened_at: Nanos,
     /// Whether a thread or a future waits for the group. Otherwise all its commits are pipelined.
     pub is_awaited: bool,
+    /// Whether all commits that want the group are relaxed.
+    pub is_relaxed: bool,
     /// Bytes of the records that wait for the group. Zero with [`Group::Greedy`], which does not need them.
     pub pending_bytes: u64,
     /// Bytes that the last group acknowledged, less those that have arrived since.
@@ -165,6 +181,19 @@ pub struct Observation {
     pub flushes: Flushes,
     /// Whether the last yield returned in time.
     pub may_yield: bool,
+}
+
+impl Observation {
+    /// Returns the time in which as many bytes come, at the rate since the last group was sealed.
+    fn time_for(&self, bytes: u64) -> Duration {
+        let since = Nanos::from(self.now.since(self.sealed_at)).0;
+        Duration::from_nanos(since.saturating_mul(bytes) / self.pending_bytes.max(1))
+    }
+
+    /// Returns the time until as many bytes wait, at that rate.
+    fn time_to(&self, bytes: u64) -> Duration {
+        self.time_for(bytes.saturating_sub(self.pending_bytes))
+    }
 }
 
 /// The decision of a policy about a group that might be sealed.

@@ -211,6 +211,13 @@ impl Log {
         session.flush_soon(lsn);
     }
 
+    /// Requests that the relaxed commit `lsn` of the session becomes durable with a later group, about a millisecond
+    /// after the last one. The next reservation of the session does not wait for it.
+    pub fn flush_later(&self, session: &Session, lsn: Lsn) {
+        self.core().check_target(lsn);
+        self.core().pipeline.flush_later(session.number(), lsn);
+    }
+
     /// Calls the due callbacks of tickets of the session with this number ([`Session::number`]). So a committer takes
     /// this work off the threads that write. Callbacks are code of users, so the caller holds no lock that they may
     /// need.

@@ -9,6 +9,8 @@ use foreshore_sync::{CachePadded, LockRank, Mutex};
 pub(crate) struct Slot {
     /// The greatest LSN that the session requested from the flusher.
     last_commit: AtomicU64,
+    /// Greatest LSN of a commit of the session that no thread waits for at all.
+    last_relaxed: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
     /// Nanoseconds until records were in the buffer, if they are measured.
@@ -86,6 +88,12 @@ impl Slots {
         self.used().any(|slot| slot.last_commit.load(Ordering::Acquire) > lsn.0)
     }
 
+    /// Whether any session has a relaxed commit above `lsn`. The caller has issued a `SeqCst` fence.
+    pub(crate) fn has_relaxed_beyond(&self, lsn: Lsn) -> bool {
+        // ORDERING: as in `wants_beyond`.
+        self.used().any(|slot| slot.last_relaxed.load(Ordering::Acquire) > lsn.0)
+    }
+
     /// Returns the count of records appended since the log was opened, and their bytes with envelopes.
     pub(crate) fn totals(&self) -> (u64, u64) {
         // ORDERING: Relaxed, counters.
@@ -137,9 +145,19 @@ impl Slot {
 
     /// Requests a flush of `lsn`. The caller then fences and checks for a leader.
     pub(crate) fn want(&self, lsn: Lsn) {
-        // ORDERING: Relaxed load of the session's own value; Release, the commit record is appended before it is seen.
-        if self.last_commit.load(Ordering::Relaxed) < lsn.0 {
-            self.last_commit.store(lsn.0, Ordering::Release);
-        }
+        raise(&self.last_commit, lsn);
+    }
+
+    /// Notes the relaxed commit at `lsn`. The caller fences and checks for a leader after.
+    pub(crate) fn want_later(&self, lsn: Lsn) {
+        raise(&self.last_relaxed, lsn);
+    }
+}
+
+/// Raises a word of the caller's own session.
+fn raise(word: &AtomicU64, lsn: Lsn) {
+    // ORDERING: Relaxed load of the session's own value; Release, the commit record is appended before it is seen.
+    if word.load(Ordering::Relaxed) < lsn.0 {
+        word.store(lsn.0, Ordering::Release);
     }
 }

@@ -14,7 +14,7 @@ impl Transaction {
     /// `RolledBack` if an earlier error ended the transaction. `Poisoned`: whether the commit survives is unknown, and
     /// [`Db::reopen`](crate::Db::reopen) tells. A full disk is no error here: the space of a commit record is reserved.
     pub fn commit(self) -> Result<Csn> {
-        let ticket = self.pre_commit(self.durability == Durability::Relaxed)?;
+        let ticket = self.pre_commit(false)?;
         // WAIT: park - for durability, or help by writing the group when the log is free. Not at all if relaxed.
         self.measured(|| ticket.wait())?;
         Ok(ticket.csn())
@@ -125,8 +125,9 @@ impl Transaction {
         }
     }
 
-    /// Appends the commit record. `hand_over`: the flusher makes it durable, because this thread may not wait.
-    pub(crate) fn pre_commit(&self, hand_over: bool) -> Result<CommitTicket> {
+    /// Appends the commit record. `is_pipelined`: the flusher makes it durable, because this thread may not wait. So
+    /// it does for a relaxed transaction.
+    pub(crate) fn pre_commit(&self, is_pipelined: bool) -> Result<CommitTicket> {
         self.with(|_, _| Ok(()))?;
         let live = self.take_live()?;
         let (txn, created, dropped) = live.into_parts();
@@ -140,12 +141,12 @@ impl Transaction {
             engine.reclaimer.add_dropped(dropped, csn);
             engine.admission.transaction_ended();
         };
-        let commit = || match hand_over {
-            true => txn.commit_pipelined_then(end),
-            false => txn.commit().inspect(|ticket| end(ticket.csn())),
+        let commit = || match self.durability {
+            Durability::Relaxed => txn.commit_relaxed_then(end).map(foreshore_wal::CommitTicket::relax),
+            Durability::Durable if is_pipelined => txn.commit_pipelined_then(end),
+            Durability::Durable => txn.commit().inspect(|ticket| end(ticket.csn())),
         };
-        let ticket = self.measured(commit).inspect_err(|_| engine.admission.transaction_ended())?;
-        Ok(CommitTicket(if self.durability == Durability::Relaxed { ticket.relax() } else { ticket }))
+        Ok(CommitTicket(self.measured(commit).inspect_err(|_| engine.admission.transaction_ended())?))
     }
 
     /// Ends the transaction without a commit and returns the newest commit that its results rest on.

@@ -24,6 +24,7 @@ fn seen() -> Observation {
         sealed_at: at(1000),
         opened_at: at(1110),
         is_awaited: false,
+        is_relaxed: false,
         pending_bytes: 8 << 10,
         returning: 4 << 10,
         flushes: flushes(100, 1100),
@@ -116,6 +117,30 @@ fn a_flusher_sleeps_while_pipelined_commits_come() {
     );
     decides(120, &[("within the bound", seen(), Wait(us(110)))]);
     decides(50, &[("a bound that no timer keeps", seen(), Seal)]);
+}
+
+#[test]
+fn relaxed_commits_wait_for_the_time_of_the_next_group() {
+    let relaxed = || Observation { is_relaxed: true, ..seen() };
+    let beside = Observation { in_flight: 1, now: at(1049), ..relaxed() };
+    decides(
+        50,
+        &[
+            ("a millisecond after the last group", relaxed(), Wait(us(890))),
+            ("a lane may be half full before", Observation { pending_bytes: 64 << 10, ..relaxed() }, Wait(us(110))),
+            ("a lane may be half full now", Observation { pending_bytes: 128 << 10, ..relaxed() }, Seal),
+            ("a sleep would end too late", Observation { now: at(1941), ..relaxed() }, Seal),
+            ("commits that come after a rest", Observation { now: at(9000), ..relaxed() }, Seal),
+            ("records were left behind", Observation { left_behind: true, ..relaxed() }, Seal),
+            (
+                "a flush is shorter than a wake-up",
+                Observation { flushes: flushes(15, 1100), ..relaxed() },
+                Wait(us(890)),
+            ),
+            ("beside a group in flight", beside, Hold),
+        ],
+    );
+    assert_eq!(Group::Greedy.decide(&relaxed()), Seal);
 }
 
 /// Whatever is seen, no commit waits for others beyond the bound, counted from when the device was free.

@@ -62,6 +62,8 @@ pub enum Led {
     Nothing,
     /// The scheduler waits for more commits, for this time.
     Early(Duration),
+    /// The same, and all commits that wait are relaxed.
+    Later(Duration),
     /// A group was sealed and written, or the attempt stopped the log.
     Sealed,
 }

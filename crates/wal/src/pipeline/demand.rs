@@ -1,4 +1,4 @@
-//! The demand for groups: by threads that wait, by futures and callbacks, and by pipelined commits.
+//! The demand for groups: by threads that wait, by futures and callbacks, and by pipelined and relaxed commits.
 
 use super::waiters::Waiters;
 use crate::slots::Slots;
@@ -12,7 +12,8 @@ pub(super) struct Demand {
     pub(super) waiters: Waiters,
     /// Greatest LSN that a future or callback waits for.
     requested: AtomicU64,
-    /// The slots, with the greatest LSN that each session requested from the flusher.
+    /// The slots, with the greatest LSN that each session requested from the flusher, and of its last relaxed
+    /// commit.
     slots: Arc<Slots>,
 }
 
@@ -32,6 +33,11 @@ impl Demand {
         self.slots.get(slot).want(lsn);
     }
 
+    /// Requests the relaxed commit `lsn` of the session in `slot`. The caller fences and checks for a leader after.
+    pub(super) fn request_later(&self, slot: usize, lsn: Lsn) {
+        self.slots.get(slot).want_later(lsn);
+    }
+
     /// Whether a future or callback waits for more than `sealed`. Behind a `SeqCst` fence.
     pub(super) fn is_requested(&self, sealed: Lsn) -> bool {
         // ORDERING: Acquire, pairs with `request`; otherwise ordered by the caller's fence and the one after the
@@ -44,9 +50,14 @@ impl Demand {
         self.is_requested(sealed) || !self.waiters.is_empty()
     }
 
-    /// Whether a flusher is needed for more than `sealed`. Behind a `SeqCst` fence.
+    /// Whether a flusher is needed soon for more than `sealed`. Behind a `SeqCst` fence.
     pub(super) fn is_pending(&self, sealed: Lsn) -> bool {
         self.is_requested(sealed) || self.slots.wants_beyond(sealed)
+    }
+
+    /// Whether a flusher is needed for more than `sealed`, soon or for relaxed commits. Behind a `SeqCst` fence.
+    pub(super) fn is_wanted(&self, sealed: Lsn) -> bool {
+        self.is_pending(sealed) || self.slots.has_relaxed_beyond(sealed)
     }
 
     /// Returns the most sessions that have been in use at once.

@@ -11,6 +11,17 @@ use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::{NextWake, Signal};
 use std::task::Waker;
 
+/// How soon a commit for which a flusher is signalled wants its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// A future or a callback waits.
+    Awaited,
+    /// The committer goes on meanwhile.
+    Pipelined,
+    /// No answer depends on it.
+    Relaxed,
+}
+
 impl<L: Leader> Pipeline<L> {
     /// Returns the signal of a flusher, counted from zero.
     pub fn flusher_signal(&self, flusher: usize) -> &Signal {
@@ -20,13 +31,19 @@ impl<L: Leader> Pipeline<L> {
     /// Requests a flush of `lsn` without waiting for it. `slot` is the caller's own.
     pub fn flush_soon(&self, slot: usize, lsn: Lsn) {
         self.demand.request_pipelined(slot, lsn);
-        self.signal_flusher(false);
+        self.signal_flusher(Urgency::Pipelined);
+    }
+
+    /// Requests a flush of the relaxed commit `lsn` with a later group. `slot` is the caller's own.
+    pub fn flush_later(&self, slot: usize, lsn: Lsn) {
+        self.demand.request_later(slot, lsn);
+        self.signal_flusher(Urgency::Relaxed);
     }
 
     /// Requests that `lsn` becomes durable soon, for a future or callback.
     pub fn request(&self, lsn: Lsn) {
         self.demand.request(lsn);
-        self.signal_flusher(true);
+        self.signal_flusher(Urgency::Awaited);
     }
 
     /// Registers the waker of a future in place of the one under `old`, and requests its group. Returns `None` if there
@@ -58,8 +75,8 @@ impl<L: Leader> Pipeline<L> {
         self.acks.release();
     }
 
-    /// Signals a flusher, unless a leader will do so at the end of its group. `is_awaited`: a future or callback waits.
-    fn signal_flusher(&self, is_awaited: bool) {
+    /// Signals a flusher, unless a leader will do so at the end of its group.
+    fn signal_flusher(&self, urgency: Urgency) {
         if !mutant("pipeline: flush_soon without fence") {
             // ORDERING: third row of the table of the pipeline.
             fence(Ordering::SeqCst);
@@ -69,17 +86,23 @@ impl<L: Leader> Pipeline<L> {
         if !self.lead.is_open() {
             return;
         }
-        // One flusher with a timer is enough. It goes on sleeping only for pipelined commits, or by the rule of a
-        // plugged-in policy.
-        let sleeps_on = self.flushers.is_timing()
-            && (!is_awaited || scheduler.is_plugged())
-            && !scheduler.is_full(|| self.demand.appended());
-        if !sleeps_on {
+        // One flusher with a timer is enough. It sleeps on only for commits that are no more urgent than those before,
+        // or by the rule of a plugged-in policy.
+        let flushers = &self.flushers;
+        let sleeps_on = match urgency {
+            Urgency::Awaited => flushers.is_timing() && scheduler.is_plugged(),
+            Urgency::Pipelined => flushers.is_timing(),
+            Urgency::Relaxed => flushers.is_timing() || flushers.is_timing_relaxed(),
+        };
+        let sleeps_on =
+            sleeps_on || mutant("pipeline: every commit lets a relaxed timer run") && flushers.is_timing_relaxed();
+        if !sleeps_on || scheduler.is_full(|| self.demand.appended()) {
             self.flushers.notify_one();
         }
     }
 
-    /// Runs one step of flusher number `flusher`: one group if a pipelined commit waits for one.
+    /// Runs one step of flusher number `flusher`: one group if a pipelined commit waits for one, or if one is due for
+    /// relaxed commits.
     pub fn flush_step(&self, flusher: usize) -> NextWake {
         self.flushers.begin_work(flusher);
         let led = self.flush();
@@ -90,10 +113,10 @@ impl<L: Leader> Pipeline<L> {
             // The thread that leads, or completes a group, signals if demand is left.
             Led::Busy => NextWake::OnSignal,
             Led::Nothing => NextWake::After(STALL),
-            Led::Early(time) => NextWake::After(time),
+            Led::Early(time) | Led::Later(time) => NextWake::After(time),
         };
         if next != NextWake::OnSignal {
-            self.flushers.set_timer(flusher);
+            self.flushers.set_timer(flusher, matches!(led, Led::Later(_)));
         }
         self.flushers.rest(flusher);
         if self.acks.has_due() && !mutant("pipeline: flusher rests without a check of the calls") {
@@ -106,6 +129,10 @@ impl<L: Leader> Pipeline<L> {
                 !scheduler.is_plugged() && self.demand.is_requested(self.progress.sealed())
                     || scheduler.is_full(|| self.demand.appended())
             }
+            Led::Later(_) => {
+                self.is_pending() && !mutant("pipeline: flusher rests for relaxed commits without a check")
+                    || scheduler.is_full(|| self.demand.appended())
+            }
             Led::Busy => self.may_flush() && !mutant("pipeline: flusher rests without a check"),
             _ => false,
         };
@@ -115,11 +142,11 @@ impl<L: Leader> Pipeline<L> {
     fn flush(&self) -> Led {
         // ORDERING: pairs with the fence in `signal_flusher`, as the signal does where there is one.
         fence(Ordering::SeqCst);
-        if self.may_flush() { self.lead(Caller::Flusher, || self.is_pending()) } else { Led::Busy }
+        if self.may_flush() { self.lead(Caller::Flusher, || self.is_wanted()) } else { Led::Busy }
     }
 
     /// Whether a flusher is needed and may lead. Behind a `SeqCst` fence.
     fn may_flush(&self) -> bool {
-        !self.progress.is_stopped() && self.is_pending() && self.lead.is_open()
+        !self.progress.is_stopped() && self.is_wanted() && self.lead.is_open()
     }
 }

@@ -13,13 +13,20 @@ pub(super) struct Flushers {
     /// Bit `i`: flusher `i` wakes by its timer. Set by it alone before it sleeps; cleared by it alone when it begins to
     /// search.
     timing: AtomicU64,
+    /// Bit `i`: the same, and the time is that of relaxed commits: any other commit signals a flusher.
+    timing_relaxed: AtomicU64,
 }
 
 impl Flushers {
     pub(super) fn new(count: usize) -> Self {
         assert!((1..=64).contains(&count), "a bit for each flusher");
         let signals = (0..count).map(|_| Signal::new()).collect();
-        Self { signals, idle: AtomicU64::new(u64::MAX >> (64 - count)), timing: AtomicU64::new(0) }
+        Self {
+            signals,
+            idle: AtomicU64::new(u64::MAX >> (64 - count)),
+            timing: AtomicU64::new(0),
+            timing_relaxed: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn signal(&self, flusher: usize) -> &Signal {
@@ -48,9 +55,17 @@ impl Flushers {
         self.timing.load(Ordering::Relaxed) != 0
     }
 
-    pub(super) fn set_timer(&self, flusher: usize) {
+    /// Whether one wakes by itself when the time of relaxed commits is over. Behind a `SeqCst` fence, as `is_timing`.
+    pub(super) fn is_timing_relaxed(&self) -> bool {
+        // ORDERING: as in `is_timing`.
+        self.timing_relaxed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes that a flusher is about to sleep for a time, which may be that of relaxed commits.
+    pub(super) fn set_timer(&self, flusher: usize, is_relaxed: bool) {
+        let timing = if is_relaxed { &self.timing_relaxed } else { &self.timing };
         // ORDERING: Relaxed, ordered by the fence in `rest`; a bit read too late costs a signal in vain.
-        self.timing.fetch_or(1 << flusher, Ordering::Relaxed);
+        timing.fetch_or(1 << flusher, Ordering::Relaxed);
     }
 
     pub(super) fn begin_work(&self, flusher: usize) {
@@ -58,6 +73,7 @@ impl Flushers {
         self.idle.fetch_and(!(1 << flusher), Ordering::Relaxed);
         if !mutant("pipeline: a flusher keeps its timer bit") {
             self.timing.fetch_and(!(1 << flusher), Ordering::Relaxed);
+            self.timing_relaxed.fetch_and(!(1 << flusher), Ordering::Relaxed);
         }
     }
 

@@ -132,6 +132,7 @@ impl<L: Leader> Lead<L> {
             let seen = self.observe(schedule, demand, caller);
             match schedule.decide(&seen) {
                 Decision::Seal => return Ok(()),
+                Decision::Wait(time) if seen.is_relaxed => return Err(Led::Later(time)),
                 Decision::Wait(time) => return Err(Led::Early(time)),
                 Decision::Hold => {
                     assert!(seen.in_flight > 0, "group {} is held back, and none in flight would end that", seen.group);
@@ -147,6 +148,8 @@ impl<L: Leader> Lead<L> {
         let ((flushes, expected), now) = (self.progress.flushes(), self.scheduler.now());
         schedule.flush_latency = flushes.mean;
         let appended = if schedule.counts_bytes() { demand.appended() } else { 0 };
+        let sealed = self.progress.sealed();
+        let is_awaited = caller != Caller::Flusher || demand.is_awaited(sealed);
         Observation {
             now,
             group: self.progress.next_group(),
@@ -155,7 +158,8 @@ impl<L: Leader> Lead<L> {
             beside_from: self.scheduler.beside_from(),
             sealed_at: schedule.sealed_at,
             opened_at: *schedule.opened_at.get_or_insert(now),
-            is_awaited: caller != Caller::Flusher || demand.is_awaited(self.progress.sealed()),
+            is_awaited,
+            is_relaxed: !is_awaited && !demand.is_pending(sealed),
             pending_bytes: appended.saturating_sub(schedule.sealed_bytes),
             returning: expected.saturating_sub(appended),
             flushes,

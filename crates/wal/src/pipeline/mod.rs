@@ -23,9 +23,9 @@
 //! |---|---|
 //! | registers; reads durable, stopped, and whether it may lead | raises durable, moves the head, frees the lead; reads the waiters |
 //! | space waiter: prepares; reads free space, stopped, and whether it can lead | frees space, moves the head, frees the lead; reads the event count |
-//! | `flush_soon`: stores the LSN in its slot; reads whether a group may be begun | moves the head, frees the lead; reads the slots |
-//! | flusher: sets its idle bit; reads the slots and whether a group may be begun | `flush_soon`: stores the LSN; reads the idle bits |
-//! | flusher: clears its timer bit, reads the slots | `flush_soon`, a waker: stores the LSN or frees the lead; reads the timer bits |
+//! | `flush_soon`, `flush_later`: stores the LSN in its slot; reads whether a group may be begun | moves the head, frees the lead; reads the slots |
+//! | flusher: sets its idle bit; reads the slots and whether a group may be begun | `flush_soon`, `flush_later`: stores the LSN; reads the idle bits |
+//! | flusher: clears its timer bit, reads the slots | `flush_soon`, `flush_later`, a waker: stores the LSN or frees the lead; reads the timer bits |
 //!
 //! A waiter may lead if
 //!
@@ -47,7 +47,8 @@
 //! The scheduler may postpone a group. For the short window of returning commits the leader yields and keeps the lead;
 //! to all others it is as if sealing took longer. For a longer wait it releases the lead and sleeps. As long as a
 //! commit waits, one thread has a timer: the first of the parked waiters, or a flusher. The timer bit of a flusher
-//! keeps committers from signalling it.
+//! keeps committers from signalling it. There are two timer bits: that of relaxed commits keeps only relaxed
+//! committers from it.
 //!
 //! # Failures
 //!
@@ -191,7 +192,7 @@ impl<L: Leader> Pipeline<L> {
         }
         held.after = Some(match sealed {
             Err(Led::Nothing) => HandOff::NoGroup { caller, is_early: false },
-            Err(Led::Early(_)) => HandOff::NoGroup { caller, is_early: true },
+            Err(Led::Early(_) | Led::Later(_)) => HandOff::NoGroup { caller, is_early: true },
             // The attempt has stopped the log.
             Err(Led::Sealed) => HandOff::Full(Calls::Elsewhere),
             _ => HandOff::Lead,
@@ -257,7 +258,8 @@ impl<L: Leader> Pipeline<L> {
             }
         }
         let signals = is_open && mode.wakes_flusher() && !self.flushers.is_timing();
-        if signals && self.is_pending() && !mutant("pipeline: leader forgets the flusher") {
+        let is_left = || self.is_pending() || !self.flushers.is_timing_relaxed() && self.is_wanted();
+        if signals && is_left() && !mutant("pipeline: leader forgets the flusher") {
             self.flushers.notify_one();
         }
         if matches!(mode, HandOff::Full(_)) && self.progress.is_stopped() {
@@ -273,9 +275,14 @@ impl<L: Leader> Pipeline<L> {
         }
     }
 
-    /// Whether a flusher is needed for commits that are not sealed. Behind a `SeqCst` fence.
+    /// Whether a flusher is needed soon for commits that are not sealed. Behind a `SeqCst` fence.
     fn is_pending(&self) -> bool {
         self.demand.is_pending(self.progress.sealed())
+    }
+
+    /// Whether a flusher is wanted for what is not sealed, soon or for relaxed commits. Behind a `SeqCst` fence.
+    fn is_wanted(&self) -> bool {
+        self.demand.is_wanted(self.progress.sealed())
     }
 }
 

@@ -178,6 +178,36 @@ fn waits_once() -> GroupSource {
     GroupSource::new(|| Box::new(WaitsOnce(None)))
 }
 
+/// Waits as long as all commits are relaxed.
+#[derive(Debug)]
+struct WaitsWhileRelaxed;
+
+impl GroupPolicy for WaitsWhileRelaxed {
+    fn decide(&mut self, seen: &Observation) -> Decision {
+        if seen.is_relaxed { Decision::Wait(Duration::from_micros(1)) } else { Decision::Seal }
+    }
+}
+
+/// A pipelined commit beside a flusher that sleeps for a relaxed one, whose time never passes.
+fn pipelined_beside_a_relaxed_one() {
+    let log = log_with(1, Some(GroupSource::new(|| Box::new(WaitsWhileRelaxed))));
+    let first = log.append();
+    log.pipeline.flush_later(0, first);
+    join([
+        spawn(&log, |log| {
+            let second = log.append();
+            log.pipeline.flush_soon(0, second);
+        }),
+        spawn(&log, |log| {
+            while log.pipeline.progress().durable() < Lsn(2) {
+                if log.pipeline.flush_step(0) != NextWake::Now {
+                    log.pipeline.flusher_signal(0).wait(None);
+                }
+            }
+        }),
+    ]);
+}
+
 /// Two blocking commits whose groups wait for a time.
 fn two_timed_waiters() {
     let log = log_with(1, Some(waits_once()), None);
@@ -202,15 +232,21 @@ fn pipelined_around_a_lead() {
 
 /// A pipelined commit while a thread leads a group that it may just have missed.
 fn pipelined_beside_a_leader() {
+    beside(|log, lsn| log.pipeline.flush_soon(0, lsn), Log::commit, &log(1));
+}
+
+/// A relaxed commit while a thread leads for space a group that it may just have missed.
+fn relaxed_beside_a_leader() {
     let log = log(1);
-    let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
-    join([
-        spawn(&log, |log| {
-            let lsn = log.append();
-            log.pipeline.flush_soon(0, lsn);
-        }),
-        spawn(&log, Log::commit),
-    ]);
+    log.append();
+    let lead = |log: &Log| _ = log.pipeline.lead_for_space(0);
+    beside(|log, lsn| log.pipeline.flush_later(0, lsn), lead, &log);
+}
+
+/// A commit is asked for beside a leader and the flusher, which flushes two.
+fn beside(ask: fn(&Log, Lsn), lead: fn(&Log), log: &Arc<Log>) {
+    let flusher = spawn(log, |log| log.flush_until(Lsn(2)));
+    join([spawn(log, move |log| ask(log, log.append())), spawn(log, lead)]);
     if log.pipeline.progress().durable() == Lsn(2) {
         // Nothing is left to do, so no other thread notifies a parked flusher.
         log.pipeline.flusher_signal(0).notify();
@@ -439,6 +475,34 @@ fn a_pipelined_commit_is_not_forgotten() {
 #[test]
 fn a_pipelined_commit_beside_a_leader_is_not_forgotten() {
     check(pipelined_beside_a_leader);
+}
+
+#[test]
+fn a_relaxed_commit_beside_a_leader_is_not_forgotten() {
+    check(relaxed_beside_a_leader);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_leader_that_forgets_a_relaxed_commit_is_noticed() {
+    mutated("pipeline: leader forgets the flusher", relaxed_beside_a_leader);
+}
+
+#[test]
+fn a_pipelined_commit_does_not_wait_for_the_time_of_relaxed_ones() {
+    check(pipelined_beside_a_relaxed_one);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_pipelined_commit_that_lets_a_relaxed_timer_run_is_noticed() {
+    mutated("pipeline: every commit lets a relaxed timer run", pipelined_beside_a_relaxed_one);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_that_rests_for_relaxed_commits_without_a_look_is_noticed() {
+    mutated("pipeline: flusher rests for relaxed commits without a check", pipelined_beside_a_relaxed_one);
 }
 
 #[test]

@@ -34,6 +34,8 @@ enum Way {
     Await,
     /// Requests a flush, and waits or awaits at the end.
     Soon,
+    /// Requests a flush with a later group, and waits or awaits at the end.
+    Later,
     /// Registers a callback, and waits at the end until it was called.
     Call,
     /// Polls the ticket once and drops it.
@@ -43,7 +45,8 @@ enum Way {
 }
 
 /// Ways of committing that need another thread to write.
-const ALL: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Await, Way::Soon, Way::Call, Way::Glance, Way::Leave];
+const ALL: &[Way] =
+    &[Way::Force, Way::Wait, Way::Briefly, Way::Await, Way::Soon, Way::Later, Way::Call, Way::Glance, Way::Leave];
 /// Ways that work in a log without threads.
 const ALONE: &[Way] = &[Way::Force, Way::Wait, Way::Briefly, Way::Leave];
 
@@ -208,6 +211,10 @@ fn write(log: &Log, plan: &Plan, id: u64, books: &Books) -> Result<()> {
             Way::Await => books.answer(log, lsn, block_on(ticket))?,
             Way::Soon => {
                 log.flush_soon(&mut session, lsn);
+                tickets.push((lsn, ticket));
+            }
+            Way::Later => {
+                log.flush_later(&session, lsn);
                 tickets.push((lsn, ticket));
             }
             Way::Call => calls.push((lsn, call(ticket))),

@@ -12,6 +12,36 @@ use foreshore_sync::pause;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::sync::Arc;
 
+/// How a commit gets to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// The caller waits, and so writes the group itself if the log is free.
+    ByCaller,
+    /// The flusher writes it as soon as it may.
+    Soon,
+    /// It comes with a later group, for no answer depends on it.
+    Later,
+}
+
+impl Flush {
+    /// Asks `log` for what is up to `lsn`.
+    fn ask(self, log: &Log, session: &mut Session, lsn: Lsn) {
+        match self {
+            Self::ByCaller => {}
+            Self::Soon => log.flush_soon(session, lsn),
+            Self::Later => log.flush_later(session, lsn),
+        }
+    }
+
+    /// Calls the callbacks that are due of tickets of a session, if the caller goes on: they may want what this
+    /// transaction had.
+    fn acknowledge(self, log: &Log, session: usize) {
+        if self != Self::ByCaller {
+            log.acknowledge(session);
+        }
+    }
+}
+
 impl Txn {
     /// Commits: the order is fixed and the locks are free when it returns; the ticket tells when the commit, and all
     /// that the transaction has read from, is durable. No flusher is woken to write it: the caller waits on the ticket,
@@ -20,7 +50,7 @@ impl Txn {
     /// # Errors
     /// `Poisoned`, and then it is rolled back; `RolledBack` after a rollback to a savepoint that stopped half-way.
     pub fn commit(self) -> Result<CommitTicket> {
-        self.pre_commit(false, |_| ())
+        self.pre_commit(Flush::ByCaller, |_| ())
     }
 
     /// Commits as [`commit`](Self::commit) does, for a caller that does not wait: the flusher makes it durable.
@@ -37,13 +67,22 @@ impl Txn {
     /// # Errors
     /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
     pub fn commit_pipelined_then(self, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
-        self.pre_commit(true, then)
+        self.pre_commit(Flush::Soon, then)
     }
 
-    pub(super) fn pre_commit(mut self, hand_over: bool, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
+    /// Commits for a caller that waits for no durability, now or later: it comes with a later group. `then` is called
+    /// as by [`commit_pipelined_then`](Self::commit_pipelined_then).
+    ///
+    /// # Errors
+    /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
+    pub fn commit_relaxed_then(self, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
+        self.pre_commit(Flush::Later, then)
+    }
+
+    pub(super) fn pre_commit(mut self, flush: Flush, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
         let (Some(xid), Some(tag)) = (self.run().xid, self.logged_as()) else {
             let place = self.place();
-            return Ok(self.end_unlogged(place, hand_over, then));
+            return Ok(self.end_unlogged(place, flush, then));
         };
         if self.run().is_broken {
             return Err(Error::RolledBack);
@@ -55,7 +94,7 @@ impl Txn {
         if self.run().trail.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
             let place = self.place();
             if self.puts_locks_back() {
-                return Ok(self.end_unlogged(place, hand_over, then));
+                return Ok(self.end_unlogged(place, flush, then));
             }
         }
         // A commit may use what is kept back: a rollback in its place would take more.
@@ -84,23 +123,18 @@ impl Txn {
         let csn = visibility.commit(xid, lsn.csn(), |least| push(log, &mut lease.session, tag, lsn, least));
         assert!(lsn.csn() <= csn, "{xid} commits as {csn}, below its record at {lsn}");
         xids.active().leave(lease.owner.index());
-        if hand_over {
-            log.flush_soon(&mut lease.session, csn.lsn());
-        }
+        flush.ask(log, &mut lease.session, csn.lsn());
         ended.commits.add(1);
         let (ticket, session) = (lease.session.ticket(lsn, csn, csn.lsn()), lease.session.number());
-        if hand_over && mutant("txn: callbacks before the locks are free") {
-            log.acknowledge(session);
+        if mutant("txn: callbacks before the locks are free") {
+            flush.acknowledge(log, session);
         }
         match self.manager.hold_until_durable {
             None => self.manager.release(lease, csn),
             Some(release) => self.hold_until_durable(lease, csn, release),
         }
         then(csn);
-        if hand_over {
-            // They may want what this transaction had.
-            log.acknowledge(session);
-        }
+        flush.acknowledge(log, session);
         Ok(ticket)
     }
 
@@ -139,11 +173,11 @@ impl Txn {
     }
 
     /// The ticket of a transaction that logs nothing. It waits for what was observed, and for nothing beyond.
-    fn unlogged_ticket(&self, lease: &mut Lease, place: Csn, hand_over: bool) -> CommitTicket {
+    fn unlogged_ticket(&self, lease: &mut Lease, place: Csn, flush: Flush) -> CommitTicket {
         let (log, seen) = (&self.manager.log, lease.run.trail.observed.lsn());
         // The committer of what was seen may not have asked for a flush yet.
-        if hand_over && seen > log.durable() {
-            log.flush_soon(&mut lease.session, seen);
+        if flush != Flush::ByCaller && seen > log.durable() {
+            flush.ask(log, &mut lease.session, seen);
         }
         lease.session.ticket(place.lsn(), place, place.lsn())
     }
@@ -160,14 +194,14 @@ impl Txn {
     }
 
     /// Commits a transaction that has changed no row, and has locked none or put their headers back, at its `place`.
-    fn end_unlogged(mut self, place: Csn, hand_over: bool, then: impl FnOnce(Csn)) -> CommitTicket {
+    fn end_unlogged(mut self, place: Csn, flush: Flush, then: impl FnOnce(Csn)) -> CommitTicket {
         assert_eq!(
             self.run().trail.last_lsn,
             Lsn::ZERO,
             "the last record of a transaction that ends without one of its commit"
         );
         let mut lease = self.lease.take().expect("a running transaction has its lease");
-        let (ticket, session) = (self.unlogged_ticket(&mut lease, place, hand_over), lease.session.number());
+        let (ticket, session) = (self.unlogged_ticket(&mut lease, place, flush), lease.session.number());
         if lease.run.xid.is_some() {
             self.manager.xids.active().leave(lease.owner.index());
         }
@@ -176,9 +210,7 @@ impl Txn {
         self.manager.locks.finish(&mut lease.owner, None);
         self.manager.sessions.give_back(lease, Csn::ZERO);
         then(place);
-        if hand_over {
-            self.manager.log.acknowledge(session);
-        }
+        flush.acknowledge(&self.manager.log, session);
         ticket
     }
 

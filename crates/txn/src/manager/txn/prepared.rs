@@ -19,6 +19,7 @@
 //! has got has logged why. That must survive where the prepare record does.
 
 use super::Txn;
+use super::commit::Flush;
 use crate::format::{PREPARE, encode_mark, encode_prepare};
 use crate::logged::{LoggedChange, PrepareBody};
 use foreshore_base::{Error, GroupNo, Lsn, Result, Xid};
@@ -133,7 +134,7 @@ impl Prepared {
     /// # Errors
     /// `Poisoned`: the next restart tells what has become of it.
     pub fn commit(self) -> Result<CommitTicket> {
-        self.txn.pre_commit(false, |_| ())
+        self.txn.pre_commit(Flush::ByCaller, |_| ())
     }
 
     /// Rolls back. Others get what was locked once the decision is durable, and then it returns.
