@@ -26,6 +26,10 @@
 //! the root page, so that undo needs no catalogue, and is found by key: other transactions may have moved the row. A
 //! write carries only what differs between the two values, between their common prefix and their common suffix.
 
+mod delta;
+
+pub(crate) use delta::Delta;
+
 use crate::node::Damage;
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};
@@ -79,33 +83,6 @@ const SHORT: Damage = "the body of a record is cut short";
 
 fn decode<'a, T>(body: &'a [u8], fields: impl FnOnce(&mut Decoder<'a>) -> Result<T, Short>) -> Result<T, Damage> {
     fields(&mut Decoder::new(body)).map_err(|Short| SHORT)
-}
-
-/// The difference of two values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delta<'a> {
-    /// Length of the common prefix.
-    pub(crate) prefix: usize,
-    /// The bytes of the old value between common prefix and common suffix.
-    pub(crate) old: &'a [u8],
-    /// The bytes of the new value there.
-    pub(crate) new: &'a [u8],
-}
-
-impl<'a> Delta<'a> {
-    pub(crate) fn between(old: &'a [u8], new: &'a [u8]) -> Self {
-        let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-        let (old, new) = (&old[prefix..], &new[prefix..]);
-        let suffix = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
-        Self { prefix, old: &old[..old.len() - suffix], new: &new[..new.len() - suffix] }
-    }
-
-    /// Returns a value with `cut` bytes behind the prefix replaced by `middle`.
-    pub(crate) fn splice(value: &[u8], prefix: usize, cut: usize, middle: &[u8]) -> Result<Vec<u8>, Damage> {
-        let (front, rest) = value.split_at_checked(prefix).ok_or("a change reaches beyond the value")?;
-        let (_, suffix) = rest.split_at_checked(cut).ok_or("a change reaches beyond the value")?;
-        Ok([front, middle, suffix].concat())
-    }
 }
 
 /// Body of [`TreeKind::RowInsert`].

@@ -83,11 +83,11 @@ pub(crate) fn load_u64(words: &PageWords, offset: usize) -> u64 {
 /// The bytes that a copy reads at a time.
 const BLOCK: usize = 16;
 
-/// Reads at any offset of a page.
+/// Reads and writes at any offset of a page.
 ///
-/// Rust has atomic loads of aligned words only, and a value at another offset lies in two of them. The processor reads
-/// it by one instruction, which stands for a relaxed load of each byte. The value may be torn, as by two loads: no
-/// caller trusts it before it has validated the latch version.
+/// Rust has atomic accesses of aligned words only, and a value at another offset lies in two of them. The processor
+/// reads or writes it by one instruction, which stands for a relaxed access of each byte. The value may be torn, as by
+/// two loads: no caller trusts it before it has validated the latch version.
 #[cfg(all(target_arch = "x86_64", not(any(miri, foreshore_loom, foreshore_shuttle))))]
 mod unaligned {
     use super::{BLOCK, Word};
@@ -110,6 +110,20 @@ mod unaligned {
         value
     }
 
+    /// Stores the eight bytes from `offset` on.
+    ///
+    /// # Safety
+    /// They lie in `words`.
+    #[inline(always)]
+    pub(super) unsafe fn put_word(words: &[Word], offset: usize, bytes: [u8; 8]) {
+        // ORDERING: relaxed, as the stores of all architectures; see the head of the file.
+        // SAFETY: the caller says that the bytes are there. Words may be changed behind a shared reference.
+        unsafe {
+            asm!("mov [{}], {}", in(reg) words.as_ptr().cast::<u8>().add(offset), in(reg) u64::from_le_bytes(bytes),
+                options(nostack, preserves_flags));
+        }
+    }
+
     /// Returns the sixteen bytes from `offset` on.
     ///
     /// # Safety
@@ -127,10 +141,10 @@ mod unaligned {
     }
 }
 
-/// Reads at any offset of a page, by aligned words.
+/// Reads and writes at any offset of a page, by aligned words.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, foreshore_loom, foreshore_shuttle)))))]
 mod unaligned {
-    use super::{BLOCK, WORD_BYTES, Word};
+    use super::{BLOCK, PageWords, WORD_BYTES, Word};
     use foreshore_sync::primitive::atomic::Ordering;
 
     pub(super) unsafe fn word(words: &[Word], offset: usize) -> u64 {
@@ -138,6 +152,10 @@ mod unaligned {
         let load = |index: usize| u64::from_le(words[index].load(Ordering::Relaxed));
         let (index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
         if skip == 0 { load(index) } else { load(index) >> skip | load(index + 1) << (u64::BITS as usize - skip) }
+    }
+
+    pub(super) unsafe fn put_word(words: &PageWords, offset: usize, bytes: [u8; 8]) {
+        super::patch_at(words, offset, u64::MAX, u64::from_le_bytes(bytes));
     }
 
     pub(super) unsafe fn block(words: &[Word], offset: usize) -> [u8; BLOCK] {
@@ -169,36 +187,44 @@ pub(crate) fn compare(words: &PageWords, range: Range<usize>, bytes: &[u8]) -> s
     mine[..tail.len()].cmp(tail).then(range.len().cmp(&bytes.len()))
 }
 
-/// Writes `bytes` into the word at `index`, behind `skip` bytes. The caller is the only writer, so load and store need
-/// not be one access.
-fn patch(words: &PageWords, index: usize, skip: usize, bytes: &[u8]) {
-    // ORDERING: only the holder of the exclusive latch stores; readers validate the latch version.
-    let mut word = words[index].load(Ordering::Relaxed).to_ne_bytes();
-    word[skip..skip + bytes.len()].copy_from_slice(bytes);
-    // ORDERING: as above.
-    words[index].store(u64::from_ne_bytes(word), Ordering::Relaxed);
-}
-
 /// Writes `bytes` at `offset`. The caller holds the exclusive latch of the page.
+#[inline]
 pub(crate) fn store(words: &PageWords, offset: usize, bytes: &[u8]) {
     assert!(offset + bytes.len() <= PAGE_SIZE, "write of {} bytes at {offset}", bytes.len());
     step();
-    let (mut index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES);
-    let mut bytes = bytes;
-    if skip != 0 {
-        let (head, rest) = bytes.split_at(bytes.len().min(WORD_BYTES - skip));
-        patch(words, index, skip, head);
-        bytes = rest;
-        index += 1;
-    }
     let (chunks, tail) = bytes.as_chunks::<WORD_BYTES>();
-    for (chunk, word) in chunks.iter().zip(&words[index..]) {
-        // ORDERING: as in `patch`.
-        word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+    let mut at = offset;
+    for chunk in chunks {
+        // SAFETY: the chunk lies in the page, as asserted.
+        unsafe { unaligned::put_word(words, at, *chunk) };
+        at += WORD_BYTES;
     }
     if !tail.is_empty() {
-        patch(words, index + chunks.len(), 0, tail);
+        let bits = tail.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+        patch_at(words, at, !(u64::MAX << (8 * tail.len())), bits);
     }
+}
+
+/// Changes the bytes of `mask` of the eight from `offset` on. Whole words are stored: a load of one right after then
+/// gets it from the processor's store buffer.
+#[inline]
+fn patch_at(words: &PageWords, offset: usize, mask: u64, bits: u64) {
+    let (index, skip) = (offset / WORD_BYTES, offset % WORD_BYTES * 8);
+    patch(&words[index], mask << skip, bits << skip);
+    // Shifted twice, for one shift by all bits is none.
+    let above = |bits: u64| bits >> 1 >> (u64::BITS as usize - 1 - skip);
+    if above(mask) != 0 {
+        patch(&words[index + 1], above(mask), above(bits));
+    }
+}
+
+/// Changes the bits `mask` of a word. The caller is the only writer, so load and store need not be one.
+#[inline]
+fn patch(word: &Word, mask: u64, bits: u64) {
+    // ORDERING: relaxed, only the holder of the exclusive latch stores; readers validate the latch version.
+    let before = u64::from_le(word.load(Ordering::Relaxed));
+    // ORDERING: as above.
+    word.store((before & !mask | bits).to_le(), Ordering::Relaxed);
 }
 
 /// Moves the bytes of `src` to `dst`, overlapping or not. The caller holds the exclusive latch of the page.

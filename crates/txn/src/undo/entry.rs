@@ -88,34 +88,60 @@ pub(super) fn write(words: &[Word], change: &Undoable<'_>, link: &Link, previous
         u64::from(before.middle.0) | u64::from(before.middle.1) << 16 | u64::from(link.countdown) << 32,
     );
     store(words, PASSED, link.passed.bits());
-    let mut at = HEADER * 8;
-    for part in [change.body, before.front, before.back] {
-        store_bytes(words, at, part);
-        at += part.len();
-    }
+    let mut to = Packer { words: &words[HEADER..], word: 0, filled: 0 };
+    [change.body, before.front, before.back].into_iter().for_each(|part| to.put(part));
+    to.end();
     debug_assert!(
         Entry::of(words).is_some_and(|entry| (entry.body, entry.rest) == (body, rest)),
         "an entry of {body} + {rest} bytes is read with other lengths"
     );
-    at.div_ceil(8)
+    self::words(body + rest)
 }
 
-/// Stores bytes from byte `at` on. The bytes behind them in their last word become zero.
-fn store_bytes(words: &[Word], at: usize, bytes: &[u8]) {
-    let (mut index, skip) = (at / 8, at % 8);
-    let mut bytes = bytes;
-    if skip > 0 && !bytes.is_empty() {
-        let (head, rest) = bytes.split_at(bytes.len().min(8 - skip));
-        let mut word = load(words, index).to_le_bytes();
-        word[skip..skip + head.len()].copy_from_slice(head);
-        store(words, index, u64::from_le_bytes(word));
-        (index, bytes) = (index + 1, rest);
+/// Stores bytes one part after the other, each word once.
+struct Packer<'a> {
+    /// The words that are still to be stored.
+    words: &'a [Word],
+    /// The first bytes of the next word, and how many they are: less than eight.
+    word: u64,
+    filled: u32,
+}
+
+impl Packer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let (chunks, tail) = bytes.as_chunks::<8>();
+        chunks.iter().for_each(|chunk| self.push(u64::from_le_bytes(*chunk), 8));
+        if !tail.is_empty() {
+            self.push(tail.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)), tail.len() as u32);
+        }
     }
-    for part in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
-        store(words, index, u64::from_le_bytes(word));
-        index += 1;
+
+    /// Appends the first `count` bytes of `value`, one to eight. The others are zero.
+    #[inline(always)]
+    fn push(&mut self, value: u64, count: u32) {
+        let word = self.word | value << (8 * self.filled);
+        let filled = self.filled + count;
+        if filled < 8 {
+            (self.word, self.filled) = (word, filled);
+            return;
+        }
+        self.store(word);
+        // What did not fit. Shifted twice, for one shift by all bits is none.
+        (self.word, self.filled) = (value >> (8 * (7 - self.filled)) >> 8, filled - 8);
+    }
+
+    fn store(&mut self, word: u64) {
+        let (first, rest) = self.words.split_first().expect("space for an entry is reserved");
+        // ORDERING: Relaxed, behind the fence in `write`.
+        first.store(word, Ordering::Relaxed);
+        self.words = rest;
+    }
+
+    /// Stores the last word.
+    fn end(mut self) {
+        if self.filled > 0 {
+            self.store(self.word);
+        }
     }
 }
 
