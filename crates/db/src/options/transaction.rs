@@ -11,8 +11,9 @@ pub enum Durability {
     /// The commit survives power loss.
     #[default]
     Durable,
-    /// The commit record is in the log buffer. The commit becomes durable soon after. Power loss before that undoes it
-    /// and every later commit, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a
+    /// The commit record is in the log buffer. The commit becomes durable soon after: with the default group policy the
+    /// write begins after a millisecond at most. Power loss before that undoes it and every later commit, never an
+    /// earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a
     /// single commit wait for the disk.
     Relaxed,
 }
