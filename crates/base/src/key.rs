@@ -40,7 +40,7 @@ mod time;
 #[cfg(test)]
 mod tests;
 
-pub use shown::write_key;
+pub use shown::{MAX_NAMED_KEY, write_key};
 pub use time::Timestamp;
 
 use crate::codec::Decoder;

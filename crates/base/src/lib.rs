@@ -17,5 +17,6 @@ mod waits;
 pub use crc::{crc32c, crc32c_append};
 pub use error::{Error, InvalidOption, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
+pub use key::MAX_NAMED_KEY;
 pub use place::Place;
-pub use waits::{Lockable, MAX_NAMED, MAX_NAMED_KEY, TableRef, Waiter};
+pub use waits::{Lockable, MAX_NAMED, TableRef, Waiter};

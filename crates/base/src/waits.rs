@@ -4,10 +4,8 @@ use crate::TableId;
 use crate::key::write_key;
 use std::{fmt, sync::Arc};
 
-/// Most waiters of a cycle, and most bytes of a key, that an error names.
+/// Most waiters of a cycle that an error names.
 pub const MAX_NAMED: usize = 8;
-/// See [`MAX_NAMED`].
-pub const MAX_NAMED_KEY: usize = 64;
 
 /// A table as an error names it. Two are equal if their numbers are.
 #[derive(Clone, Debug)]
@@ -44,7 +42,7 @@ impl fmt::Display for TableRef {
     }
 }
 
-/// What a transaction waits for. Keys are encoded, and cut off after [`MAX_NAMED_KEY`] bytes.
+/// What a transaction waits for. Keys are encoded, and cut off after [`MAX_NAMED_KEY`](crate::MAX_NAMED_KEY) bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lockable {

@@ -44,6 +44,7 @@ mod recover;
 mod row;
 mod sound;
 mod split;
+mod stage;
 mod take_over;
 mod tree;
 mod verify;

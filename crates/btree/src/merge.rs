@@ -22,8 +22,8 @@
 //! page, like that of [`crate::drop`].
 
 use crate::descend::Unlinked;
-use crate::format::{INNER_HEADER, SLOT, SLOTS};
-use crate::node::{Damage, Goal, Node, build_part, encode_image};
+use crate::format::{INNER_HEADER, SLOT};
+use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image};
 use crate::purge::live_writer;
 use crate::record::{Absorb, Link, TreeKind};
 use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
@@ -38,8 +38,6 @@ use foreshore_wal::Dep;
 
 /// Largest body of a merge or a collapse.
 pub(crate) const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
-/// Bytes of a node for entries and fences.
-pub(crate) const CAPACITY: usize = PAGE_SIZE - SLOTS;
 /// Most bytes of them that a merge leaves in use, so that the next row does not split the node again.
 pub(crate) const MOST: usize = CAPACITY * 15 / 16;
 

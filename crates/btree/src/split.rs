@@ -11,8 +11,7 @@
 use crate::access::ReadGuard;
 use crate::descend::{Restarts, Unlinked};
 use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
-use crate::merge::CAPACITY;
-use crate::node::{Damage, Goal, Node, build_part, encode_image, separator};
+use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image, separator};
 use crate::record::{Link, Split, TreeKind};
 use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
 use crate::tree::{Structure, Tree, Trees, record};

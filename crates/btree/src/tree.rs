@@ -1,9 +1,9 @@
 //! The trees of a database, and what they share.
 
-use crate::end::TableEnd;
 use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
+use crate::stage::TableEnd;
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};

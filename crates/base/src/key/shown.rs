@@ -2,10 +2,13 @@
 
 use super::Key;
 use super::reverse::unflipped;
+use crate::Uuid;
 use crate::codec::Decoder;
-use crate::{MAX_NAMED_KEY, Uuid};
 use std::fmt::{self, Debug, Write};
 use std::time::Duration;
+
+/// Most bytes of a key that an error names.
+pub const MAX_NAMED_KEY: usize = 64;
 
 /// Writes a key, decoded by the name of its type. One that does not decode is shown as its bytes.
 pub fn write_key(f: &mut impl Write, type_name: Option<&str>, key: &[u8]) -> fmt::Result {

@@ -5,6 +5,9 @@ use crate::format::{SLOT, SLOTS};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_buffer::PageRead;
 
+/// Bytes of a node for entries and fences.
+pub(crate) const CAPACITY: usize = PAGE_SIZE - SLOTS;
+
 impl<P: PageRead> NodeView<P> {
     /// Returns whether the node covers all keys.
     #[inline]
@@ -30,17 +33,17 @@ impl Node<'_> {
     /// Returns the bytes of all entries, slots included.
     pub(crate) fn entry_bytes(&self) -> Result<usize, Damage> {
         let fences = self.low()?.len() + self.high()?.map_or(0, <[u8]>::len);
-        (PAGE_SIZE - SLOTS).checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
+        CAPACITY.checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
     }
 
     /// Returns whether less than three quarters of the node are in use; then it is merged with a neighbour. With
     /// random inserts and removes nodes stay 65 % full; a limit of a half would give 60 %.
     pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
-        Ok(4 * self.entry_bytes()? < 3 * (PAGE_SIZE - SLOTS))
+        Ok(4 * self.entry_bytes()? < 3 * CAPACITY)
     }
 
     /// Returns whether less than a third of the node is in use. No split leaves so little.
     pub(crate) fn is_sparse(&self) -> Result<bool, Damage> {
-        Ok(3 * self.entry_bytes()? < PAGE_SIZE - SLOTS)
+        Ok(3 * self.entry_bytes()? < CAPACITY)
     }
 }

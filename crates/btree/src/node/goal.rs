@@ -41,6 +41,14 @@ impl<P: PageRead> NodeView<P> {
         }
     }
 
+    /// Returns the child of an inner node that leads to `key`. Compares its high fence, which a descent does not.
+    pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
+        if self.ends_before(key)? {
+            return Err("a node does not cover the keys that lead to it");
+        }
+        self.child_toward(Goal::At(key))
+    }
+
     /// Returns whether the goal lies to the right of this node.
     #[inline]
     pub(crate) fn falls_short_of(&self, goal: Goal<'_>) -> Result<bool, Damage> {

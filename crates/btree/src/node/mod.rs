@@ -13,6 +13,7 @@ mod validate;
 pub(crate) use edit::{
     fits, init, insert_inner, insert_leaf, remove, retain, set_flags, set_header, set_leftmost, set_undo, splice_value,
 };
+pub(crate) use fill::CAPACITY;
 pub(crate) use goal::Goal;
 pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away};
 pub(crate) use validate::is_sound;
@@ -299,14 +300,6 @@ impl<P: PageRead> NodeView<P> {
     pub(crate) fn child(&self, index: usize) -> Result<PageId, Damage> {
         let at = self.range(self.slot(index)?.at, INNER_HEADER)?.start;
         checked_page(self.page.word(at))
-    }
-
-    /// Returns the child of an inner node that leads to `key`. Compares its high fence, which a descent does not.
-    pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
-        if self.ends_before(key)? {
-            return Err("a node does not cover the keys that lead to it");
-        }
-        self.child_toward(Goal::At(key))
     }
 }
 
