@@ -6,11 +6,12 @@
 //! readers too, of its key and of intervals around it. The writer checks for them before the insert: a scan that
 //! validates the leaf sees the latch.
 
+use crate::descend::Restarts;
 use crate::format::{LEAF_HEADER, SLOT};
-use crate::node::{self, NO_WRITER};
+use crate::node::{self, Goal, NO_WRITER};
 use crate::row::{Found, New};
 use crate::tree::{Structure, Tree};
-use foreshore_base::{Result, Xid, limits::MAX_VALUE};
+use foreshore_base::{Error, Result, Xid, limits::MAX_VALUE};
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::{LockWait, Locked, TableMode, Target};
 use foreshore_sync::model::mutant;
@@ -65,8 +66,10 @@ impl<'a> Intent<'a> {
 
 /// How one try has ended.
 enum Try {
-    /// Done. Says whether the row existed; then its old value is where the caller wants it.
-    Done(bool),
+    /// Done. The row existed, and its old value is where the caller wants it.
+    Replaced,
+    /// Done. The row did not exist.
+    Inserted,
     /// The row does not exist, and nothing was done.
     Absent,
     /// Another transaction holds the row.
@@ -80,6 +83,11 @@ enum Try {
     /// The leaf needs that many free bytes.
     Full(usize),
 }
+
+/// A try, or why it failed: two words, which pass from function to function in registers.
+type Tried = Result<Try, Box<Error>>;
+
+const _: () = assert!(size_of::<Tried>() == 16);
 
 /// Runs a write and returns the value that it replaced.
 fn returned(write: impl FnOnce(&mut Vec<u8>) -> Result<bool>) -> Result<Option<Vec<u8>>> {
@@ -98,7 +106,7 @@ impl Tree {
         out: &mut Vec<u8>,
     ) -> Result<Locked<()>> {
         Ok(match self.write_by(txn, (key, intent), wait, out)? {
-            Try::Done(true) => Locked::Row(()),
+            Try::Replaced => Locked::Row(()),
             Try::Skipped => Locked::Skipped,
             _ => Locked::Absent,
         })
@@ -158,7 +166,7 @@ impl Tree {
     }
 
     fn write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, old: &mut Vec<u8>) -> Result<bool> {
-        Ok(matches!(self.write_by(txn, (key, intent), LockWait::Wait, old)?, Try::Done(true)))
+        Ok(matches!(self.write_by(txn, (key, intent), LockWait::Wait, old)?, Try::Replaced))
     }
 
     /// Returns done, absent or, if it may not wait, skipped.
@@ -172,12 +180,13 @@ impl Tree {
         self.check_key(key)?;
         self.check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
         let mut write = |txn: &mut Txn| self.write_checked(txn, (key, intent), wait, old);
-        match intent {
+        let tried = match intent {
             Intent::Put(_) | Intent::Insert(_) | Intent::Update(_) => write(txn),
             // On a full disk, removes still work, because they free space. So do locks, which are not logged and mostly
             // come before a remove.
             Intent::Lock | Intent::Take | Intent::Remove => txn.freeing(write),
-        }
+        };
+        tried.map_err(|error| *error)
     }
 
     fn write_checked(
@@ -186,17 +195,19 @@ impl Tree {
         (key, intent): (&[u8], Intent<'_>),
         wait: LockWait,
         old: &mut Vec<u8>,
-    ) -> Result<Try> {
+    ) -> Tried {
         self.lock_by(txn, TableMode::IntentExclusive, wait)?;
         // A put or an insert changes or locks a row in any case, so it needs an xid.
         intent.new_row().map_or(Ok(()), |_| txn.ensure_xid().map(drop))?;
         let mut has_waited = false;
         let outcome = self.write_in_turn(txn, (key, intent), wait, &mut has_waited, old);
         // A waiter that was woken but did not take the row wakes the next waiter.
-        if has_waited && !matches!(outcome, Ok(Try::Done(_))) {
+        if has_waited && !matches!(outcome, Ok(Try::Replaced | Try::Inserted)) {
             txn.locks().0.pass_on(self.table, key);
         }
-        outcome.and_then(|done| txn.after_xid().map(|()| done))
+        let done = outcome?;
+        txn.after_xid()?;
+        Ok(done)
     }
 
     fn write_in_turn(
@@ -206,7 +217,7 @@ impl Tree {
         wait: LockWait,
         has_waited: &mut bool,
         old: &mut Vec<u8>,
-    ) -> Result<Try> {
+    ) -> Tried {
         let row = Target::row(self.table, key);
         // Only a serializable transaction promises that a missing row stays missing, and a scan does that by its
         // intervals.
@@ -220,7 +231,7 @@ impl Tree {
             let (locks, owner) = txn.locks();
             locks.end_exclusive(owner);
             match outcome? {
-                done @ (Try::Done(_) | Try::Skipped) => return Ok(done),
+                done @ (Try::Replaced | Try::Inserted | Try::Skipped) => return Ok(done),
                 Try::Absent if absent => return Ok(Try::Absent),
                 // The row must stay missing to the end of the transaction.
                 Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
@@ -229,7 +240,8 @@ impl Tree {
                     let (locks, owner) = txn.locks();
                     entered.into_iter().for_each(|share| locks.unshare(owner, share));
                     let holder = if let Try::Held(holder) = refused { Some(holder) } else { None };
-                    return self.refuse(txn, row, holder, wait).map(|()| Try::Skipped);
+                    self.refuse(txn, row, holder, wait)?;
+                    return Ok(Try::Skipped);
                 }
                 Try::Held(holder) => {
                     *has_waited = true;
@@ -242,13 +254,16 @@ impl Tree {
         }
     }
 
-    fn try_write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, old: &mut Vec<u8>) -> Result<Try> {
+    fn try_write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, old: &mut Vec<u8>) -> Tried {
         let value = intent.value().or(intent.new_row()).unwrap_or_default();
         let body_max = ROW_BODY + key.len() + value.len() + MAX_VALUE;
         txn.reserve(change_cost(1, body_max), ROW_BODY + key.len() + MAX_VALUE)?;
         let (mut leaf, known) = match self.last_row(txn, key) {
             Some((leaf, at)) => (leaf, Some(at)),
-            None => (self.find(&mut Structure::of(txn), key, 0, change_cost(1, body_max))?, None),
+            None => {
+                let (structure, restarts) = (&mut Structure::of(txn), &mut Restarts::default());
+                (self.find_again(structure, Goal::At(key), 0, change_cost(1, body_max), restarts)?, None)
+            }
         };
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
@@ -269,7 +284,7 @@ impl Tree {
                 }
                 let Some(xid) = txn.try_xid() else { return Ok(Try::NoXid) };
                 let is_in = self.insert_row(txn, xid, &mut leaf, at, (key, value))?;
-                return Ok(if is_in { Try::Done(false) } else { Try::Shared });
+                return Ok(if is_in { Try::Inserted } else { Try::Shared });
             }
         };
         let row = node.row(at).map_err(damage)?;
@@ -278,7 +293,7 @@ impl Tree {
             RowHolder::Other(holder) => return Ok(Try::Held(holder)),
             RowHolder::Me => true,
             RowHolder::None => false,
-            RowHolder::Unknown => return Err(damage(NO_WRITER)),
+            RowHolder::Unknown => return Err(damage(NO_WRITER).into()),
         };
         txn.check_conflict(self.table, key, row.header.xid)?;
         let found = Found { at, header: row.header, mine };
@@ -308,7 +323,7 @@ impl Tree {
             // Usually a write follows.
             txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
         }
-        Ok(Try::Done(!ghost))
+        Ok(if ghost { Try::Inserted } else { Try::Replaced })
     }
 
     /// Returns the leaf of the row that was locked last, if nothing in it has changed, and the entry of the row.

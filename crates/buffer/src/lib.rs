@@ -72,7 +72,7 @@ pub use format::{ChangeRecord, PageType};
 pub use guard::{ExclusiveGuard, PagePosition, SharedGuard};
 pub use optimistic::OptimisticGuard;
 pub use options::{DoublewriteKind, MIN_FRAMES, PoolOptions};
-pub use page::{PageMut, PageRead};
+pub use page::{PageKind, PageMut, PageRead};
 pub use pinned::Pinned;
 pub use pool::Pool;
 pub use quarantine::why_quarantined;

@@ -22,9 +22,8 @@ pub trait PageRead: Copy {
 
     /// Returns type, level and flags of the page header.
     #[inline]
-    fn kind(self) -> (Option<PageType>, u8, u16) {
-        let [.., page_type, level, low, high] = self.word(0).to_le_bytes();
-        (PageType::from_number(page_type), level, u16::from_le_bytes([low, high]))
+    fn kind(self) -> PageKind {
+        PageKind(self.word(0))
     }
 
     /// Returns the table of the page header.
@@ -34,7 +33,34 @@ pub trait PageRead: Copy {
     }
 }
 
+/// Type, level and flags in a page header, as they were read: one word, so that a copy of it is one as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageKind(u64);
+
 const _: () = assert!(AT_TYPE == 4 && AT_LEVEL == 5 && AT_FLAGS == 6);
+
+impl PageKind {
+    /// Returns the type; `None` if the number is that of none.
+    #[inline]
+    #[must_use]
+    pub fn page_type(self) -> Option<PageType> {
+        PageType::from_number((self.0 >> (8 * AT_TYPE)) as u8)
+    }
+
+    /// Returns the level.
+    #[inline]
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        (self.0 >> (8 * AT_LEVEL)) as u8
+    }
+
+    /// Returns the flags.
+    #[inline]
+    #[must_use]
+    pub const fn flags(self) -> u16 {
+        (self.0 >> (8 * AT_FLAGS)) as u16
+    }
+}
 
 impl PageRead for &[u8] {
     #[inline]
@@ -44,7 +70,15 @@ impl PageRead for &[u8] {
 
     #[inline]
     fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering {
-        self[range].cmp(bytes)
+        // Most keys are short: a call takes longer than their comparison.
+        let mine = &self[range];
+        let (Some((first, mine)), Some((second, bytes))) =
+            (mine.split_first_chunk::<8>(), bytes.split_first_chunk::<8>())
+        else {
+            return mine.cmp(bytes);
+        };
+        let order = u64::from_be_bytes(*first).cmp(&u64::from_be_bytes(*second));
+        if order.is_ne() || mine.is_empty() && bytes.is_empty() { order } else { mine.cmp(bytes) }
     }
 
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {

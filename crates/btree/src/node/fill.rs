@@ -20,7 +20,7 @@ impl<P: PageRead> NodeView<P> {
     /// sibling.
     #[inline]
     pub(crate) fn root_level(&self) -> Result<u8, Damage> {
-        if self.is_root() { Ok(self.level) } else { Err("the root of a tree does not cover all keys") }
+        if self.is_root() { Ok(self.level()) } else { Err("the root of a tree does not cover all keys") }
     }
 }
 

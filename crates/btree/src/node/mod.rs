@@ -24,7 +24,7 @@ use crate::format::{
 };
 use foreshore_base::limits::{MAX_KEY, MAX_PAGES, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
-use foreshore_buffer::{PageRead, PageType, why_quarantined};
+use foreshore_buffer::{PageKind, PageRead, PageType, why_quarantined};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -52,13 +52,10 @@ pub(crate) struct Row<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeView<P> {
     page: P,
-    level: u8,
-    flags: u16,
-    len: u16,
-    heap: u16,
-    garbage: u16,
-    /// The end of the run, and the length of the common prefix of all keys that may be here, which the heads leave out.
-    run: u16,
+    kind: PageKind,
+    /// Numbers of the node header, 16 bits each: slots, heap, garbage, run. They stay one word, as does the kind: views
+    /// are copied from result to result, and a copy in other pieces than were stored waits for the store.
+    bounds: u64,
 }
 
 /// A view of plain bytes.
@@ -88,17 +85,15 @@ impl<P: PageRead> NodeView<P> {
     /// Checks the headers of a page.
     #[inline]
     pub(crate) fn view(page: P) -> Result<Self, Damage> {
-        let (page_type, level, flags) = page.kind();
-        if page_type != Some(PageType::Tree) {
-            return Err(why_not_node(page_type, flags));
+        let (kind, bounds) = (page.kind(), page.word(AT_SLOTS));
+        if kind.page_type() != Some(PageType::Tree) {
+            return Err(why_not_node(kind.page_type(), kind.flags()));
         }
-        let bounds = page.word(AT_SLOTS);
-        let [len, heap, garbage, run] = [bounds, bounds >> 16, bounds >> 32, bounds >> 48].map(|word| word as u16);
-        let node = Self { page, level, flags, len, heap, garbage, run };
+        let node = Self { page, kind, bounds };
         if node.heap() > PAGE_SIZE || node.slots_end() > node.heap() || node.garbage() > PAGE_SIZE - node.heap() {
             return Err("the bounds of the node do not fit");
         }
-        if level > MAX_LEVEL {
+        if kind.level() > MAX_LEVEL {
             return Err("the level of the node is out of range");
         }
         Ok(node)
@@ -106,17 +101,22 @@ impl<P: PageRead> NodeView<P> {
 
     /// First byte of the heap.
     pub(crate) const fn heap(&self) -> usize {
-        self.heap as usize
+        (self.bounds >> 16) as u16 as usize
     }
 
     /// Dead bytes of the heap.
     pub(crate) const fn garbage(&self) -> usize {
-        self.garbage as usize
+        (self.bounds >> 32) as u16 as usize
     }
 
     /// Length of the common prefix of all keys that may be here, which the heads leave out.
     pub(crate) const fn shared(&self) -> usize {
-        (self.run >> RUN_END_BITS) as usize
+        self.run() >> RUN_END_BITS
+    }
+
+    /// The end of the run, and the length of that prefix.
+    const fn run(&self) -> usize {
+        (self.bounds >> 48) as usize
     }
 
     /// First byte behind the slots.
@@ -126,11 +126,11 @@ impl<P: PageRead> NodeView<P> {
 
     /// Returns its distance from the leaves.
     pub(crate) const fn level(&self) -> u8 {
-        self.level
+        self.kind.level()
     }
 
     pub(crate) const fn is_leaf(&self) -> bool {
-        self.level == 0
+        self.level() == 0
     }
 
     pub(crate) fn table(&self) -> TableId {
@@ -139,7 +139,7 @@ impl<P: PageRead> NodeView<P> {
 
     /// Returns the number of entries, ghosts included.
     pub(crate) const fn len(&self) -> usize {
-        self.len as usize
+        self.bounds as u16 as usize
     }
 
     /// Returns the bytes that new entries can use after compaction.
@@ -154,11 +154,11 @@ impl<P: PageRead> NodeView<P> {
 
     /// Returns whether an entry at `at` would follow the one that was inserted last. A hint.
     pub(crate) const fn is_run_end(&self, at: usize) -> bool {
-        at > 0 && (self.run % (1 << RUN_END_BITS)) as usize == at
+        at > 0 && self.run() % (1 << RUN_END_BITS) == at
     }
 
     pub(crate) const fn is_incomplete(&self) -> bool {
-        self.flags & INCOMPLETE != 0
+        self.kind.flags() & INCOMPLETE != 0
     }
 
     /// Returns the sibling that holds the keys from the high fence on; [`PageId::ZERO`] at the right end of the level.
@@ -173,7 +173,7 @@ impl<P: PageRead> NodeView<P> {
 
     /// Returns whether there is a node to its right.
     pub(crate) const fn has_high(&self) -> bool {
-        self.flags & HAS_HIGH != 0
+        self.kind.flags() & HAS_HIGH != 0
     }
 
     fn range(&self, at: usize, len: usize) -> Result<Range<usize>, Damage> {

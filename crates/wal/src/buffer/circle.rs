@@ -6,6 +6,12 @@ use crate::checksum::Crc;
 use crate::format::{ENVELOPE, record_size};
 use foreshore_sync::pause;
 
+/// Bytes of a cache line, and of the lines that the next short record may lie in.
+#[cfg(not(foreshore_loom))]
+const LINE: usize = 64;
+#[cfg(not(foreshore_loom))]
+const NEXT: u64 = 4 * LINE as u64;
+
 /// A window of memory used as a circle: positions only grow, and a copy across the seam is done in two parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circle<'a> {
@@ -76,6 +82,16 @@ impl<'a> Circle<'a> {
                 self.memory.put(self.place(start + (i * GRAIN) as u64), word);
             }
         }
+    }
+
+    /// Prefetches the cache lines of the next short record, which begins at `start`, to write it. The leader has them:
+    /// it has read them. Without this the next locked instruction waits until it gives them up.
+    #[inline(always)]
+    pub(super) fn prefetch(self, start: u64) {
+        #[cfg(not(foreshore_loom))]
+        (0..NEXT).step_by(LINE).for_each(|at| self.memory.prefetch(self.place(start + at)));
+        #[cfg(foreshore_loom)]
+        let _ = start;
     }
 
     /// Copies whole records of `[from, upto)`, as many as fit, into an extent of `lane` and returns the position behind

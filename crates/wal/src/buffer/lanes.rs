@@ -171,8 +171,7 @@ impl Lanes {
     #[inline(always)]
     fn append_by<C: Crc>(&self, how: C, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
         let lane = &self.lanes[slot];
-        let circle = self.circle(slot);
-        let payload = payload_len(record);
+        let (circle, payload) = (self.circle(slot), payload_len(record));
         let size = record_size(payload as usize);
         // ORDERING: Relaxed, the session's own word, handed over with the lease.
         let start = lane.tail.load(Ordering::Relaxed);
@@ -202,6 +201,7 @@ impl Lanes {
         lane.tail.store(start + size as u64, Ordering::Release);
         // ORDERING: Release, 6 of the proof.
         lane.seq.store(lsn.0 << 1, Ordering::Release);
+        circle.prefetch(start + size as u64);
         lsn
     }
 

@@ -83,6 +83,12 @@ impl Memory {
         }
     }
 
+    /// Prefetches the cache line of byte `at` to write it.
+    #[inline]
+    pub(super) fn prefetch(&self, at: usize) {
+        self.0.prefetch_to_write(at);
+    }
+
     /// # Safety
     /// No other thread writes the bytes during the call.
     #[inline]
