@@ -256,13 +256,12 @@ impl Tree {
 
     fn try_write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, old: &mut Vec<u8>) -> Tried {
         let value = intent.value().or(intent.new_row()).unwrap_or_default();
-        let body_max = ROW_BODY + key.len() + value.len() + MAX_VALUE;
-        txn.reserve(change_cost(1, body_max), ROW_BODY + key.len() + MAX_VALUE)?;
+        let bytes = change_cost(1, ROW_BODY + key.len() + value.len() + MAX_VALUE);
+        txn.reserve(bytes, ROW_BODY + key.len() + MAX_VALUE)?;
         let (mut leaf, known) = match self.last_row(txn, key) {
             Some((leaf, at)) => (leaf, Some(at)),
             None => {
-                let (structure, restarts) = (&mut Structure::of(txn), &mut Restarts::default());
-                (self.find_again(structure, Goal::At(key), 0, change_cost(1, body_max), restarts)?, None)
+                (self.find_again(&mut Structure::of(txn), Goal::At(key), 0, bytes, &mut Restarts::default())?, None)
             }
         };
         let pid = leaf.pid();
