@@ -19,7 +19,7 @@ use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons};
 use foreshore_base::Csn;
 use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::Pool;
-use foreshore_io::{File, Kind};
+use foreshore_io::Kind;
 use foreshore_lock::LockManager;
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{Space, SuperBlock};
@@ -115,7 +115,15 @@ impl Parts<'_> {
         // Its segments may be recycled from here on.
         drop(recovered);
         let damage = Damage::found(&pool, &space, &mut superblock.quarantined)?;
-        let checkpointer = self.checkpointer(&log, &pool, &txns, &space, &data, superblock)?;
+        let checkpointer = Checkpointer::new(CheckpointParts {
+            log: log.clone(),
+            pool: pool.clone(),
+            txns: Arc::clone(&txns),
+            space: Arc::clone(&space),
+            data: Arc::clone(&data),
+            superblock,
+            log_budget: options.restart_budget(),
+        })?;
         if is_new {
             self.remove_marker(&log)?;
         }
@@ -172,26 +180,6 @@ impl Parts<'_> {
             taken.hold_rows(changes)?;
         }
         Ok((txns, taken_over, stats))
-    }
-
-    fn checkpointer(
-        &self,
-        log: &Log,
-        pool: &Pool,
-        txns: &Arc<TxnManager>,
-        space: &Arc<Space>,
-        data: &Arc<dyn File>,
-        superblock: SuperBlock,
-    ) -> foreshore_base::Result<Checkpointer> {
-        Checkpointer::new(CheckpointParts {
-            log: log.clone(),
-            pool: pool.clone(),
-            txns: Arc::clone(txns),
-            space: Arc::clone(space),
-            data: Arc::clone(data),
-            superblock,
-            log_budget: self.options.restart_budget(),
-        })
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
