@@ -190,7 +190,7 @@ impl GroupPolicy for WaitsWhileRelaxed {
 
 /// A pipelined commit beside a flusher that sleeps for a relaxed one, whose time never passes.
 fn pipelined_beside_a_relaxed_one() {
-    let log = log_with(1, Some(GroupSource::new(|| Box::new(WaitsWhileRelaxed))));
+    let log = log_with(1, Some(GroupSource::new(|| Box::new(WaitsWhileRelaxed))), None);
     let first = log.append();
     log.pipeline.flush_later(0, first);
     join([
