@@ -108,7 +108,7 @@ pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
 pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
-pub use table::{Range, Table};
+pub use table::{Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table};
 pub use table_def::TableDef;
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};

@@ -1,7 +1,7 @@
 //! A running transaction of the layer `txn`, with its buffers and its tables.
 
 use crate::tables::TableInfo;
-use foreshore_base::TableId;
+use foreshore_base::{Lsn, TableId};
 use foreshore_btree::{Batch, Tree};
 use foreshore_txn::Txn;
 use std::mem;
@@ -26,16 +26,30 @@ pub(crate) struct Scratch {
     pub(crate) found: Vec<u8>,
     /// Keys of a call with many, and what is found of them.
     pub(crate) batch: Batch,
+    /// The last row that was taken from an end of a table.
+    pub(crate) popped: Option<Popped>,
     /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
     pub(crate) created: Vec<TableInfo>,
     /// Tables that this transaction dropped, in order. Their pages become free after it commits.
     pub(crate) dropped: Vec<Tree>,
 }
 
+/// The last row that a serializable transaction took from an end of a table: there is none before it.
+#[derive(Debug)]
+pub(crate) struct Popped {
+    pub(crate) table: TableId,
+    /// Whether it was the row with the smallest key.
+    pub(crate) is_first: bool,
+    pub(crate) key: Vec<u8>,
+    /// The transaction's last change.
+    pub(crate) at: Lsn,
+}
+
 impl Scratch {
     /// Frees the memory of a transaction with large keys or values, of which some may have been refused for that.
     fn shrink(&mut self) {
         self.batch.shrink_to(KEPT_BYTES);
+        self.popped = None;
         for buffer in [&mut self.key, &mut self.value, &mut self.found] {
             buffer.clear();
             buffer.shrink_to(KEPT_BYTES);

@@ -1,6 +1,8 @@
 //! Transactions that only read, by one snapshot and without locks.
 
-use crate::{CommitTicket, Db, Range, ReadOptions, Result, Table, TableDef, Transaction};
+use crate::{
+    CommitTicket, Cursor, Db, KeyPrefix, KeyRange, Keys, Range, ReadOptions, Result, Table, TableDef, Transaction,
+};
 use foreshore_base::key::{Key, Value};
 use std::{borrow::Borrow, ops::RangeBounds};
 
@@ -121,6 +123,53 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Those of every method.
     pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.table.last()
+    }
+
+    /// Returns whether there is a row of `key`.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    pub fn contains<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<bool> {
+        self.table.contains(key)
+    }
+
+    /// Returns whether there is no row.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.table.is_empty()
+    }
+
+    /// Returns the number of rows that the snapshot sees. It takes a scan of the table.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn len(&self) -> Result<u64> {
+        self.table.len()
+    }
+
+    /// Returns the number of rows with keys in `range`. It takes a scan of the range.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn count<'k>(&self, range: impl KeyRange<'k, K>) -> Result<u64> {
+        self.table.count(range)
+    }
+
+    /// Iterates over the keys in `range`, in order, from either end or both.
+    pub fn keys<'k>(&self, range: impl KeyRange<'k, K>) -> Keys<'tx, K> {
+        self.table.keys(range)
+    }
+
+    /// Iterates over the rows with keys that begin with `prefix`, as [`Table::prefix`] does.
+    pub fn prefix<'k>(&self, prefix: impl KeyPrefix<'k, K>) -> Range<'tx, K, V> {
+        self.table.prefix(prefix)
+    }
+
+    /// Returns a cursor before the first row.
+    pub const fn cursor<'t>(&'t self) -> Cursor<'t, 'tx, K, V> {
+        self.table.cursor()
     }
 
     /// Iterates over all rows, by key.

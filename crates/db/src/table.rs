@@ -1,10 +1,23 @@
 //! Tables of a transaction.
 
+mod bounds;
 mod codec;
+mod ends;
+mod entry;
+mod keys;
 mod many;
 mod range;
+mod remove;
+mod scan;
+mod update;
+mod walk;
 
+pub use bounds::{KeyPrefix, KeyRange};
+pub use entry::Entry;
+pub use keys::Keys;
 pub use range::Range;
+pub use remove::ExtractIf;
+pub use walk::Cursor;
 
 use self::codec::{encode_key, encode_value, undecodable};
 use crate::catalogue::TreeRef;

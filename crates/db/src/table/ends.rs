@@ -1,0 +1,92 @@
+//! Taking rows from the ends of a table.
+//!
+//! A row that was taken stays in its leaf, as a deleted one, until its transaction has ended. So a transaction that
+//! takes many would pass all of them each time. It therefore notes the last one that it took from each end, and begins
+//! behind that. Only a serializable transaction may do so: its intervals keep others from inserting there. It has
+//! inserted nothing there itself if its last change was that removal.
+
+use super::Table;
+use super::codec::undecodable;
+use super::scan::{End, Span};
+use crate::Result;
+use crate::live::{Popped, Scratch};
+use foreshore_base::key::{Key, Value};
+use foreshore_base::TableId;
+use foreshore_lock::RowLock;
+use foreshore_txn::{Isolation, Txn};
+use std::ops::Bound;
+
+/// Returns the keys that may have rows.
+fn left(popped: Option<&Popped>, txn: &Txn, table: TableId, end: End) -> Span {
+    let mut span = Span::all();
+    if let Some(popped) = popped
+        && (popped.table, popped.is_first, popped.at) == (table, end == End::Front, txn.last_lsn())
+    {
+        let bound = Bound::Excluded(popped.key.clone());
+        match end {
+            End::Front => span.lower = bound,
+            End::Back => span.upper = bound,
+        }
+    }
+    span
+}
+
+impl<K: Key, V: Value> Table<'_, K, V> {
+    /// Removes the row with the smallest key and returns it.
+    ///
+    /// The row is locked when it is met, so two transactions that take a row each get different ones: the second waits
+    /// for the end of the first. To skip rows that are locked, use [`range_locked`](Self::range_locked) with
+    /// [`RowLock::skip_locked`]. A serializable transaction also locks the keys before the row.
+    ///
+    /// # Errors
+    /// Those of every method.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const QUEUE: TableDef<u64, &str> = TableDef::new("queue");
+    /// db.run(|tx| {
+    ///     let queue = tx.open(QUEUE)?;
+    ///     queue.put(1, "first")?;
+    ///     queue.put(2, "second")
+    /// })?;
+    /// assert_eq!(db.run(|tx| tx.open(QUEUE)?.pop_first())?, Some((1, "first".to_owned())));
+    /// assert_eq!(db.run(|tx| tx.open(QUEUE)?.pop_last())?, Some((2, "second".to_owned())));
+    /// assert_eq!(db.run(|tx| tx.open(QUEUE)?.pop_first())?, None);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn pop_first(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.pop(End::Front)
+    }
+
+    /// Removes the row with the largest key and returns it. Locks as [`pop_first`](Self::pop_first) does, from the
+    /// other end.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn pop_last(&self) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.pop(End::Back)
+    }
+
+    fn pop(&self, end: End) -> Result<Option<(K::Owned, V::Owned)>> {
+        self.tx.with(|_, live| {
+            let table = self.tree.table();
+            let (txn, Scratch { key, found, popped, .. }) = live.parts();
+            let mut cursor =
+                left(popped.as_ref(), txn, table, end).cursor(&self.tree, txn, Some(RowLock::update()))?;
+            let Some((row_key, row_value)) = end.step(&mut cursor, txn)? else { return Ok(None) };
+            let owned = K::decode_key(row_key).ok_or_else(|| undecodable(table, row_key, "key"))?;
+            let value = self.value(row_key, row_value)?;
+            key.clear();
+            key.extend_from_slice(row_key);
+            let is_removed = self.tree.remove_into(txn, key, found)?;
+            assert!(is_removed, "a row that was locked is there");
+            if txn.isolation() == Isolation::Serializable {
+                let mut kept = popped.take().map_or_else(Vec::new, |popped| popped.key);
+                kept.clone_from(key);
+                *popped = Some(Popped { table, is_first: end == End::Front, key: kept, at: txn.last_lsn() });
+            }
+            Ok(Some((owned, value)))
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Removal of many rows by one call.
+//!
+//! Rows are read ahead, some at a time, and then removed one by one. A serializable transaction has locked what it has
+//! read, and a snapshot transaction gets a conflict for a row that has changed since. At read committed a row may
+//! change between the two, so it is locked and the predicate is asked again.
+
+use super::codec::undecodable;
+use super::scan::{End, Span};
+use super::{KeyRange, Table};
+use crate::Result;
+use foreshore_base::Lsn;
+use foreshore_base::key::{Key, Value};
+use foreshore_txn::Isolation;
+use std::collections::VecDeque;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::Bound;
+
+/// Rows that are read ahead at first, and at most. Few at first: a caller may want one.
+const FIRST: usize = 4;
+const MOST: usize = 256;
+/// Encoded bytes that are read ahead at most, beside the last row.
+const MOST_BYTES: usize = 64 << 10;
+
+/// A row that was read, with its encoded key.
+struct Read<K: Key, V: Value> {
+    encoded: Vec<u8>,
+    key: K::Owned,
+    value: V::Owned,
+}
+
+impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
+    /// Removes the rows with keys in `range` for which `is_wanted` returns true, and returns each when the iterator
+    /// reaches it. The rows that the iterator does not reach stay.
+    ///
+    /// Locks as [`range`](Self::range) does, somewhat ahead of what it returns. `is_wanted` may be called twice for a
+    /// row.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| {
+    ///     let stock = tx.open(STOCK)?;
+    ///     (1..=6).try_for_each(|number| stock.put(number, 10 * number as i64))?;
+    ///     let even = stock.extract_if(..=4, |number, _| number % 2 == 0).collect::<Result<Vec<_>, _>>()?;
+    ///     assert_eq!(even, [(2, 20), (4, 40)]);
+    ///     assert_eq!(stock.keys(..).collect::<Result<Vec<_>, _>>()?, [1, 3, 5, 6]);
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn extract_if<'t, 'k, F: FnMut(&K::Owned, &V::Owned) -> bool>(
+        &'t self,
+        range: impl KeyRange<'k, K>,
+        is_wanted: F,
+    ) -> ExtractIf<'t, 'tx, K, V, F> {
+        let ahead = Ahead { rows: VecDeque::new(), is_last: false, at: None, most: FIRST, may_change: false };
+        ExtractIf { table: self, is_wanted, left: Some(Span::of::<K>(&range)), ahead }
+    }
+
+    /// Removes the rows for which `is_kept` returns false, and returns how many. Locks as [`range`](Self::range) does.
+    /// `is_kept` may be called twice for a row.
+    ///
+    /// # Errors
+    /// Those of every method.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const SESSIONS: TableDef<u64, u64> = TableDef::new("sessions by number, with their ends");
+    /// db.run(|tx| {
+    ///     let sessions = tx.open(SESSIONS)?;
+    ///     (0..10).try_for_each(|number| sessions.put(number, 100 * number))?;
+    ///     assert_eq!(sessions.retain(|_, &end| end > 450)?, 5);
+    ///     sessions.len()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn retain(&self, mut is_kept: impl FnMut(&K::Owned, &V::Owned) -> bool) -> Result<u64> {
+        self.extract_if(.., |key, value| !is_kept(key, value)).try_fold(0, |count, row| row.map(|_| count + 1))
+    }
+
+    /// Removes the rows with keys in `range` and returns how many. No value is decoded. Locks as
+    /// [`range`](Self::range) does.
+    ///
+    /// # Errors
+    /// Those of every method.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const LOG: TableDef<(u32, u64), &str> = TableDef::new("log by day");
+    /// db.run(|tx| {
+    ///     let log = tx.open(LOG)?;
+    ///     (0..10).try_for_each(|day| log.put((day, 1), "entry"))?;
+    ///     assert_eq!(log.remove_range(..(7, 0))?, 7);
+    ///     log.clear()
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn remove_range<'k>(&self, range: impl KeyRange<'k, K>) -> Result<u64> {
+        let mut left = Span::of::<K>(&range);
+        let mut count = 0;
+        let mut keys = Vec::new();
+        loop {
+            let is_over = self.read_ahead(&left, MOST, |key, _| {
+                keys.push(key.to_vec());
+                Ok(())
+            })?;
+            for key in &keys {
+                count += u64::from(self.remove_encoded(key)?);
+            }
+            match keys.pop() {
+                Some(last) if !is_over => left.lower = Bound::Excluded(last),
+                _ => return Ok(count),
+            }
+            keys.clear();
+        }
+    }
+
+    /// Removes all rows and returns how many. Locks as [`iter`](Self::iter) does.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn clear(&self) -> Result<u64> {
+        self.remove_range(..)
+    }
+
+    /// Returns the transaction's last change, `None` if the transaction cannot go on.
+    fn last_change(&self) -> Option<Lsn> {
+        self.tx.if_live(|live| live.txn.last_lsn())
+    }
+
+    /// Reads rows of a span in one operation, at most `most`, and returns whether there are no more.
+    fn read_ahead(&self, span: &Span, most: usize, mut add: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<bool> {
+        self.tx.with(|_, live| {
+            let mut cursor = span.cursor(&self.tree, &mut live.txn, None)?;
+            let mut bytes = 0;
+            for _ in 0..most {
+                let Some((key, value)) = End::Front.step(&mut cursor, &mut live.txn)? else { return Ok(true) };
+                bytes += key.len() + value.len();
+                add(key, value)?;
+                if bytes >= MOST_BYTES {
+                    break;
+                }
+            }
+            Ok(false)
+        })
+    }
+}
+
+/// Iterator over the rows that [`Table::extract_if`] removes. It ends after an error.
+pub struct ExtractIf<'t, 'tx, K: Key, V: Value, F> {
+    table: &'t Table<'tx, K, V>,
+    is_wanted: F,
+    /// The keys behind the last row that was asked for; `None` at the end.
+    left: Option<Span>,
+    ahead: Ahead<K, V>,
+}
+
+/// Rows that were read ahead.
+struct Ahead<K: Key, V: Value> {
+    rows: VecDeque<Read<K, V>>,
+    /// Whether there are none behind them.
+    is_last: bool,
+    /// The transaction's last change when they were known to be as they were read.
+    at: Option<Lsn>,
+    /// How many the next read takes at most.
+    most: usize,
+    /// Whether they may change before they are removed.
+    may_change: bool,
+}
+
+impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_, K, V, F> {
+    /// Removes and returns the next row that is wanted.
+    fn extract(&mut self) -> Result<Option<(K::Owned, V::Owned)>> {
+        while let Some(mut row) = self.take()? {
+            let is_removed = (self.is_wanted)(&row.key, &row.value) && self.remove(&mut row)?;
+            if let Some(left) = &mut self.left {
+                left.lower = Bound::Excluded(row.encoded);
+            }
+            if is_removed {
+                return Ok(Some((row.key, row.value)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the next row of those that were read ahead. Reads more if there is none, and again if the caller has
+    /// written.
+    fn take(&mut self) -> Result<Option<Read<K, V>>> {
+        let (table, ahead) = (self.table, &mut self.ahead);
+        if ahead.at.is_none() || ahead.at != table.last_change() {
+            ahead.rows.clear();
+            ahead.is_last = false;
+        }
+        if ahead.rows.is_empty()
+            && !ahead.is_last
+            && let Some(left) = &self.left
+        {
+            ahead.may_change = table.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))?;
+            let rows = &mut ahead.rows;
+            ahead.is_last = table.read_ahead(left, ahead.most, |encoded, value| {
+                let key = K::decode_key(encoded).ok_or_else(|| undecodable(table.tree.table(), encoded, "key"))?;
+                rows.push_back(Read { key, value: table.value(encoded, value)?, encoded: encoded.to_vec() });
+                Ok(())
+            })?;
+            ahead.at = table.last_change();
+            ahead.most = (2 * ahead.most).min(MOST);
+        }
+        Ok(ahead.rows.pop_front())
+    }
+
+    /// Removes a row and returns whether it was there and is still wanted.
+    fn remove(&mut self, row: &mut Read<K, V>) -> Result<bool> {
+        if self.ahead.may_change {
+            let Some(newest) = self.table.lock_encoded(&row.encoded)? else { return Ok(false) };
+            row.value = newest;
+            if !(self.is_wanted)(&row.key, &row.value) {
+                return Ok(false);
+            }
+        }
+        let is_removed = self.table.remove_encoded(&row.encoded)?;
+        self.ahead.at = self.table.last_change();
+        Ok(is_removed)
+    }
+}
+
+impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> Iterator for ExtractIf<'_, '_, K, V, F> {
+    type Item = Result<(K::Owned, V::Owned)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left.as_ref()?;
+        let row = self.extract();
+        if !matches!(row, Ok(Some(_))) {
+            self.left = None;
+        }
+        row.transpose()
+    }
+}
+
+impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> FusedIterator for ExtractIf<'_, '_, K, V, F> {}
+
+impl<K: Key, V: Value, F> fmt::Debug for ExtractIf<'_, '_, K, V, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtractIf").field("table", self.table).field("left", &self.left).finish_non_exhaustive()
+    }
+}
