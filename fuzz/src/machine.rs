@@ -150,8 +150,8 @@ impl Machine {
             _ => {
                 let to = crate::model::key(input);
                 let bounds = (Bound::Included(&*key), Bound::Excluded(&*to));
-                let up = table.range::<&[u8]>(bounds).collect::<Result<Vec<_>>>()?;
-                let mut down = table.range::<&[u8]>(bounds).rev().collect::<Result<Vec<_>>>()?;
+                let up = table.range(bounds).collect::<Result<Vec<_>>>()?;
+                let mut down = table.range(bounds).rev().collect::<Result<Vec<_>>>()?;
                 down.reverse();
                 let inside = rows.iter().filter(|(row, _)| **row >= key && **row < to);
                 let wanted: Vec<_> = inside.map(|(key, value)| (key.clone(), value.clone())).collect();

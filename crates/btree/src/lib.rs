@@ -24,6 +24,7 @@
 mod access;
 mod apply;
 mod before;
+mod census;
 mod create;
 mod cursor;
 mod damage;
@@ -50,6 +51,7 @@ mod tree;
 mod verify;
 mod write;
 
+pub use census::Census;
 pub use cursor::Cursor;
 pub use many::Batch;
 pub use merge::Merged;

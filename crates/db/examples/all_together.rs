@@ -170,7 +170,7 @@ impl Bed {
     fn consume(&self, _: &mut Random, _: u64) -> Result<(), Error> {
         let taken = self.db.run(|tx| {
             let jobs = tx.open(JOBS)?;
-            let mut free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked());
+            let mut free = jobs.range_locked(.., RowLock::update().skip_locked());
             let Some((number, _)) = free.next().transpose()? else { return Ok(false) };
             assert!(jobs.remove(number)?.is_some(), "a job is taken once");
             Ok::<_, Error>(true)

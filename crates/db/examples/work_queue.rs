@@ -46,7 +46,7 @@ fn main() -> Result<(), Error> {
 /// Claims the first job that is not locked, and removes it. The removal counts when the transaction commits.
 fn claim(tx: &Transaction) -> Result<Option<u64>, Error> {
     let jobs = tx.open(JOBS)?;
-    let mut free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked());
+    let mut free = jobs.range_locked(.., RowLock::update().skip_locked());
     let Some((job, _)) = free.next().transpose()? else { return Ok(None) };
     jobs.remove(job)?;
     Ok(Some(job))

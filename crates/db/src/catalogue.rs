@@ -1,5 +1,9 @@
 //! Tables by name: found without a lock where they are known, created in the transaction that asks for them.
 
+mod list;
+
+pub use list::ListedTable;
+
 use crate::format::{CATALOGUE, RowFlaw, TableRow, dropped_key};
 use crate::live::Live;
 use crate::tables::{TableInfo, Tables};
@@ -14,8 +18,7 @@ use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use foreshore_wal::Log;
-use std::collections::HashSet;
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::{
     any::TypeId,
@@ -166,16 +169,48 @@ impl Catalogue {
         // want to create a table, each waits for the one before. With shared locks on the absence of the name none
         // could continue.
         live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
-        if self.tree.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)? {
-            let row = decode(&self.data, &live.scratch.found)?;
-            // The creator has committed, or the lock would not have been granted. The grant has raised the watermark of
-            // this transaction to that commit.
-            let created = live.txn.observed();
-            let info = self.tables.add(self.info(name, row, created));
+        if let Some(info) = self.newest(live, name)? {
             return use_table::<K, V>(info, live);
         }
         self.check_tables()?;
         self.create_table::<K, V>(live, name)
+    }
+
+    /// Returns the tree of the table `name`, if there is one. If not, a serializable transaction locks its absence.
+    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
+        &self,
+        live: &mut Live,
+        name: &str,
+    ) -> Result<TreeRef<'_>> {
+        let no_table = || Error::NoTable { name: name.to_owned() };
+        if let Some(info) = live.created(name) {
+            check_types::<K, V>(info)?;
+            return Ok(TreeRef::Created(info.tree.clone()));
+        }
+        if whole_snapshot(&mut live.txn)?.is_some() {
+            let tree = self.open_known::<K, V>(live, name)?;
+            return if live.has_dropped(tree.table()) { Err(no_table()) } else { Ok(tree) };
+        }
+        if let Some(info) = self.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
+            return use_table::<K, V>(info, live);
+        }
+        if let Some(info) = self.newest(live, name)? {
+            return use_table::<K, V>(info, live);
+        }
+        self.check_tables()?;
+        Err(no_table())
+    }
+
+    /// Looks the table `name` up in the tree, under a lock.
+    fn newest(&self, live: &mut Live, name: &str) -> Result<Option<&TableInfo>> {
+        if !self.tree.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)? {
+            return Ok(None);
+        }
+        let row = decode(&self.data, &live.scratch.found)?;
+        // The creator has committed, or the lock would not have been granted. The grant has raised the watermark of
+        // this transaction to that commit.
+        let created = live.txn.observed();
+        Ok(Some(self.tables.add(self.info(name, row, created))))
     }
 
     /// Returns the tree of the table `name` that the transaction's snapshot sees. If there is none, returns that of a
@@ -183,7 +218,7 @@ impl Catalogue {
     ///
     /// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
     /// dropped the table is durable.
-    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
+    pub(crate) fn open_known<K: Key + 'static, V: Value + 'static>(
         &self,
         live: &mut Live,
         name: &str,
@@ -289,42 +324,6 @@ impl Catalogue {
         error.name_tables(|id| live.own_table(id).or_else(|| self.tables.by_id(id)).map(TableInfo::names));
     }
 
-    /// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A
-    /// dropped table has no name. No table id comes twice: a dropped table must free no page of another one.
-    pub(crate) fn each_row(
-        &self,
-        txn: &mut Txn,
-        mut learn: impl FnMut(Option<&str>, TableRow),
-        mut damage: impl FnMut(Error),
-    ) -> Result<()> {
-        let (mut from, mut ids) = (Vec::new(), HashSet::new());
-        loop {
-            let mut cursor = self.tree.range(txn, Bound::Included(&from), Bound::Unbounded)?;
-            let error = loop {
-                match cursor.next(txn) {
-                    Ok(Some((key, value))) => {
-                        let (name, row) = sound_row(&self.data, key, value, &mut ids)?;
-                        learn(name, row);
-                        // The smallest key above.
-                        from.clear();
-                        from.extend_from_slice(key);
-                        from.push(0);
-                    }
-                    Ok(None) => return Ok(()),
-                    Err(error) => break error,
-                }
-            };
-            if error.damaged_page().is_none() {
-                return Err(error.into());
-            }
-            damage(error.into());
-            match self.tree.beyond_damage(&from)? {
-                Some(key) => from = key,
-                None => return Ok(()),
-            }
-        }
-    }
-
     /// Returns the table that a catalogue row describes.
     pub(crate) fn info(&self, name: &str, row: TableRow, created: Csn) -> TableInfo {
         TableInfo::new(name, self.trees.tree(row.table, row.root), row.key_type, row.value_type, created)
@@ -358,29 +357,6 @@ fn check_types<K: Key + 'static, V: Value + 'static>(info: &TableInfo) -> Result
         stored: format!("{} to {}", info.key_type, info.value_type),
         wanted: format!("{key} to {value}"),
     })
-}
-
-/// Decodes a catalogue row and checks it against its key and the ids of earlier rows. Returns the name of the table,
-/// `None` for a dropped one.
-fn sound_row<'k>(
-    data: &Path,
-    key: &'k [u8],
-    row: &[u8],
-    ids: &mut HashSet<TableId>,
-) -> Result<(Option<&'k str>, TableRow), Storage> {
-    let row = decode(data, row)?;
-    let damage = |why| Storage::corrupted(data, Place::File, why);
-    if !ids.insert(row.table) {
-        return Err(damage("two rows of the catalogue have one table"));
-    }
-    if !row.is_dropped {
-        let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
-        return Ok((Some(name), row));
-    }
-    if *key != dropped_key(row.table) {
-        return Err(damage("a dropped table has a name in the catalogue"));
-    }
-    Ok((None, row))
 }
 
 /// Decodes a catalogue row.

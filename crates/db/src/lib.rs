@@ -82,6 +82,7 @@ mod ticket;
 mod transaction;
 mod vacuum;
 
+pub use catalogue::ListedTable;
 pub use check::Report;
 pub use damage::{DamageStats, DamagedPage};
 pub use db::Db;
@@ -108,7 +109,7 @@ pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
 pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
-pub use table::{Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table};
+pub use table::{Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table, TableStats};
 pub use table_def::TableDef;
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};

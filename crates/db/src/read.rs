@@ -1,10 +1,11 @@
 //! Transactions that only read, by one snapshot and without locks.
 
 use crate::{
-    CommitTicket, Cursor, Db, KeyPrefix, KeyRange, Keys, Range, ReadOptions, Result, Table, TableDef, Transaction,
+    CommitTicket, Cursor, Db, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions, Result, Table, TableDef,
+    TableStats, Transaction,
 };
 use foreshore_base::key::{Key, Value};
-use std::{borrow::Borrow, ops::RangeBounds};
+use std::borrow::Borrow;
 
 impl Db {
     /// Begins a transaction that reads by a snapshot of what is durable now. It sees every commit that was acknowledged
@@ -46,7 +47,15 @@ impl ReadTransaction {
     /// # Errors
     /// `NoTable`, `TableName`, `TableTypes`, `SnapshotTooOld`, and those of any operation.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<ReadTable<'_, K, V>> {
-        self.inner.open_existing(def).map(|table| ReadTable { table })
+        self.inner.open_known(def).map(|table| ReadTable { table })
+    }
+
+    /// Returns the tables as they were when the snapshot was taken, by name, as [`Transaction::tables`] does.
+    ///
+    /// # Errors
+    /// Those of any operation.
+    pub fn tables(&self) -> Result<Vec<ListedTable>> {
+        self.inner.tables()
     }
 
     /// Ends the transaction. The ticket resolves when everything that was read is durable.
@@ -105,7 +114,7 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     }
 
     /// Iterates over the rows with keys in `range`, by key, from either end or both.
-    pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
+    pub fn range<'k>(&self, range: impl KeyRange<'k, K>) -> Range<'tx, K, V> {
         self.table.range(range)
     }
 
@@ -165,6 +174,14 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Iterates over the rows with keys that begin with `prefix`, as [`Table::prefix`] does.
     pub fn prefix<'k>(&self, prefix: impl KeyPrefix<'k, K>) -> Range<'tx, K, V> {
         self.table.prefix(prefix)
+    }
+
+    /// Counts the pages and rows of the table, as [`Table::stats`] does.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn stats(&self) -> Result<TableStats> {
+        self.table.stats()
     }
 
     /// Returns a cursor before the first row.

@@ -6,9 +6,11 @@ mod ends;
 mod entry;
 mod keys;
 mod many;
+mod open;
 mod range;
 mod remove;
 mod scan;
+mod stats;
 mod update;
 mod walk;
 
@@ -17,67 +19,17 @@ pub use entry::Entry;
 pub use keys::Keys;
 pub use range::Range;
 pub use remove::ExtractIf;
+pub use stats::TableStats;
 pub use walk::Cursor;
 
 use self::codec::{encode_key, encode_value, undecodable};
+use self::scan::Span;
 use crate::catalogue::TreeRef;
 use crate::live::Scratch;
-use crate::{Error, Result, TableDef, Transaction};
+use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::{Locked, RowLock};
-use std::{
-    borrow::Borrow,
-    fmt,
-    marker::PhantomData,
-    mem,
-    ops::{Bound, RangeBounds},
-};
-
-impl Transaction {
-    /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that
-    /// open an absent table wait until this one ends.
-    ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
-    /// still be read. A write to it returns [`Error::TableDropped`].
-    ///
-    /// # Errors
-    /// `TableName`, `TableTypes`, and those of any operation.
-    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
-        let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open::<K, V>(live, name))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
-    }
-
-    /// Opens a table that exists.
-    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
-        &self,
-        def: TableDef<'_, K, V>,
-    ) -> Result<Table<'_, K, V>> {
-        let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_existing::<K, V>(live, name))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
-    }
-
-    /// Drops the table `name` with all its rows. Returns whether there was one.
-    ///
-    /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
-    ///   the table and not used it yet gets [`Error::TableDropped`].
-    /// - Readers by snapshot from before the commit go on reading the table. The call does not wait for them.
-    /// - The pages become free in the background, once this transaction has committed and no such snapshot is left.
-    /// - Later writes of this transaction, through a [`Table`] that it opened before, are dropped with the table.
-    ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call drops the table that the snapshot sees. If
-    /// another transaction has dropped that one since, it returns [`Error::TableDropped`], even if a new table has the
-    /// name. If the snapshot sees none and a table was created since, it returns [`Error::Conflict`]. Both are
-    /// retryable.
-    ///
-    /// # Errors
-    /// `TableName`, and those of any operation.
-    pub fn drop_table(&self, name: &str) -> Result<bool> {
-        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
-        self.with(|engine, live| engine.catalogue.drop(live, name))
-    }
-}
+use std::{borrow::Borrow, fmt, marker::PhantomData, mem, ops::Bound};
 
 /// A table open in a transaction.
 ///
@@ -246,8 +198,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     ///
     /// The interval of keys that was iterated over is locked against writes of other transactions until this one ends.
     /// Rows that this transaction writes meanwhile are seen if they lie ahead.
-    pub fn range<'k, Q: Borrow<K::Ref<'k>>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
-        self.range_by(range, None)
+    pub fn range<'k>(&self, range: impl KeyRange<'k, K>) -> Range<'tx, K, V> {
+        self.range_by(&range, None)
     }
 
     /// Iterates over the newest rows with keys in `range`, by key, and locks each as `lock` says when the iterator
@@ -269,7 +221,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// db.run(|tx| tx.open(JOBS)?.insert(1, "sweep"))?;
     /// db.run(|tx| {
     ///     let jobs = tx.open(JOBS)?;
-    ///     let mut free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked());
+    ///     let mut free = jobs.range_locked(.., RowLock::update().skip_locked());
     ///     if let Some((number, _job)) = free.next().transpose()? {
     ///         // Done in this transaction: if it fails, another worker finds the job.
     ///         jobs.remove(number)?;
@@ -278,27 +230,13 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// })?;
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn range_locked<'k, Q: Borrow<K::Ref<'k>>>(
-        &self,
-        range: impl RangeBounds<Q>,
-        lock: RowLock,
-    ) -> Range<'tx, K, V> {
-        self.range_by(range, Some(lock))
+    pub fn range_locked<'k>(&self, range: impl KeyRange<'k, K>, lock: RowLock) -> Range<'tx, K, V> {
+        self.range_by(&range, Some(lock))
     }
 
-    fn range_by<'k, Q: Borrow<K::Ref<'k>>>(
-        &self,
-        range: impl RangeBounds<Q>,
-        lock: Option<RowLock>,
-    ) -> Range<'tx, K, V> {
-        let encode = |bound: Bound<&Q>| {
-            bound.map(|key| {
-                let mut bytes = Vec::new();
-                K::encode_key(key.borrow(), &mut bytes);
-                bytes
-            })
-        };
-        Range::new(self.tx, (*self.tree).clone(), encode(range.start_bound()), encode(range.end_bound()), lock)
+    fn range_by<'k>(&self, range: &impl KeyRange<'k, K>, lock: Option<RowLock>) -> Range<'tx, K, V> {
+        let Span { lower, upper } = Span::of::<K>(range);
+        Range::new(self.tx, (*self.tree).clone(), lower, upper, lock)
     }
 
     /// Returns the row with the smallest key. Locks it and the keys before it, as [`range`](Self::range) does.

@@ -49,8 +49,8 @@ impl<'k, K: Key, R: KeyRange<'k, K> + ?Sized> KeyRange<'k, K> for &R {
     }
 }
 
-/// The beginning of keys: the first characters of a string, the first bytes of a byte string, or the first parts of a
-/// tuple, as a tuple: `(7,)` for keys `(u64, &str)`.
+/// The beginning of keys: the first characters of a string, or the first bytes of a byte string. Of a tuple, the first
+/// parts, as a tuple: `(7,)` for keys `(u64, &str)`.
 pub trait KeyPrefix<'k, K: Key> {
     /// Appends what the encoding of every such key begins with, and of no other.
     fn encode(&self, out: &mut Vec<u8>);

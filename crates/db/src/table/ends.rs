@@ -10,8 +10,8 @@ use super::codec::undecodable;
 use super::scan::{End, Span};
 use crate::Result;
 use crate::live::{Popped, Scratch};
-use foreshore_base::key::{Key, Value};
 use foreshore_base::TableId;
+use foreshore_base::key::{Key, Value};
 use foreshore_lock::RowLock;
 use foreshore_txn::{Isolation, Txn};
 use std::ops::Bound;
@@ -72,8 +72,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|_, live| {
             let table = self.tree.table();
             let (txn, Scratch { key, found, popped, .. }) = live.parts();
-            let mut cursor =
-                left(popped.as_ref(), txn, table, end).cursor(&self.tree, txn, Some(RowLock::update()))?;
+            let mut cursor = left(popped.as_ref(), txn, table, end).cursor(&self.tree, txn, Some(RowLock::update()))?;
             let Some((row_key, row_value)) = end.step(&mut cursor, txn)? else { return Ok(None) };
             let owned = K::decode_key(row_key).ok_or_else(|| undecodable(table, row_key, "key"))?;
             let value = self.value(row_key, row_value)?;

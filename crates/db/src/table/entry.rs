@@ -6,8 +6,8 @@ use foreshore_base::key::{Key, Value};
 use std::{borrow::Borrow, fmt};
 
 impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
-    /// Locks the row of `key` for a write, as [`get_for_update`](Self::get_for_update) does, and returns it for a change
-    /// that depends on its value.
+    /// Locks the row of `key` for a write, as [`get_for_update`](Self::get_for_update) does. Returns it for a
+    /// change that depends on its value.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.

@@ -107,7 +107,7 @@ fn a_transaction_that_opened_a_table_without_use_learns_that_it_is_gone() {
     let (reader, writer, scanner) = (db.begin_with(options), db.begin(), db.begin());
     let (read, written, scanned) =
         (reader.open(NUMBERS).unwrap(), writer.open(NUMBERS).unwrap(), scanner.open(NUMBERS).unwrap());
-    let range = scanned.range::<u64>(..);
+    let range = scanned.range(..);
     drop_numbers(&db);
     let error = read.get(1).unwrap_err();
     assert!(matches!(error, Error::TableDropped { .. }) && error.is_retryable(), "{error}");

@@ -58,6 +58,7 @@ mod spilled_model;
 mod spilled_scans;
 mod stats;
 mod support;
+mod table_list;
 mod table_types;
 mod torn;
 mod updates;

@@ -165,8 +165,8 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
         Operation::GetForUpdate(key) => assert_eq!(table.get_for_update(&**key).unwrap().as_ref(), model.get(key)),
         Operation::Range(from, to) => {
             let bounds = (from.as_ref().map(String::as_str), to.as_ref().map(String::as_str));
-            let found: Vec<_> = table.range::<&str>(bounds).map(Result::unwrap).collect();
-            let mut down: Vec<_> = table.range::<&str>(bounds).rev().map(Result::unwrap).collect();
+            let found: Vec<_> = table.range(bounds).map(Result::unwrap).collect();
+            let mut down: Vec<_> = table.range(bounds).rev().map(Result::unwrap).collect();
             down.reverse();
             assert_eq!(found, down);
             let is_in = |key: &str| {

@@ -84,7 +84,7 @@ fn the_last_row_and_what_is_behind_it_is_locked_and_nothing_else() {
     drop(reader);
     for level in [Isolation::ReadCommitted, Isolation::Snapshot] {
         let reader = begin(&db, level);
-        let last = reader.open(NUMBERS).unwrap().range_locked::<u64>(.., RowLock::update()).next_back();
+        let last = reader.open(NUMBERS).unwrap().range_locked(.., RowLock::update()).next_back();
         assert_eq!(last.unwrap().unwrap().0, 30);
         insert(25).unwrap();
         insert(35).unwrap();

@@ -11,7 +11,7 @@ fn begin(db: &Db, label: &'static str, isolation: Isolation) -> Transaction {
 }
 
 fn all(tx: &Transaction, lock: RowLock) -> Result<Vec<(u64, i64)>, Error> {
-    tx.open(NUMBERS)?.range_locked::<u64>(RangeFull, lock).collect()
+    tx.open(NUMBERS)?.range_locked(RangeFull, lock).collect()
 }
 
 fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, number: u64, by: &str) {
@@ -46,7 +46,7 @@ fn a_request_without_wait_gets_the_holder_of_the_row_and_goes_on() {
         }
         is_refused(table.get_locked(2, RowLock::update().no_wait()), 2, "reader");
         assert_eq!(table.get_locked(2, RowLock::share().no_wait()).unwrap(), Locked::Row(2), "readers share");
-        let mut rows = table.range_locked::<u64>(.., RowLock::update().no_wait());
+        let mut rows = table.range_locked(.., RowLock::update().no_wait());
         assert_eq!(rows.next().unwrap().unwrap(), (0, 0));
         is_refused(rows.next().unwrap(), 1, "writer");
         assert!(rows.next().is_none());
@@ -71,7 +71,7 @@ fn a_request_without_wait_does_not_wait_for_the_table_either() {
         let waits = db.stats().lock.waits;
         for refused in [
             table.get_locked(1, RowLock::update().no_wait()).map(drop),
-            table.range_locked::<u64>(.., RowLock::update().no_wait()).next().unwrap().map(drop),
+            table.range_locked(.., RowLock::update().no_wait()).next().unwrap().map(drop),
         ] {
             let Err(Error::RowLocked { what: Lockable::Table(_), holder: "whole" }) = refused else {
                 panic!("{refused:?}")
@@ -205,7 +205,7 @@ fn ranges_locked_for_update_wait_for_each_other_without_a_deadlock() {
             scope.spawn(|| {
                 db.run(|tx| {
                     let table = tx.open(NUMBERS)?;
-                    for row in table.range_locked::<u64>(.., RowLock::update()) {
+                    for row in table.range_locked(.., RowLock::update()) {
                         let (number, value) = row?;
                         table.insert(number, value + 1)?;
                     }
@@ -233,7 +233,7 @@ fn workers_that_skip_what_others_have_share_a_queue_and_never_wait() {
         let work = |worker: u64| -> Result<bool, Error> {
             let tx = db.begin_with(TxnOptions::new().isolation(level));
             let jobs = tx.open(NUMBERS)?;
-            let free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked()).next();
+            let free = jobs.range_locked(.., RowLock::update().skip_locked()).next();
             let Some((number, _)) = free.transpose()? else { return Ok(false) };
             jobs.remove(number)?;
             // Some give up, and another worker finds the job.
@@ -274,7 +274,7 @@ fn a_worker_passes_over_jobs_that_were_done_since_its_snapshot() {
     let workers = [late(), late()];
     let other = begin(&db, "other", Isolation::Snapshot);
     let jobs = other.open(NUMBERS).unwrap();
-    let mut free = jobs.range_locked::<u64>(.., RowLock::update().skip_locked());
+    let mut free = jobs.range_locked(.., RowLock::update().skip_locked());
     for number in [0, 1] {
         assert_eq!(free.next().unwrap().unwrap().0, number);
         jobs.remove(number).unwrap();
@@ -283,7 +283,7 @@ fn a_worker_passes_over_jobs_that_were_done_since_its_snapshot() {
     other.commit().unwrap();
     let [first, second] = workers.each_ref().map(|tx| {
         let jobs = tx.open(NUMBERS).unwrap();
-        let (number, _) = jobs.range_locked::<u64>(.., RowLock::update().skip_locked()).next().unwrap().unwrap();
+        let (number, _) = jobs.range_locked(.., RowLock::update().skip_locked()).next().unwrap().unwrap();
         jobs.remove(number).unwrap();
         number
     });

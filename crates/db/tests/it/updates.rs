@@ -48,8 +48,10 @@ fn entries_insert_change_and_remove() {
     .unwrap();
 }
 
+type Add = fn(&Transaction) -> Result<(), Error>;
+
 /// Two ways to add one to a number.
-const ADDERS: [fn(&Transaction) -> Result<(), Error>; 2] = [
+const ADDERS: [Add; 2] = [
     |tx| tx.open(NUMBERS)?.update_with(1, |old| Some(old.unwrap_or(0) + 1)).map(drop),
     |tx| tx.open(NUMBERS)?.entry(1)?.and_modify(|value| *value += 1).map(drop),
 ];

@@ -181,7 +181,7 @@ impl Transactions for Claims {
         let table = tx.open(QUEUE)?;
         let first = match self.claim {
             Claim::First => table.first()?,
-            Claim::SkipLocked => table.range_locked::<u64>(.., RowLock::update().skip_locked()).next().transpose()?,
+            Claim::SkipLocked => table.range_locked(.., RowLock::update().skip_locked()).next().transpose()?,
         };
         let lost = || Error::Foreign { path: NAME.into(), why: "fewer rows than were committed" };
         let (key, _) = first.ok_or_else(lost)?;

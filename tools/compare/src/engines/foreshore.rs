@@ -205,7 +205,7 @@ impl Session for Own<'_> {
         self.write(|tx| {
             let table = tx.open(engine.table(QUEUE))?;
             let lock = RowLock::update().skip_locked();
-            let first = table.range_locked::<u64>(.., lock).next().transpose()?;
+            let first = table.range_locked(.., lock).next().transpose()?;
             let Some((key, _)) = first else { return Ok(None) };
             table.remove(key)?;
             Ok(Some(key))

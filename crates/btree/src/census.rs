@@ -1,0 +1,104 @@
+//! Counting the pages and rows of a tree while others read and change it.
+//!
+//! Each level is walked from left to right. A node is found from the root by the high fence of the one before. So
+//! splits and merges in between do no harm. Each node counts as it was when it was copied.
+
+use crate::access::{Access, ReadGuard};
+use crate::descend::Restarts;
+use crate::node::Goal;
+use crate::tree::{Structure, Tree};
+use foreshore_base::Result;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_lock::TableMode;
+use foreshore_txn::Txn;
+
+/// The pages and rows of a tree. [`Tree::count_nodes`] counts them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Levels, one for a tree that is a single leaf.
+    pub levels: u64,
+    /// Nodes without children.
+    pub leaves: u64,
+    /// Nodes with children.
+    pub inner_nodes: u64,
+    /// Rows that are not deleted, by committed and by running transactions.
+    pub rows: u64,
+    /// Deleted rows that are still in their leaves.
+    pub ghosts: u64,
+    /// Bytes of the keys and values of the rows.
+    pub row_bytes: u64,
+    /// Free bytes of the leaves.
+    pub free_bytes: u64,
+    /// Where the count goes on: a level, and the key at which its next node begins.
+    next: (u8, Vec<u8>),
+}
+
+impl Tree {
+    /// Counts the next nodes of the tree, at most `most`, and returns whether there are more. Locks the table against a
+    /// drop, or reads by the transaction's snapshot.
+    ///
+    /// # Errors
+    /// As [`Tree::range`], and `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    pub fn count_nodes(&self, txn: &mut Txn, census: &mut Census, most: usize) -> Result<bool> {
+        let Some(snapshot) = txn.reads_at()? else {
+            self.lock(txn, TableMode::IntentShared)?;
+            return self.count_some(txn, census, most);
+        };
+        let _operation = self.begin_read(txn, &snapshot)?;
+        self.count_some(txn, census, most).map_err(|error| self.judge(txn, &snapshot, error))
+    }
+
+    fn count_some(&self, txn: &mut Txn, census: &mut Census, most: usize) -> Result<bool> {
+        for _ in 0..most {
+            if !self.count_node(txn, census)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts the next node. Returns false if there is none.
+    fn count_node(&self, txn: &mut Txn, census: &mut Census) -> Result<bool> {
+        let (level, from) = &census.next;
+        let mut restarts = Restarts::default();
+        let mut page = [0; PAGE_SIZE];
+        let pid = loop {
+            let structure = &mut Structure::of_reader(txn);
+            let found: ReadGuard<'_, true> = self.find_again(structure, Goal::At(from), *level, 0, &mut restarts)?;
+            found.page().copy_to(0..PAGE_SIZE, &mut page);
+            if found.holds() {
+                break found.pid();
+            }
+            self.restart(&mut restarts);
+        };
+        let node = self.parse(pid, &page)?;
+        if node.level() != *level {
+            // The level above the root.
+            return Ok(false);
+        }
+        let damage = |why| self.corrupted(pid, why);
+        assert!(census.levels <= u64::from(*level) + 1, "levels are counted from the leaves up");
+        census.levels = u64::from(*level) + 1;
+        if node.is_leaf() {
+            census.leaves += 1;
+            census.free_bytes += node.free() as u64;
+            for at in 0..node.len() {
+                let row = node.row(at).map_err(damage)?;
+                if row.header.is_ghost() {
+                    census.ghosts += 1;
+                } else {
+                    census.rows += 1;
+                    census.row_bytes += (row.key.len() + row.value.len()) as u64;
+                }
+            }
+        } else {
+            census.inner_nodes += 1;
+        }
+        census.next = match node.high().map_err(damage)? {
+            Some(high) if high > &from[..] => (*level, high.to_vec()),
+            Some(_) => return Err(damage("the fences are out of order")),
+            None => (*level + 1, Vec::new()),
+        };
+        Ok(true)
+    }
+}

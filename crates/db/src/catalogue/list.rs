@@ -1,0 +1,98 @@
+//! All tables of the catalogue, in the order of their names.
+
+use super::{Catalogue, decode};
+use crate::format::{TableRow, dropped_key};
+use crate::live::Live;
+use crate::{Error, Result};
+use foreshore_base::{Error as Storage, Place, TableId};
+use foreshore_txn::Txn;
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::path::Path;
+
+/// A table of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedTable {
+    /// Its name.
+    pub name: String,
+    /// The name of its key type.
+    pub key_type: String,
+    /// The name of its value type.
+    pub value_type: String,
+}
+
+impl Catalogue {
+    /// Returns the tables that the transaction sees, by name.
+    pub(crate) fn list(&self, live: &mut Live) -> Result<Vec<ListedTable>> {
+        let (mut tables, mut damage) = (Vec::new(), Ok(()));
+        let learn = |name: Option<&str>, TableRow { key_type, value_type, .. }: TableRow| {
+            tables.extend(name.map(|name| ListedTable { name: name.to_owned(), key_type, value_type }));
+        };
+        self.each_row(&mut live.txn, learn, |error| {
+            if damage.is_ok() {
+                damage = Err(error);
+            }
+        })?;
+        damage.map(|()| tables)
+    }
+
+    /// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A
+    /// dropped table has no name. No table id comes twice: a dropped table must free no page of another one.
+    pub(crate) fn each_row(
+        &self,
+        txn: &mut Txn,
+        mut learn: impl FnMut(Option<&str>, TableRow),
+        mut damage: impl FnMut(Error),
+    ) -> Result<()> {
+        let (mut from, mut ids) = (Vec::new(), HashSet::new());
+        loop {
+            let mut cursor = self.tree.range(txn, Bound::Included(&from), Bound::Unbounded)?;
+            let error = loop {
+                match cursor.next(txn) {
+                    Ok(Some((key, value))) => {
+                        let (name, row) = sound_row(&self.data, key, value, &mut ids)?;
+                        learn(name, row);
+                        // The smallest key above.
+                        from.clear();
+                        from.extend_from_slice(key);
+                        from.push(0);
+                    }
+                    Ok(None) => return Ok(()),
+                    Err(error) => break error,
+                }
+            };
+            if error.damaged_page().is_none() {
+                return Err(error.into());
+            }
+            damage(error.into());
+            match self.tree.beyond_damage(&from)? {
+                Some(key) => from = key,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Decodes a catalogue row and checks it against its key and the ids of earlier rows. Returns the name of the table,
+/// `None` for a dropped one.
+fn sound_row<'k>(
+    data: &Path,
+    key: &'k [u8],
+    row: &[u8],
+    ids: &mut HashSet<TableId>,
+) -> Result<(Option<&'k str>, TableRow), Storage> {
+    let row = decode(data, row)?;
+    let damage = |why| Storage::corrupted(data, Place::File, why);
+    if !ids.insert(row.table) {
+        return Err(damage("two rows of the catalogue have one table"));
+    }
+    if !row.is_dropped {
+        let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
+        return Ok((Some(name), row));
+    }
+    if *key != dropped_key(row.table) {
+        return Err(damage("a dropped table has a name in the catalogue"));
+    }
+    Ok((None, row))
+}

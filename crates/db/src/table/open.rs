@@ -1,0 +1,95 @@
+//! The tables of a transaction: opened, listed and dropped.
+
+use super::Table;
+use crate::{ListedTable, Result, TableDef, Transaction};
+use foreshore_base::key::{Key, Value};
+use std::marker::PhantomData;
+
+impl Transaction {
+    /// Opens a table, and creates it if there is none. The creation is part of the transaction: other transactions that
+    /// open an absent table wait until this one ends.
+    ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
+    /// still be read. A write to it returns [`Error::TableDropped`].
+    ///
+    /// # Errors
+    /// `TableName`, `TableTypes`, and those of any operation.
+    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open::<K, V>(live, name))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Opens a table that exists. It creates none, and locks the absence of a table at
+    /// [`Isolation::Serializable`](crate::Isolation::Serializable).
+    ///
+    /// # Errors
+    /// `NoTable`, `TableName`, `TableTypes`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// assert!(matches!(db.begin().open_existing(STOCK), Err(Error::NoTable { .. })));
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// assert_eq!(db.begin().open_existing(STOCK)?.get(1)?, Some(10));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn open_existing<K: Key + 'static, V: Value + 'static>(
+        &self,
+        def: TableDef<'_, K, V>,
+    ) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open_existing::<K, V>(live, name))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Returns the tables that the transaction sees, by name. A serializable transaction locks the list: no other
+    /// transaction creates or drops a table until it ends.
+    ///
+    /// # Errors
+    /// Those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK).map(drop))?;
+    /// let tables = db.read().tables()?;
+    /// assert_eq!((&*tables[0].name, &*tables[0].key_type, &*tables[0].value_type), ("stock", "u64", "i64"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn tables(&self) -> Result<Vec<ListedTable>> {
+        self.with(|engine, live| engine.catalogue.list(live))
+    }
+
+    /// Opens a table that the snapshot of a reader sees.
+    pub(crate) fn open_known<K: Key + 'static, V: Value + 'static>(
+        &self,
+        def: TableDef<'_, K, V>,
+    ) -> Result<Table<'_, K, V>> {
+        let name = def.checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open_known::<K, V>(live, name))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Drops the table `name` with all its rows. Returns whether there was one.
+    ///
+    /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
+    ///   the table and not used it yet gets [`Error::TableDropped`].
+    /// - Readers by snapshot from before the commit go on reading the table. The call does not wait for them.
+    /// - The pages become free in the background, once this transaction has committed and no such snapshot is left.
+    /// - Later writes of this transaction, through a [`Table`] that it opened before, are dropped with the table.
+    ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call drops the table that the snapshot sees. If
+    /// another transaction has dropped that one since, it returns [`Error::TableDropped`], even if a new table has the
+    /// name. If the snapshot sees none and a table was created since, it returns [`Error::Conflict`]. Both are
+    /// retryable.
+    ///
+    /// # Errors
+    /// `TableName`, and those of any operation.
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
+        self.with(|engine, live| engine.catalogue.drop(live, name))
+    }
+}
