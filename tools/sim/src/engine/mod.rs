@@ -19,6 +19,8 @@ pub mod part;
 mod rows;
 
 #[cfg(foreshore_sim)]
+mod combine;
+#[cfg(foreshore_sim)]
 mod device;
 #[cfg(foreshore_sim)]
 mod inspect;

@@ -2,7 +2,7 @@
 
 use super::check::{Asked, Prepared};
 use super::device;
-use super::history::{NEVER, Outcome, Txn};
+use super::history::{Level, NEVER, Outcome, Txn};
 use super::part::{Parts, Place};
 use super::plan::{TxnPlan, one_in};
 use super::shared::{Shared, Stop};
@@ -21,6 +21,8 @@ pub(super) struct Session<'s> {
     pub(super) action: Place,
     /// The choices of the action, or of its operation.
     pub(super) random: Random,
+    /// What its transaction may see of others.
+    level: Level,
     number: u32,
     prepared: u64,
 }
@@ -28,7 +30,7 @@ pub(super) struct Session<'s> {
 impl<'s> Session<'s> {
     pub(super) fn new(shared: &'s Shared, parts: &'s Parts, place: Place, number: u32) -> Self {
         let random = parts.random(&place);
-        Self { shared, parts, action: place.clone(), place, random, number, prepared: 0 }
+        Self { shared, parts, action: place.clone(), place, random, level: Level::Serializable, number, prepared: 0 }
     }
 
     /// Runs so many actions, or until the database stops.
@@ -92,9 +94,15 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
+    /// Returns what its transaction may see of others.
+    pub(super) const fn level(&self) -> Level {
+        self.level
+    }
+
     fn transact(&mut self) -> Result<(), Stop> {
         let TxnPlan { options, level, is_relaxed, is_hasty } = TxnPlan::draw(&mut self.random);
         let begin = self.shared.moment();
+        self.level = level;
         let mut txn = Txn {
             level,
             begin,

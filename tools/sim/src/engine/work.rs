@@ -15,7 +15,7 @@ const REMOVE: u64 = 7;
 const GET: u64 = 8;
 
 type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
-type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
+pub(super) type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
 
 impl Session<'_> {
     /// The steps of a transaction.
@@ -58,7 +58,7 @@ impl Session<'_> {
         let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
         let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
         let row = (table, self.random.below(u64::from(keys)) as u16);
-        match self.random.below(16) {
+        match self.random.below(24) {
             choice @ 0..=7 => self.write(&open, row, choice, steps),
             choice @ 8..=10 => self.look(&open, row, choice, steps),
             11 => {
@@ -69,7 +69,8 @@ impl Session<'_> {
                 steps.push(Step::Scan { table, keys: 0..u16::MAX, rows, is_backward, is_whole, skips: false });
                 Ok(())
             }
-            12 if one_in(&mut self.random, 4) => open.lock_against_writes().map_err(Stop::from),
+            12..=19 => self.combine(&open, row, keys, steps),
+            20 if one_in(&mut self.random, 4) => open.lock_against_writes().map_err(Stop::from),
             _ => self.scan(&open, table, keys, steps),
         }
     }
@@ -244,10 +245,10 @@ fn changes(steps: &[Step]) -> usize {
     })
 }
 
-fn decoded(found: Option<Vec<u8>>) -> Result<Option<u64>, String> {
+pub(super) fn decoded(found: Option<Vec<u8>>) -> Result<Option<u64>, String> {
     found.map(|bytes| value_number(&bytes)).transpose()
 }
 
-fn pair(key: &[u8], value: &[u8]) -> Result<(u16, u64), String> {
+pub(super) fn pair(key: &[u8], value: &[u8]) -> Result<(u16, u64), String> {
     Ok((key_number(key)?, value_number(value)?))
 }
