@@ -187,10 +187,15 @@ pub(crate) fn compare(words: &PageWords, range: Range<usize>, bytes: &[u8]) -> s
     mine[..tail.len()].cmp(tail).then(range.len().cmp(&bytes.len()))
 }
 
+/// Whether `len` bytes at `offset` lie in a page. The sum of the two may wrap.
+const fn fits(offset: usize, len: usize) -> bool {
+    len <= PAGE_SIZE && offset <= PAGE_SIZE - len
+}
+
 /// Writes `bytes` at `offset`. The caller holds the exclusive latch of the page.
 #[inline]
 pub(crate) fn store(words: &PageWords, offset: usize, bytes: &[u8]) {
-    assert!(offset + bytes.len() <= PAGE_SIZE, "write of {} bytes at {offset}", bytes.len());
+    assert!(fits(offset, bytes.len()), "write of {} bytes at {offset}", bytes.len());
     step();
     let (chunks, tail) = bytes.as_chunks::<WORD_BYTES>();
     let mut at = offset;
@@ -199,7 +204,13 @@ pub(crate) fn store(words: &PageWords, offset: usize, bytes: &[u8]) {
         unsafe { unaligned::put_word(words, at, *chunk) };
         at += WORD_BYTES;
     }
-    if !tail.is_empty() {
+    if tail.is_empty() {
+        return;
+    }
+    if let Some(last) = bytes.last_chunk() {
+        // SAFETY: as above. It overlaps the chunk before, and loads no word that was just stored in part.
+        unsafe { unaligned::put_word(words, offset + bytes.len() - WORD_BYTES, *last) };
+    } else {
         let bits = tail.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
         patch_at(words, at, !(u64::MAX << (8 * tail.len())), bits);
     }
@@ -230,7 +241,7 @@ fn patch(word: &Word, mask: u64, bits: u64) {
 /// Moves the bytes of `src` to `dst`, overlapping or not. The caller holds the exclusive latch of the page.
 pub(crate) fn shift(words: &PageWords, src: Range<usize>, dst: usize) {
     assert!(src.start <= src.end && src.end <= PAGE_SIZE, "move of {src:?}");
-    assert!(dst + src.len() <= PAGE_SIZE, "move of {src:?} to {dst}");
+    assert!(fits(dst, src.len()), "move of {src:?} to {dst}");
     let mut chunk = [0; CHUNK];
     let mut done = 0;
     while done < src.len() {
@@ -341,6 +352,23 @@ mod tests {
             fill(&words, src..src + 700, 0xa5);
             bytes[src..src + 700].fill(0xa5);
             assert!(all(&words) == bytes, "fill {src}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "write of 8 bytes at 18446744073709551612")]
+    fn a_store_at_an_offset_that_wraps_panics() {
+        store(&page().0, usize::MAX - 3, &[0; 8]);
+    }
+
+    #[test]
+    fn stores_that_end_with_the_page_write_its_last_byte() {
+        for len in 1..40 {
+            let (words, mut bytes) = page();
+            let new: Vec<u8> = (0..len).map(|i| !(i as u8)).collect();
+            store(&words, PAGE_SIZE - len, &new);
+            bytes[PAGE_SIZE - len..].copy_from_slice(&new);
+            assert_eq!(all(&words), bytes, "{len} bytes");
         }
     }
 

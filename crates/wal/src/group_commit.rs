@@ -72,16 +72,21 @@ impl Group {
 
     /// Returns the decision of the engine's own policy.
     pub(crate) fn decide(self, seen: &Observation) -> Decision {
+        let may_delay = matches!(self, Self::Window(_)) && !seen.left_behind;
+        if may_delay
+            && seen.is_relaxed
+            && let Decision::Wait(left) = for_relaxed(seen)
+        {
+            return Decision::Wait(left);
+        }
         if seen.in_flight > 0 {
             // A second group at once would only split what one can carry.
             return if seen.now >= seen.beside_from { Decision::Seal } else { Decision::Hold };
         }
         match self {
-            Self::Window(_) if !seen.left_behind && seen.is_relaxed => for_relaxed(seen),
-            Self::Window(max) if !seen.left_behind && seen.flushes.mean >= LEAST_LATENCY => match seen.is_awaited {
-                true => for_returning(max, seen),
-                false => for_pipelined(max, seen),
-            },
+            Self::Window(max) if may_delay && !seen.is_relaxed && seen.flushes.mean >= LEAST_LATENCY => {
+                if seen.is_awaited { for_returning(max, seen) } else { for_pipelined(max, seen) }
+            }
             Self::Greedy | Self::Window(_) => Decision::Seal,
         }
     }

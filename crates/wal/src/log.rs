@@ -213,7 +213,7 @@ impl Log {
 
     /// Requests that the relaxed commit `lsn` of the session becomes durable with a later group, about a millisecond
     /// after the last one. The next reservation of the session does not wait for it.
-    pub fn flush_later(&self, session: &Session, lsn: Lsn) {
+    pub fn flush_later(&self, session: &mut Session, lsn: Lsn) {
         self.core().check_target(lsn);
         self.core().pipeline.flush_later(session.number(), lsn);
     }

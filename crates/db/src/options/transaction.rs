@@ -12,8 +12,8 @@ pub enum Durability {
     #[default]
     Durable,
     /// The commit record is in the log buffer. The commit becomes durable soon after: with the default group policy the
-    /// write begins after a millisecond at most. Power loss before that undoes it and every later commit, never an
-    /// earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a
+    /// write begins about a millisecond after the one before, or when that one ends. Power loss before that undoes it
+    /// and every later commit, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a
     /// single commit wait for the disk.
     Relaxed,
 }

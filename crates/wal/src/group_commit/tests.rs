@@ -122,7 +122,7 @@ fn a_flusher_sleeps_while_pipelined_commits_come() {
 #[test]
 fn relaxed_commits_wait_for_the_time_of_the_next_group() {
     let relaxed = || Observation { is_relaxed: true, ..seen() };
-    let beside = Observation { in_flight: 1, now: at(1049), ..relaxed() };
+    let beside = |now, pending_bytes| Observation { in_flight: 1, now: at(now), pending_bytes, ..relaxed() };
     decides(
         50,
         &[
@@ -137,7 +137,10 @@ fn relaxed_commits_wait_for_the_time_of_the_next_group() {
                 Observation { flushes: flushes(15, 1100), ..relaxed() },
                 Wait(us(890)),
             ),
-            ("beside a group in flight", beside, Hold),
+            ("beside a group in flight", beside(1049, 8 << 10), Wait(us(735))),
+            ("beside a group in flight, half a flush later", beside(1060, 8 << 10), Wait(us(900))),
+            ("half a lane beside a group in flight", beside(1049, 128 << 10), Hold),
+            ("half a lane, half a flush later", beside(1060, 128 << 10), Seal),
         ],
     );
     assert_eq!(Group::Greedy.decide(&relaxed()), Seal);

@@ -214,7 +214,7 @@ fn write(log: &Log, plan: &Plan, id: u64, books: &Books) -> Result<()> {
                 tickets.push((lsn, ticket));
             }
             Way::Later => {
-                log.flush_later(&session, lsn);
+                log.flush_later(&mut session, lsn);
                 tickets.push((lsn, ticket));
             }
             Way::Call => calls.push((lsn, call(ticket))),
