@@ -232,26 +232,32 @@ fn pipelined_around_a_lead() {
 
 /// A pipelined commit while a thread leads a group that it may just have missed.
 fn pipelined_beside_a_leader() {
-    beside(|log, lsn| log.pipeline.flush_soon(0, lsn), Log::commit, &log(1));
-}
-
-/// A relaxed commit while a thread leads for space a group that it may just have missed.
-fn relaxed_beside_a_leader() {
     let log = log(1);
-    log.append();
-    let lead = |log: &Log| _ = log.pipeline.lead_for_space(0);
-    beside(|log, lsn| log.pipeline.flush_later(0, lsn), lead, &log);
-}
-
-/// A commit is asked for beside a leader and the flusher, which flushes two.
-fn beside(ask: fn(&Log, Lsn), lead: fn(&Log), log: &Arc<Log>) {
-    let flusher = spawn(log, |log| log.flush_until(Lsn(2)));
-    join([spawn(log, move |log| ask(log, log.append())), spawn(log, lead)]);
+    let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
+    join([spawn(&log, |log| log.pipeline.flush_soon(0, log.append())), spawn(&log, Log::commit)]);
     if log.pipeline.progress().durable() == Lsn(2) {
         // Nothing is left to do, so no other thread notifies a parked flusher.
         log.pipeline.flusher_signal(0).notify();
     }
     join([flusher]);
+}
+
+/// A relaxed commit while a thread leads for space a group that it may just have missed. The flusher is at rest before,
+/// and only the signal of one of them starts it.
+fn relaxed_beside_a_leader() {
+    let log = log(1);
+    log.append();
+    while log.pipeline.flush_step(0) != NextWake::OnSignal {}
+    join([
+        spawn(&log, |log| log.pipeline.flush_later(0, log.append())),
+        spawn(&log, |log| _ = log.pipeline.lead_for_space(0)),
+    ]);
+    join([spawn(&log, |log| {
+        if log.pipeline.progress().durable() < Lsn(2) {
+            log.pipeline.flusher_signal(0).wait(None);
+            log.flush_until(Lsn(2));
+        }
+    })]);
 }
 
 struct ThreadWaker(Unparker);
