@@ -176,29 +176,32 @@ impl Catalogue {
         self.create_table::<K, V>(live, name)
     }
 
-    /// Returns the tree of the table `name`, if there is one. If not, a serializable transaction locks its absence.
+    /// Returns the tree of the table `name`, if there is one. A serializable transaction locks the table against a
+    /// drop, or its absence. The others wait for no transaction.
     pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
         &self,
         live: &mut Live,
         name: &str,
     ) -> Result<TreeRef<'_>> {
-        let no_table = || Error::NoTable { name: name.to_owned() };
         if let Some(info) = live.created(name) {
             check_types::<K, V>(info)?;
             return Ok(TreeRef::Created(info.tree.clone()));
         }
-        if whole_snapshot(&mut live.txn)?.is_some() {
-            let tree = self.open_known::<K, V>(live, name)?;
-            return if live.has_dropped(tree.table()) { Err(no_table()) } else { Ok(tree) };
+        if let Some(snapshot) = live.txn.reads_at()? {
+            return self.open_at::<K, V>(live, &snapshot, name);
         }
         if let Some(info) = self.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
-            return use_table::<K, V>(info, live);
+            live.txn.lock_table(info.tree.table(), TableMode::IntentShared)?;
+            // It may have been dropped during the wait for the lock.
+            if !info.tree.is_retired() {
+                return use_table::<K, V>(info, live);
+            }
         }
         if let Some(info) = self.newest(live, name)? {
             return use_table::<K, V>(info, live);
         }
         self.check_tables()?;
-        Err(no_table())
+        Err(no_table(name))
     }
 
     /// Looks the table `name` up in the tree, under a lock.
@@ -213,35 +216,48 @@ impl Catalogue {
         Ok(Some(self.tables.add(self.info(name, row, created))))
     }
 
-    /// Returns the tree of the table `name` that the transaction's snapshot sees. If there is none, returns that of a
-    /// table created since, in which the snapshot sees no row.
-    ///
-    /// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
-    /// dropped the table is durable.
+    /// Returns the tree of the table `name` that the transaction's snapshot sees, as [`open_at`](Self::open_at) does.
     pub(crate) fn open_known<K: Key + 'static, V: Value + 'static>(
         &self,
         live: &mut Live,
         name: &str,
     ) -> Result<TreeRef<'_>> {
-        let no_table = || Error::NoTable { name: name.to_owned() };
-        let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Err(no_table()) };
-        if let Some(info) = self.seen_by(live, &snapshot, name)? {
-            return use_table::<K, V>(info, live);
+        match whole_snapshot(&mut live.txn)? {
+            Some(snapshot) => self.open_at::<K, V>(live, &snapshot, name),
+            None => Err(no_table(name)),
+        }
+    }
+
+    /// Returns the tree of the table `name` that `snapshot` sees, unless the transaction has dropped it. If there is
+    /// none, returns that of a table created since, in which the snapshot sees no row.
+    ///
+    /// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
+    /// dropped the table is durable.
+    fn open_at<K: Key + 'static, V: Value + 'static>(
+        &self,
+        live: &mut Live,
+        snapshot: &Snapshot,
+        name: &str,
+    ) -> Result<TreeRef<'_>> {
+        match self.seen_by(live, snapshot, name)? {
+            Some(info) if live.has_dropped(info.tree.table()) => return Err(no_table(name)),
+            Some(info) => return use_table::<K, V>(info, live),
+            None => {}
         }
         self.check_tables()?;
         // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
-        if self.tree.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)? {
+        if self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)? {
             let row = decode(&self.data, &live.scratch.found)?;
             let id = row.table;
             self.tables.add(self.info(name, row, live.txn.observed()));
-            let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(no_table)?;
+            let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(|| no_table(name))?;
             return use_table::<K, V>(info, live);
         }
-        let gone = self.tables.all(name).find_map(|info| info.tree.gone_at(&snapshot)).unwrap_or_default();
+        let gone = self.tables.all(name).find_map(|info| info.tree.gone_at(snapshot)).unwrap_or_default();
         live.txn.observe(gone);
         // WAIT: help - or park behind the leader.
         self.log.force(gone.lsn())?;
-        Err(no_table())
+        Err(no_table(name))
     }
 
     /// Returns the table `name` that `snapshot` sees.
@@ -333,6 +349,10 @@ impl Catalogue {
 /// Returns the snapshot by which a transaction reads from begin to end, if it has one.
 fn whole_snapshot(txn: &mut Txn) -> Result<Option<SnapshotRef>> {
     Ok(if txn.isolation() == Isolation::Snapshot { txn.reads_at()? } else { None })
+}
+
+fn no_table(name: &str) -> Error {
+    Error::NoTable { name: name.to_owned() }
 }
 
 fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {

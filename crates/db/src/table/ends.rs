@@ -1,9 +1,12 @@
 //! Taking rows from the ends of a table.
 //!
 //! A row that was taken stays in its leaf, as a deleted one, until its transaction has ended. So a transaction that
-//! takes many would pass all of them each time. It therefore notes the last one that it took from each end, and begins
-//! behind that. Only a serializable transaction may do so: its intervals keep others from inserting there. It has
-//! inserted nothing there itself if its last change was that removal.
+//! takes many passes all of them each time. One case is spared that: a serializable transaction that takes one row
+//! after the other from the same end of a table. It notes the last one that it took, and begins behind that.
+//!
+//! - At the other levels other transactions may insert there. A serializable one keeps them out by its intervals.
+//! - Any other write of the transaction, to whichever table, loses the note, since it may have inserted there itself.
+//!   So does a pop from the other end or from another table.
 
 use super::Table;
 use super::codec::undecodable;

@@ -35,9 +35,14 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 
 /// A row of a table, existing or not, that [`Table::entry`] has locked for a write.
 ///
+/// Whether there is a row, and with which value, is judged when the entry is made. A later write of the row through the
+/// table is not seen by [`get`](Self::get), and [`and_modify`](Self::and_modify) writes over it.
+///
 /// The absence of a row is locked at [`Isolation::Serializable`](crate::Isolation::Serializable) only. At the other
 /// levels another transaction may insert the row meanwhile: then [`or_insert`](Self::or_insert) returns its value, at
-/// read committed, or a `Conflict`, at snapshot.
+/// read committed, or a `Conflict`, at snapshot. At read committed `and_modify(change)?.or_insert(value)` may thus
+/// return a value without the change. [`Table::update_with`] loses none.
+#[must_use]
 pub struct Entry<'t, 'tx, K, V: Value> {
     table: &'t Table<'tx, K, V>,
     key: Vec<u8>,
@@ -89,23 +94,21 @@ impl<K: Key, V: Value> Entry<'_, '_, K, V> {
         Ok(self)
     }
 
-    /// Sets the value, whether there is a row or not. Returns the previous value.
+    /// Sets the value, whether there is a row or not. Returns the previous value, also of a row that was inserted since
+    /// the entry was made.
     ///
     /// # Errors
     /// Those of every method of [`Table`], and `ValueTooLarge`.
     pub fn insert<'v>(self, value: impl Borrow<V::Ref<'v>>) -> Result<Option<V::Owned>> {
-        self.table.put_encoded(&self.key, value.borrow()).map(|()| self.value)
+        self.table.replace_encoded(&self.key, value.borrow())
     }
 
-    /// Removes the row and returns its value.
+    /// Removes the row and returns its value. If there was no row when the entry was made, does nothing.
     ///
     /// # Errors
     /// Those of every method of [`Table`].
     pub fn remove(self) -> Result<Option<V::Owned>> {
-        if self.value.is_some() {
-            self.table.remove_encoded(&self.key)?;
-        }
-        Ok(self.value)
+        if self.value.is_some() { self.table.take_encoded(&self.key) } else { Ok(None) }
     }
 }
 

@@ -127,6 +127,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 }
 
 /// Iterator over keys of a table, from either end or both. It ends after an error.
+#[must_use = "iterators read nothing unless they are advanced"]
 pub struct Keys<'tx, K> {
     table: TableId,
     scan: Scan<'tx>,

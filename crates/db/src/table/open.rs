@@ -20,8 +20,9 @@ impl Transaction {
         Ok(Table { tx: self, tree, types: PhantomData })
     }
 
-    /// Opens a table that exists. It creates none, and locks the absence of a table at
-    /// [`Isolation::Serializable`](crate::Isolation::Serializable).
+    /// Opens a table that exists, and creates none. At [`Isolation::Serializable`](crate::Isolation::Serializable) the
+    /// answer stays true until the transaction ends: no other one drops the table, or creates it if it is absent. At
+    /// the other levels the call waits for no other transaction.
     ///
     /// # Errors
     /// `NoTable`, `TableName`, `TableTypes`, and those of any operation.

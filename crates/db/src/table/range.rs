@@ -11,6 +11,7 @@ use foreshore_txn::Txn;
 use std::{fmt, iter::FusedIterator, marker::PhantomData, ops::Bound};
 
 /// Iterator over rows of a table, from either end or both. It ends after an error.
+#[must_use = "iterators read nothing unless they are advanced"]
 pub struct Range<'tx, K, V> {
     tx: &'tx Transaction,
     scan: Scan,

@@ -2,7 +2,8 @@
 //!
 //! Rows are read ahead, some at a time, and then removed one by one. A serializable transaction has locked what it has
 //! read, and a snapshot transaction gets a conflict for a row that has changed since. At read committed a row may
-//! change between the two, so it is locked and the predicate is asked again.
+//! change between the two, so it is locked and the predicate is asked again. The same is done at every level for a row
+//! whose predicate has written.
 
 use super::codec::undecodable;
 use super::scan::{End, Span};
@@ -33,8 +34,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Removes the rows with keys in `range` for which `is_wanted` returns true, and returns each when the iterator
     /// reaches it. The rows that the iterator does not reach stay.
     ///
-    /// Locks as [`range`](Self::range) does, somewhat ahead of what it returns. `is_wanted` may be called twice for a
-    /// row.
+    /// Locks as [`range`](Self::range) does, somewhat ahead of what it returns. At
+    /// [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the rows are read in batches, each batch as of its
+    /// own time. `is_wanted` may be called twice for a row. A call that writes makes the iterator read again what lies
+    /// ahead.
     ///
     /// ```
     /// # use foreshore::{Db, Device, Error, Options, TableDef};
@@ -59,8 +62,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         ExtractIf { table: self, is_wanted, left: Some(Span::of::<K>(&range)), ahead }
     }
 
-    /// Removes the rows for which `is_kept` returns false, and returns how many. Locks as [`range`](Self::range) does.
-    /// `is_kept` may be called twice for a row.
+    /// Removes the rows for which `is_kept` returns false, and returns how many. Reads and locks as
+    /// [`extract_if`](Self::extract_if) does. `is_kept` may be called twice for a row.
     ///
     /// # Errors
     /// Those of every method.
@@ -82,7 +85,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     }
 
     /// Removes the rows with keys in `range` and returns how many. No value is decoded. Locks as
-    /// [`range`](Self::range) does.
+    /// [`range`](Self::range) does. At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the keys are read
+    /// in batches, each batch as of its own time: rows that are inserted meanwhile may stay.
     ///
     /// # Errors
     /// Those of every method.
@@ -119,7 +123,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         }
     }
 
-    /// Removes all rows and returns how many. Locks as [`iter`](Self::iter) does.
+    /// Removes all rows and returns how many. Reads and locks as [`remove_range`](Self::remove_range) does.
     ///
     /// # Errors
     /// Those of every method.
@@ -151,6 +155,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 }
 
 /// Iterator over the rows that [`Table::extract_if`] removes. It ends after an error.
+#[must_use = "rows that the iterator does not reach are not removed"]
 pub struct ExtractIf<'t, 'tx, K: Key, V: Value, F> {
     table: &'t Table<'tx, K, V>,
     is_wanted: F,
@@ -190,10 +195,11 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
     /// Takes the next row of those that were read ahead. Reads more if there is none, and again if the caller has
     /// written.
     fn take(&mut self) -> Result<Option<Read<K, V>>> {
+        let is_stale = self.ahead.at.is_none() || self.has_written();
         let (table, ahead) = (self.table, &mut self.ahead);
-        if ahead.at.is_none() || ahead.at != table.last_change() {
+        if is_stale {
             ahead.rows.clear();
-            ahead.is_last = false;
+            (ahead.is_last, ahead.most) = (false, FIRST);
         }
         if ahead.rows.is_empty()
             && !ahead.is_last
@@ -214,16 +220,27 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
 
     /// Removes a row and returns whether it was there and is still wanted.
     fn remove(&mut self, row: &mut Read<K, V>) -> Result<bool> {
-        if self.ahead.may_change {
+        if self.ahead.may_change || self.has_written() {
             let Some(newest) = self.table.lock_encoded(&row.encoded)? else { return Ok(false) };
             row.value = newest;
             if !(self.is_wanted)(&row.key, &row.value) {
                 return Ok(false);
             }
         }
+        if self.has_written() {
+            // The predicate may have written this row, and rows that were read ahead: they are read again.
+            let Some(removed) = self.table.take_encoded(&row.encoded)? else { return Ok(false) };
+            row.value = removed;
+            return Ok(true);
+        }
         let is_removed = self.table.remove_encoded(&row.encoded)?;
         self.ahead.at = self.table.last_change();
         Ok(is_removed)
+    }
+
+    /// Whether the transaction has written since the rows were read ahead.
+    fn has_written(&self) -> bool {
+        self.ahead.at != self.table.last_change()
     }
 }
 

@@ -90,6 +90,16 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         })
     }
 
+    /// Sets the value of an encoded key and returns its previous value.
+    pub(super) fn replace_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<Option<V::Owned>> {
+        self.tx.with(|_, live| {
+            encode_value::<V>(value, &mut live.scratch.value);
+            let (txn, Scratch { value, found, .. }) = live.parts();
+            let is_old = self.tree.put_over(txn, key, value, found)?;
+            is_old.then(|| self.value(key, found)).transpose()
+        })
+    }
+
     /// Inserts a row with an encoded key, and returns false if there is one.
     pub(super) fn insert_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<bool> {
         let inserted = self.tx.with(|_, live| {
@@ -108,6 +118,15 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|_, live| {
             let (txn, Scratch { found, .. }) = live.parts();
             Ok(self.tree.remove_into(txn, key, found)?)
+        })
+    }
+
+    /// Removes the row of an encoded key and returns its value.
+    pub(super) fn take_encoded(&self, key: &[u8]) -> Result<Option<V::Owned>> {
+        self.tx.with(|_, live| {
+            let (txn, Scratch { found, .. }) = live.parts();
+            let is_old = self.tree.remove_into(txn, key, found)?;
+            is_old.then(|| self.value(key, found)).transpose()
         })
     }
 }

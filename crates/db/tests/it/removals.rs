@@ -133,3 +133,49 @@ fn a_row_that_is_not_wanted_any_more_stays() {
         }
     }
 }
+
+#[test]
+fn what_a_predicate_has_written_is_what_is_removed() {
+    for level in LEVELS {
+        let (db, _) = in_memory();
+        fill(&db, 6);
+        let tx = begin(&db, level);
+        let table = tx.open(NUMBERS).unwrap();
+        let removed = table.extract_if(.., |&number, _| {
+            match number {
+                // Rows that were read ahead, of which one is not wanted any more, and a new one.
+                0 => {
+                    table.put(1, 10).unwrap();
+                    table.put(2, -1).unwrap();
+                    table.remove(3).unwrap();
+                    table.put(7, 70).unwrap();
+                }
+                // The row that the call is about.
+                4 => table.put(4, table.get(4).unwrap().unwrap() + 100).unwrap(),
+                5 => drop(table.remove(5).unwrap()),
+                _ => {}
+            }
+            table.get(number).unwrap() != Some(-1)
+        });
+        let removed = removed.collect::<Result<Vec<_>, _>>().unwrap();
+        // The predicate is asked twice about a row that it has written.
+        assert_eq!(removed, [(0, 0), (1, 10), (4, 204), (7, 70)], "{level:?}");
+        assert_eq!(table.iter().collect::<Result<Vec<_>, _>>().unwrap(), [(2, -1)], "{level:?}");
+    }
+}
+
+#[test]
+fn little_is_read_ahead_for_a_caller_that_writes() {
+    let (db, _) = in_memory();
+    fill(&db, 1000);
+    let tx = begin(&db, Isolation::Serializable);
+    let (table, texts) = (tx.open(NUMBERS).unwrap(), tx.open(TEXTS).unwrap());
+    let mut all = table.extract_if(.., |_, _| true);
+    for number in 0..50 {
+        assert_eq!(all.next().unwrap().unwrap().0, number);
+        texts.put("last", &*number.to_string()).unwrap();
+    }
+    let put = |number| begin(&db, Isolation::ReadCommitted).open(NUMBERS).unwrap().put(number, 0);
+    assert!(matches!(put(50), Err(Error::LockTimeout { .. })));
+    put(70).unwrap();
+}

@@ -71,6 +71,81 @@ fn a_table_that_is_absent_stays_so_for_a_serializable_transaction() {
 }
 
 #[test]
+fn a_table_that_exists_stays_so_for_a_serializable_transaction() {
+    let (db, _) = in_memory();
+    fill(&db, 3);
+    let drop_it = || begin(&db, Isolation::Serializable).drop_table("numbers");
+    let tx = begin(&db, Isolation::Serializable);
+    tx.open_existing(NUMBERS).unwrap();
+    assert!(matches!(drop_it(), Err(Error::LockTimeout { .. })));
+    drop(tx);
+    // An error that tells its types is an answer too.
+    let tx = begin(&db, Isolation::Serializable);
+    assert!(matches!(tx.open_existing(TableDef::<u64, u64>::new("numbers")), Err(Error::TableTypes { .. })));
+    assert!(matches!(drop_it(), Err(Error::LockTimeout { .. })));
+    drop(tx);
+    drop_it().unwrap();
+}
+
+/// The look waits for the end of a drop, and finds whether it has happened.
+#[test]
+fn a_serializable_look_waits_for_a_drop() {
+    for is_dropped in [true, false] {
+        let (db, _) = in_memory();
+        fill(&db, 3);
+        let dropper = db.begin();
+        dropper.drop_table("numbers").unwrap();
+        let waits = db.stats().txn.locks.waits;
+        std::thread::scope(|scope| {
+            let look = scope.spawn(|| {
+                let tx = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable));
+                tx.open_existing(NUMBERS).map(|table| table.len().unwrap())
+            });
+            while db.stats().txn.locks.waits == waits {
+                std::thread::yield_now();
+            }
+            if is_dropped { dropper.commit().map(drop) } else { dropper.rollback() }.unwrap();
+            match look.join().unwrap() {
+                Ok(rows) => assert_eq!((rows, is_dropped), (3, false)),
+                Err(error) => assert!(matches!(error, Error::NoTable { .. }) && is_dropped, "{error}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_look_below_serializable_waits_for_no_transaction_and_holds_none_up() {
+    for level in [Isolation::Snapshot, Isolation::ReadCommitted] {
+        let (db, _) = in_memory();
+        fill(&db, 3);
+        let creator = db.begin();
+        creator.open(TEXTS).unwrap();
+        assert!(creator.drop_table("numbers").unwrap());
+        let tx = begin(&db, level);
+        assert!(matches!(tx.open_existing(TEXTS), Err(Error::NoTable { .. })), "{level:?}");
+        assert_eq!(tx.open_existing(NUMBERS).unwrap().get(1).unwrap(), Some(1), "{level:?}");
+        creator.rollback().unwrap();
+        let other = begin(&db, Isolation::Serializable);
+        other.open(TEXTS).unwrap();
+        other.commit().unwrap();
+        tx.open_existing(TEXTS).unwrap();
+    }
+}
+
+/// A table whose types differ is gone for the transaction that has dropped it.
+#[test]
+fn a_table_that_the_transaction_has_dropped_has_no_types() {
+    for level in LEVELS {
+        let (db, _) = in_memory();
+        fill(&db, 3);
+        let tx = begin(&db, level);
+        assert!(tx.drop_table("numbers").unwrap());
+        let look = tx.open_existing(TableDef::<u64, u64>::new("numbers"));
+        assert!(matches!(look, Err(Error::NoTable { .. })), "{level:?}");
+    }
+}
+
+#[test]
 fn statistics_count_what_there_is() {
     const ROWS: u64 = 20_000;
     let (db, _) = in_memory();

@@ -117,3 +117,29 @@ fn an_absent_row_that_is_inserted_meanwhile_is_found_or_a_conflict() {
     assert!(matches!(insert, Err(Error::LockTimeout { .. })));
     assert_eq!(entry.or_insert(3).unwrap(), 3);
 }
+
+#[test]
+fn an_entry_replaces_and_removes_the_row_as_it_is_then() {
+    // Another transaction inserts the row that was absent.
+    let (db, _) = in_memory();
+    db.run(|tx| tx.open(NUMBERS).map(drop)).unwrap();
+    let tx = begin(&db, Isolation::ReadCommitted);
+    let table = tx.open(NUMBERS).unwrap();
+    let entry = table.entry(1).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.put(1, 7)).unwrap();
+    assert_eq!(entry.insert(3).unwrap(), Some(7));
+    assert_eq!(table.get(1).unwrap(), Some(3));
+    drop(tx);
+    // The transaction itself writes the row.
+    for level in LEVELS {
+        let tx = begin(&db, level);
+        let table = tx.open(NUMBERS).unwrap();
+        let entry = table.entry(1).unwrap();
+        table.put(1, 8).unwrap();
+        assert_eq!(entry.insert(9).unwrap(), Some(8), "{level:?}");
+        let entry = table.entry(1).unwrap();
+        table.put(1, 10).unwrap();
+        assert_eq!(entry.remove().unwrap(), Some(10), "{level:?}");
+        assert!(!table.contains(1).unwrap());
+    }
+}
