@@ -51,6 +51,8 @@ use std::fmt::Debug;
 /// `Ref` is what a caller passes in and `Owned` what it gets back: `&str` and `String` for text, the type itself for
 /// numbers. A method that takes `impl Borrow<V::Ref<'a>>` accepts both `7_u64` and `&7`, and `"text"`. An application
 /// may implement it; the documentation of `TableDef` has an example.
+///
+/// Encoding and decoding are parts of an operation of a transaction. They must not use that transaction.
 pub trait Value {
     /// The borrowed form.
     type Ref<'a>: Debug;

@@ -51,15 +51,23 @@ pub trait Stored: Serialize + DeserializeOwned + Clone + Debug + Send + 'static 
 
 /// A value of type `T` in the format of the crate `postcard`: fields in their order, without names.
 ///
+/// `T` must not depend on names or on what bytes tell about themselves. So it must not use the attributes
+/// `skip_serializing_if`, `untagged`, `tag` and `flatten` of serde: such a value does not come back.
+///
 /// # Panics
-/// Writes panic if `T` refuses to be serialized, or has a sequence or map whose length it does not tell.
+/// Writes panic if `T` refuses to be serialized, or has a sequence or map whose length it does not tell. With debug
+/// assertions they also panic if what they have encoded does not decode.
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 
 /// A value of type `T` as JSON.
 ///
+/// JSON has no NaN and no infinite numbers. Such a float is written as `null`, which does not decode as a float. In an
+/// option it decodes as `None`. An `untagged` enum decodes as the first variant that fits, which may be another one.
+///
 /// # Panics
-/// Writes panic if `T` refuses to be serialized, or has a map whose keys are not strings, numbers or variants.
+/// Writes panic if `T` refuses to be serialized, or has a map whose keys are not strings, numbers or variants. With
+/// debug assertions they also panic if what they have encoded does not decode.
 #[derive(Debug)]
 pub struct Json<T>(PhantomData<fn() -> T>);
 
@@ -79,9 +87,15 @@ macro_rules! value {
             }
 
             fn encode(value: &&T, out: &mut Vec<u8>) {
+                let start = out.len();
                 $encode(*value, out).unwrap_or_else(|error| {
                     panic!("a value of type {} does not serialize as {}: {error}", T::NAME, $name)
                 });
+                if cfg!(debug_assertions)
+                    && let Err(error) = $decode(&out[start..]) as Result<T, _>
+                {
+                    panic!("a value of type {} is written as {} and does not decode: {error}", T::NAME, $name);
+                }
             }
 
             fn decode(bytes: &[u8]) -> Option<T> {

@@ -52,3 +52,47 @@ fn a_table_holds_values_by_serde_with_their_format() {
     let other = reader.open(TableDef::<u8, Option<Json<Shape>>>::new("shapes"));
     assert!(matches!(other, Err(Error::TableTypes { .. })));
 }
+
+#[test]
+fn floats_come_back_to_the_last_bit() {
+    for radius in [31.245270191439438, 121.48791951161945, f64::MIN_POSITIVE, f64::MAX, -0.0] {
+        let (shape, mut bytes) = (Shape::Circle { radius }, Vec::new());
+        Json::<Shape>::encode(&&shape, &mut bytes);
+        let Some(Shape::Circle { radius: found }) = Json::<Shape>::decode(&bytes) else { panic!("{radius}") };
+        assert_eq!(found.to_bits(), radius.to_bits(), "{radius}");
+    }
+}
+
+/// A type with an attribute that formats without names do not bear.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Sparse {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<u8>,
+    after: u8,
+}
+
+impl Stored for Sparse {
+    const NAME: &str = "sparse";
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "a value of type sparse is written as postcard and does not decode")]
+fn postcard_without_a_field_is_noticed_in_debug_builds() {
+    Postcard::<Sparse>::encode(&&Sparse { before: None, after: 1 }, &mut Vec::new());
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "a value of type shape is written as json and does not decode")]
+fn json_without_a_number_is_noticed_in_debug_builds() {
+    Json::<Shape>::encode(&&Shape::Circle { radius: f64::NAN }, &mut Vec::new());
+}
+
+#[test]
+fn json_may_leave_out_a_field() {
+    let mut bytes = Vec::new();
+    Json::<Sparse>::encode(&&Sparse { before: None, after: 1 }, &mut bytes);
+    assert_eq!(bytes, br#"{"after":1}"#);
+    assert!(Json::<Sparse>::decode(&bytes).is_some_and(|sparse| sparse.before.is_none()));
+}

@@ -1,7 +1,7 @@
 //! Keys as messages show them: decoded by the type name that the catalogue has.
 
-use super::Key;
 use super::reverse::unflipped;
+use super::{Key, Timestamp};
 use crate::Uuid;
 use crate::codec::Decoder;
 use std::fmt::{self, Debug, Write};
@@ -121,8 +121,13 @@ fn show_reverse(name: &mut &str, from: &mut Decoder<'_>, out: &mut String) -> Op
 
 /// Shows a point in time as seconds since 1970.
 fn show_time(from: &mut Decoder<'_>, out: &mut String) -> Option<()> {
-    let (secs, nanos) = (i64::decode_key_part(from)?, u32::decode_key_part(from)?);
-    write!(out, "{secs}.{nanos:09}").ok()
+    let time = Timestamp::decode_key_part(from)?;
+    match (time.secs(), time.nanos()) {
+        // The nanoseconds of a time before 1970 count forwards too.
+        (secs @ ..0, nanos @ 1..) => write!(out, "-{}.{:09}", (secs + 1).unsigned_abs(), 1_000_000_000 - nanos),
+        (secs, nanos) => write!(out, "{secs}.{nanos:09}"),
+    }
+    .ok()
 }
 
 /// What follows the type that `name` begins with.
@@ -159,7 +164,6 @@ fn add_bytes(out: &mut String, bytes: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Timestamp;
     use std::cmp::Reverse;
 
     fn says<K: Key>(key: &K::Ref<'_>) -> String {
@@ -181,7 +185,15 @@ mod tests {
         assert_eq!(says::<f64>(&f64::INFINITY), "inf");
         assert_eq!(says::<char>(&'é'), "'é'");
         assert_eq!(says::<Uuid>(&Uuid([0xAB; 16])), "abababab-abab-abab-abab-abababababab");
-        assert_eq!(says::<Timestamp>(&Timestamp::new(-1, 750_000_000).expect("a time")), "-1.750000000");
+        for (secs, nanos, text) in [
+            (1, 250_000_000, "1.250000000"),
+            (-1, 750_000_000, "-0.250000000"),
+            (-2, 1, "-1.999999999"),
+            (-2, 0, "-2.000000000"),
+            (i64::MIN, 999_999_999, "-9223372036854775807.000000001"),
+        ] {
+            assert_eq!(says::<Timestamp>(&Timestamp::new(secs, nanos).expect("a time")), text);
+        }
         assert_eq!(says::<Duration>(&Duration::from_millis(1500)), "1.5s");
         assert_eq!(says::<Reverse<(&str, u8)>>(&Reverse(("x", 1))), r#"Reverse(("x", 1))"#);
         assert_eq!(says::<(Reverse<u8>, Option<Reverse<&str>>)>(&(Reverse(1), None)), "(Reverse(1), None)");

@@ -310,3 +310,12 @@ fn callers_pass_values_and_references() {
     assert_eq!(insert::<&[u8], &str>(&[1_u8, 2][..], "v"), [1, 2, b'v']);
     assert_eq!(insert::<(u64, &str), u8>(&(1, "a"), 2), insert::<(u64, &str), u8>((1, "a"), 2));
 }
+
+#[test]
+fn durations_beyond_the_last_time_become_that() {
+    let last = Timestamp::new(i64::MAX, 999_999_999);
+    assert_eq!(Some(Timestamp::from(Duration::new(i64::MAX as u64, 999_999_999))), last);
+    assert_eq!(Some(Timestamp::from(Duration::new(i64::MAX as u64 + 1, 0))), last);
+    assert_eq!(Some(Timestamp::from(Duration::MAX)), last);
+    assert_eq!(Some(Timestamp::from(Duration::new(3, 4))), Timestamp::new(3, 4));
+}

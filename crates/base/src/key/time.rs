@@ -45,9 +45,12 @@ impl Timestamp {
 }
 
 impl From<Duration> for Timestamp {
-    /// Returns the point in time so long after 1970 began.
+    /// Returns the point in time so long after 1970 began, or the last one if that is later.
     fn from(since: Duration) -> Self {
-        Self { secs: 0_i64.saturating_add_unsigned(since.as_secs()), nanos: since.subsec_nanos() }
+        match i64::try_from(since.as_secs()) {
+            Ok(secs) => Self { secs, nanos: since.subsec_nanos() },
+            Err(_) => Self { secs: i64::MAX, nanos: SECOND - 1 },
+        }
     }
 }
 
