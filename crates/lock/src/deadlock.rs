@@ -1,27 +1,31 @@
-//! Deadlocks: every waiter publishes what it waits for, then walks the graph of waits.
+//! The search for deadlocks. Every waiter publishes what it waits for, then walks the graph of waits.
 //!
-//! **Every cycle is found.** An edge arises when its owner begins to wait (it walks afterwards), or when a running
-//! owner is granted something that sleepers wait for (it walks when it waits itself). So the owner that waits last has
-//! all edges of the cycle before it. Publishing and walking pass through the locks of the slots: of two owners that
-//! publish at once, at least one sees the other.
+//! **Every cycle is found.** An edge of the graph arises in one of two ways:
 //!
-//! **One victim.** Of two that publish at once both may see the cycle. So a waiter that saw one walks again under the
-//! lock `confirming` and decides there, by [`crate::victim`], which member is the victim:
+//! - Its owner begins to wait. The owner walks the graph afterwards.
+//! - A running owner is granted something that other owners wait for. It walks the graph when it waits itself.
 //!
-//! 1. Itself: it takes its edge back under `confirming`, and its request is refused.
-//! 2. Another one: it marks that one with a *verdict*, under the lock of its slot and only if it still waits as it
-//!    did, and wakes it. From here on walks pass it as if it did not wait. Then it walks again, because its edge may
-//!    close more than one cycle.
+//! So the member of a cycle that begins to wait last finds all other edges in place. Publishing and walking both lock
+//! the slots. Of two owners that publish at the same time, at least one sees the other.
 //!
-//! A waiter looks for a verdict before it walks under `confirming`, before each sleep, and when its wait ends. A
-//! verdict counts unless the request was granted meanwhile. In both cases the victim's edge is gone, so a walk that
-//! passed it has missed no cycle. The marker raises the victim's signal behind the verdict, and a waiter sleeps only
-//! while its signal stands still, so it misses none.
+//! **One victim.** Two owners that publish at the same time may both see the cycle. So a waiter that saw a cycle walks
+//! again under the lock `confirming`. There it chooses the victim by [`crate::victim`]:
 //!
-//! **No cycle of what was.** A walk reads one edge after another. A blocker may have ended between two looks, and wait
-//! as its slot's next transaction. So the edges of a cycle are read once more, and its owners must be the same
-//! transactions before and after that. Locks are held to the end, so each edge still stands then, unless a waiter gave
-//! up: that may refuse a wait that would have ended, which costs a retry.
+//! 1. The waiter itself: it withdraws its edge under `confirming`, and its request is refused.
+//! 2. Another member: the waiter marks that member with a *verdict* and wakes it. It does so under the lock of the
+//!    member's slot, and only if the member is still in the same wait. Later walks treat a marked member as one that
+//!    does not wait. The waiter then walks again, because its edge may close more than one cycle.
+//!
+//! A waiter checks for a verdict before it walks under `confirming`, before each sleep, and when its wait ends. A
+//! verdict is void if the request was granted meanwhile. In both cases the victim's edge is gone, so a walk that
+//! ignored the victim has missed no cycle. The member that sets a verdict raises the victim's signal afterwards. A
+//! waiter sleeps only while its signal is unchanged, so it misses no verdict.
+//!
+//! **No stale cycle.** A walk reads one edge after another. Between two reads a blocker may end, and the next
+//! transaction in its slot may wait. So the edges of a found cycle are read a second time. Its members must be the same
+//! transactions, in the same waits, before and after that second reading. Locks are held to the end, so every edge then
+//! still stands, unless a waiter gave up. In that case a wait may be refused that would have ended, which costs one
+//! retry.
 
 use crate::graph::WaitGraph;
 use crate::slot::Edge;
@@ -51,14 +55,14 @@ impl Detector {
         self.refused.sum()
     }
 
-    /// Shows that `owner` waits, and refuses the wait if it closes a cycle. The edge is taken back then.
+    /// Publishes that `owner` waits, and refuses the wait if it closes a cycle. A refusal withdraws the edge.
     pub(crate) fn publish(&self, graph: WaitGraph<'_>, owner: u32, edge: Edge, name: &LockName<'_>) -> Result<()> {
         let closes_none = mutant("deadlock: walks before it publishes") && graph.cycle_through(owner, edge).is_none();
         graph.slots.get(owner).begin_wait(edge, name.to_lockable());
         if closes_none { Ok(()) } else { self.break_cycles(graph, owner, edge) }
     }
 
-    /// Breaks the cycles that `edge` closes. Fails if `owner` is a victim itself.
+    /// Breaks the cycles that `edge` closes. Fails if `owner` itself is the victim.
     fn break_cycles(&self, graph: WaitGraph<'_>, owner: u32, edge: Edge) -> Result<()> {
         let slots = graph.slots;
         let Some(mut cycle) = graph.cycle_through(owner, edge) else { return Ok(()) };
@@ -70,7 +74,7 @@ impl Detector {
                 let Some(found) = graph.cycle_through(owner, edge) else { return Ok(()) };
                 cycle = found;
             }
-            // Otherwise a waiter has gone on meanwhile, and there may be another cycle.
+            // If the cycle no longer stands, a waiter has continued meanwhile. There may be another cycle.
             let Some(members) = standing(graph, &cycle).or_else(|| is_hasty.then(|| members(slots, &cycle))) else {
                 continue;
             };
@@ -92,20 +96,20 @@ impl Detector {
         Error::Deadlock { cycle }
     }
 
-    /// Fails if `owner`, which has published its edge, has a verdict. The edge is taken back then.
+    /// Fails if `owner`, which has published its edge, has a verdict. A failure withdraws the edge.
     pub(crate) fn check_verdict(&self, slots: &Slots, owner: u32) -> Result<()> {
         let is_victim = slots.get(owner).standing_edge() == Edge::Nothing;
         if is_victim { self.end_ungranted(slots, owner) } else { Ok(()) }
     }
 
-    /// Ends a wait that has not been granted. Fails if it has a verdict.
+    /// Ends a wait that was not granted. Fails if the waiter has a verdict.
     pub(crate) fn end_ungranted(&self, slots: &Slots, owner: u32) -> Result<()> {
         slots.get(owner).end_wait().map_or(Ok(()), |cycle| Err(self.refusal(cycle)))
     }
 }
 
-/// Makes another waiter the victim of `cycle`, unless the wait that was seen has ended: then there is no cycle any
-/// more.
+/// Makes another waiter the victim of `cycle`. Does nothing if that waiter's wait has ended, because then the cycle is
+/// gone.
 fn mark(slots: &Slots, victim: &Member, cycle: Arc<[Waiter]>) {
     let is_early = mutant("deadlock: a victim is woken before its verdict");
     if is_early {
@@ -118,7 +122,7 @@ fn mark(slots: &Slots, victim: &Member, cycle: Arc<[Waiter]>) {
     }
 }
 
-/// Wakes a waiter, in a queue or at a row.
+/// Wakes a waiter that sleeps in a queue or at a row.
 fn wake_victim(slots: &Slots, index: u32, edge: Edge) {
     slots.wake(&[index]);
     if let Edge::Holder { row, .. } = edge {
@@ -130,14 +134,14 @@ fn members(slots: &Slots, cycle: &[u32]) -> Vec<Member> {
     cycle.iter().map(|&index| slots.get(index).member()).collect()
 }
 
-/// The members of `cycle`, if it stands: each waits for the next one, all in the same waits.
+/// Returns the members of `cycle` if it stands: each waits for the next, and all are still in the waits seen before.
 fn standing(graph: WaitGraph<'_>, cycle: &[u32]) -> Option<Vec<Member>> {
     let before = members(graph.slots, cycle);
     let stands = graph.is_cycle(cycle) && members(graph.slots, cycle) == before;
     (stands || mutant("deadlock: a cycle is read once")).then_some(before)
 }
 
-/// The first members of a cycle that still wait, for an error.
+/// Returns the first members of a cycle that still wait, to name them in an error.
 fn named(slots: &Slots, cycle: &[u32]) -> Arc<[Waiter]> {
     cycle.iter().take(MAX_NAMED).filter_map(|&index| slots.get(index).waiter()).collect()
 }

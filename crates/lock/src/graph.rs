@@ -1,7 +1,7 @@
-//! The graph of waits: a walk turns what an owner waits for into the owners that are in the way now.
+//! The graph of waits. A walk replaces what an owner waits for by the owners that block it now.
 //!
-//! Edges are kept as *what* is waited for: the holders of a table or a row may change while its waiters sleep, and so
-//! do the owners behind an edge. A walk holds one latch at a time, so it reads one edge after another.
+//! An edge records *what* is waited for, not the blocking owners. The holders of a table or a row may change while its
+//! waiters sleep. A walk holds one latch at a time, so it reads one edge after another.
 
 use crate::keys::KeyLocks;
 use crate::slot::Edge;
@@ -10,7 +10,7 @@ use crate::table::TableLocks;
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 
-/// All locks, seen as a graph of waits.
+/// A view of all locks as a graph of waits.
 #[derive(Clone, Copy)]
 pub(crate) struct WaitGraph<'a> {
     pub(crate) slots: &'a Slots,
@@ -19,9 +19,10 @@ pub(crate) struct WaitGraph<'a> {
 }
 
 impl WaitGraph<'_> {
-    /// Returns a path of waits from `start`, by its own `edge`, back to itself, without its end.
+    /// Returns the members of a cycle of waits through `start`, beginning with `start`. `edge` is what `start` waits
+    /// for.
     pub(crate) fn cycle_through(self, start: u32, edge: Edge) -> Option<Vec<u32>> {
-        // By owner, from which waiter the walk came to it.
+        // For each owner, the waiter from which the walk reached it.
         let mut from = vec![start; self.slots.len()];
         let last = self.walk(start, edge, |owner, waiter| {
             from[owner as usize] = waiter;
@@ -36,7 +37,7 @@ impl WaitGraph<'_> {
         Some(path)
     }
 
-    /// Whether each member of `cycle` waits for the next one, and the last one for the first.
+    /// Returns whether each member of `cycle` waits for the next one, and the last one for the first.
     pub(crate) fn is_cycle(self, cycle: &[u32]) -> bool {
         let mut blockers = Vec::new();
         let next = cycle.iter().cycle().skip(1);
@@ -47,22 +48,22 @@ impl WaitGraph<'_> {
         })
     }
 
-    /// Returns the label of a running transaction of this thread that `owner` waits for by `edge`, or through other
-    /// waiters. It cannot end before this wait does.
+    /// Returns the label of a running transaction of this thread that blocks `owner` directly or through other waiters.
+    /// Such a transaction cannot end before this wait ends.
     pub(crate) fn own_thread_blocker(self, owner: u32, edge: Edge) -> Option<&'static str> {
         let runs = |blocker| self.slots.get(blocker).runs_in_this_thread();
         self.walk(owner, edge, |blocker, _| (blocker != owner).then(|| runs(blocker)).flatten())
     }
 
-    /// Whether `start` is one of those that `waits` names, or waits for one by way of locks.
+    /// Returns whether `waits` holds for `start`, or for an owner that `start` waits for by way of locks.
     pub(crate) fn leads_to(self, start: u32, waits: impl Fn(u32) -> bool) -> bool {
         let is_followed = !mutant("memory: waits for locks are not followed");
         let edge = if is_followed { self.slots.get(start).standing_edge() } else { Edge::Nothing };
         waits(start) || self.walk(start, edge, |owner, _| waits(owner).then_some(())).is_some()
     }
 
-    /// Walks depth first along the waits from `start`, of which `edge` is its own. Calls `met` with each owner that it
-    /// comes to, once, and with the waiter that it came from, until that answers.
+    /// Walks the waits depth first from `start`, whose own edge is `edge`. Calls `met` once for each owner reached,
+    /// with that owner and the waiter before it. Ends as soon as `met` returns an answer.
     fn walk<T>(self, start: u32, edge: Edge, mut met: impl FnMut(u32, u32) -> Option<T>) -> Option<T> {
         let mut is_met = vec![false; self.slots.len()];
         let (mut open, mut blockers) = (vec![start], Vec::new());
@@ -84,19 +85,20 @@ impl WaitGraph<'_> {
         None
     }
 
-    /// Label of an owner that `owner` waits for.
+    /// Returns the label of one owner that `owner` waits for.
     pub(crate) fn first_blocker(self, owner: u32) -> &'static str {
         let mut blockers = Vec::new();
         self.blockers(owner, &mut blockers);
         blockers.first().map_or("", |&blocker| self.slots.get(blocker).label())
     }
 
-    /// Adds the owners that `index` waits for: none, if its wait has a verdict.
+    /// Adds the owners that `index` waits for. Adds none if its wait has a verdict.
     fn blockers(self, index: u32, into: &mut Vec<u32>) {
         self.blockers_by(self.slots.get(index).standing_edge(), index, into);
     }
 
-    /// Adds the owners to which an edge of `index` leads. A waiter whose holder has ended is made to look again.
+    /// Adds the owners to which an edge of `index` leads. If the edge names a holder that has ended, wakes the waiter
+    /// so that it checks again.
     fn blockers_by(self, edge: Edge, index: u32, into: &mut Vec<u32>) {
         match edge {
             Edge::Nothing => (),

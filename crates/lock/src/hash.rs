@@ -11,25 +11,25 @@ const MIX: [u64; 2] = [0xA076_1D64_78BD_642F, 0xE703_7ED1_A0B4_28DB];
 pub(crate) struct RowHash(pub(crate) u64);
 
 impl RowHash {
-    /// Key of the row in the park table, apart from the keys of owners.
+    /// Returns the key of the row in the park table. Bit 63 separates it from the keys of owners.
     pub(crate) const fn park_key(self) -> u64 {
         self.0 | 1 << 63
     }
 }
 
-/// Hashes rows with the seed of one lock manager, so that no workload can be made to collide in all of them.
+/// Hashes rows with the seed of one lock manager, so that no workload collides in every instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowHasher {
     seed: u64,
 }
 
 impl RowHasher {
-    /// A hasher with a seed of its own.
+    /// Returns a hasher with a new random seed.
     pub(crate) fn new() -> Self {
         Self { seed: RandomState::new().hash_one(MIX) }
     }
 
-    /// The hash of `key` in `table`.
+    /// Returns the hash of `key` in `table`.
     pub(crate) fn hash(self, table: TableId, key: &[u8]) -> RowHash {
         let mut state = fold(self.seed ^ u64::from(table.0), MIX[0]);
         let (words, rest) = key.as_chunks::<8>();
@@ -38,25 +38,25 @@ impl RowHasher {
         }
         let mut tail = [0; 8];
         tail[..rest.len()].copy_from_slice(rest);
-        // The length tells a key from the same key with zeros behind it.
+        // The length distinguishes a key from the same key with trailing zeros.
         RowHash(fold(state ^ u64::from_le_bytes(tail), MIX[1] ^ key.len() as u64))
     }
 }
 
-/// Both halves of the 128-bit product, so that every input bit reaches every output bit.
+/// Returns the exclusive or of both halves of the 128-bit product, so that every input bit reaches every output bit.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A map from hashes or ids.
+/// A map whose keys are hashes or ids.
 pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Spread>;
 
-/// Hasher of maps whose keys are hashes or small ids already.
+/// Builds the hasher of maps whose keys are already hashes or small ids.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread;
 
-/// Multiplies, so that the map's high bits depend on the key's low ones.
+/// A hasher that multiplies, so that the high bits the map uses depend on the low bits of the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpreadHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What one owner holds, as the owner itself knows it, and the lock memory that this takes.
+//! The locks that one owner holds, as the owner records them, and the lock memory that they occupy.
 
 use crate::hash::RowHash;
 use crate::interval::Interval;
@@ -15,15 +15,15 @@ pub(crate) struct Held {
     owner: u32,
     tables: Vec<(TableId, TableMode)>,
     points: PointList,
-    /// Tables in which it has intervals, and the memory that these take.
+    /// Tables in which the owner has intervals, each with the memory that these occupy.
     ranges: Vec<(TableId, usize)>,
-    /// Units of memory that point locks and intervals take.
+    /// Units of memory that its point locks and intervals occupy.
     charged: usize,
-    /// Units of memory that they may take.
+    /// Units of memory that they may occupy.
     capacity: usize,
-    /// Counts merges of its locks.
+    /// How often its locks were merged.
     merges: u64,
-    /// The key, by its row and table, of which it has an exclusive turn.
+    /// The row and table of the key on which the owner has an exclusive turn.
     turn: Option<(RowHash, TableId)>,
 }
 
@@ -33,7 +33,7 @@ impl Held {
         Self { owner, tables, points, ranges, charged: 0, capacity, merges: 0, turn: None }
     }
 
-    /// Number of the owner's slot.
+    /// Returns the number of the owner's slot.
     pub(crate) const fn owner(&self) -> u32 {
         self.owner
     }
@@ -46,17 +46,17 @@ impl Held {
         &self.tables
     }
 
-    /// The mode in which it has a table.
+    /// Returns the mode in which the owner has locked a table.
     pub(crate) fn table_mode(&self, table: TableId) -> Option<TableMode> {
         self.tables.iter().find(|&&(id, _)| id == table).map(|&(_, mode)| mode)
     }
 
-    /// Whether its lock of a table lets it read all of it.
+    /// Returns whether the owner's lock of a table permits it to read the whole table.
     pub(crate) fn reads_all(&self, table: TableId) -> bool {
         self.table_mode(table).is_some_and(|held| held.covers(TableMode::Shared))
     }
 
-    /// Notes a granted lock of a table.
+    /// Records a granted lock of a table.
     pub(crate) fn set_table(&mut self, table: TableId, mode: TableMode) {
         match self.tables.iter_mut().find(|(id, _)| *id == table) {
             Some((_, held)) => *held = mode,
@@ -64,7 +64,7 @@ impl Held {
         }
     }
 
-    /// Takes the locks of tables out whose modes `goes` chooses.
+    /// Removes and returns the table locks whose modes `goes` selects.
     pub(crate) fn take_tables(&mut self, goes: fn(TableMode) -> bool) -> impl Iterator<Item = (TableId, TableMode)> {
         self.tables.extract_if(.., move |&mut (_, mode)| goes(mode))
     }
@@ -73,7 +73,7 @@ impl Held {
         self.points.has(row)
     }
 
-    /// Tables and keys of its point locks.
+    /// Returns the tables and keys of the point locks.
     pub(crate) fn points(&self) -> impl Iterator<Item = (TableId, &[u8])> {
         self.points.iter()
     }
@@ -82,12 +82,12 @@ impl Held {
         self.charged += self.points.push(row, target);
     }
 
-    /// Takes a point lock out. False if it has been merged.
+    /// Removes a point lock. Returns false if it was merged into an interval.
     pub(crate) fn remove_point(&mut self, row: RowHash) -> bool {
         self.points.remove(row).inspect(|&cost| self.uncharge(cost)).is_some()
     }
 
-    /// Takes the point locks of a table out, and returns their rows and the interval from the first to the last.
+    /// Removes the point locks of a table. Returns their rows and the interval from the first key to the last.
     pub(crate) fn take_points(&mut self, table: TableId) -> Option<(Vec<RowHash>, Interval)> {
         let (rows, cost, hull) = self.points.take_table(table)?;
         self.uncharge(cost);
@@ -99,12 +99,12 @@ impl Held {
         self.charged -= cost;
     }
 
-    /// Tables in which it has intervals.
+    /// Returns the tables in which the owner has intervals.
     pub(crate) fn range_tables(&self) -> impl Iterator<Item = TableId> {
         self.ranges.iter().map(|&(table, _)| table)
     }
 
-    /// Notes the memory that its intervals in a table take now; `None` if it has none.
+    /// Records the memory that the intervals in a table occupy now; `None` if there are none left.
     pub(crate) fn note_ranges(&mut self, table: TableId, cost: Option<usize>) {
         let at = self.ranges.iter().position(|&(id, _)| id == table);
         self.uncharge(at.map_or(0, |at| self.ranges[at].1));
@@ -116,7 +116,7 @@ impl Held {
         }
     }
 
-    /// How often its locks have been merged.
+    /// Returns how often the locks were merged.
     pub(crate) const fn merges(&self) -> u64 {
         self.merges
     }
@@ -133,12 +133,13 @@ impl Held {
         self.charged > self.capacity
     }
 
-    /// Borrows more memory. False if no more is lent.
+    /// Borrows more lock memory. Returns false if no more is available.
     pub(crate) fn borrow(&mut self, memory: &LockMemory) -> bool {
         memory.borrow(self.capacity).inspect(|&units| self.capacity = units).is_some()
     }
 
-    /// Returns what it has borrowed, which it may use a little longer.
+    /// Gives the borrowed memory back, and replaces an empty point list by a new one. The locks may exceed the owner's
+    /// own memory until they are merged or released.
     pub(crate) fn give_back(&mut self, memory: &LockMemory) {
         let borrowed = self.capacity;
         self.capacity = memory.give_back(borrowed);
@@ -147,7 +148,7 @@ impl Held {
         }
     }
 
-    /// The memory of its point locks and intervals by table, and whether there are point locks.
+    /// Returns for each table the memory of its point locks and intervals, and whether it has point locks.
     pub(crate) fn costs(&self) -> BTreeMap<TableId, (usize, bool)> {
         let mut costs: BTreeMap<_, _> = self.ranges.iter().map(|&(table, cost)| (table, (cost, false))).collect();
         for (table, key) in self.points.iter() {
@@ -157,13 +158,13 @@ impl Held {
         costs
     }
 
-    /// The memory of its point locks and intervals together.
+    /// Returns the memory of all point locks and intervals.
     fn cost(&self) -> usize {
         let points = self.points.iter().map(|(_, key)| point_list::cost(key.len()));
         points.chain(self.ranges.iter().map(|&(_, cost)| cost)).sum()
     }
 
-    /// Takes all point locks and the tables of all intervals out.
+    /// Removes and returns the rows of all point locks and the tables of all intervals.
     pub(crate) fn take_keys(&mut self) -> (impl Iterator<Item = RowHash>, impl Iterator<Item = TableId>) {
         debug_assert_eq!(self.charged, self.cost(), "of owner {}", self.owner);
         self.charged = 0;

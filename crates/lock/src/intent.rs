@@ -1,18 +1,20 @@
-//! Intents in words of the owner's own, so that transactions that use the same tables do not meet in the lock table.
+//! Intents in words of their owner, so that transactions that use the same tables do not contend in the lock table.
 //!
-//! Each slot of an owner has a few words, each for one table. A transaction holds IS or IX by a word that says so, and
-//! keeps the word when it ends. The next transaction in the slot takes it again by one exchange (speculative lock
-//! inheritance, Johnson et al., VLDB 2009). Only a *strong* locker, which asks for S, SIX or X, reads the words of
-//! other owners. It counts itself, looks through the words of all slots and **revokes** those of its table. A kept
-//! intent is gone by that; one that is held moves into the table, where the strong locker waits for it as for any
-//! holder. As long as the count is up, weak requests go to the table as well, behind the strong one.
+//! Each owner's slot has a few words, each for one table. A transaction holds IS or IX when such a word says so. The
+//! word stays when the transaction ends. The next transaction in the slot takes it again by one exchange (speculative
+//! lock inheritance, Johnson et al., VLDB 2009).
+//!
+//! Only a *strong* locker, which requests S, SIX or X, reads the words of other owners. It counts itself, searches the
+//! words of all slots and **revokes** those of its table. Revoking a kept intent removes it. Revoking a held intent
+//! moves it into the table, where the strong locker waits for it as for any holder. While the count is not zero, weak
+//! requests also go to the table, behind the strong one.
 
 use crate::mode::TableMode;
 use foreshore_base::{Csn, TableId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Words of a slot: more than a common transaction uses tables. Two under a model checker.
+/// Words of a slot. Most transactions use fewer tables. A model checker gets two.
 pub(crate) const WORDS: usize = if foreshore_sync::primitive::MODEL { 2 } else { 16 };
 
 // A word.
@@ -22,17 +24,16 @@ pub(crate) const WORDS: usize = if foreshore_sync::primitive::MODEL { 2 } else {
 //
 // The *owner* has the slot leased. A table has one head, in the lock table, under a mutex.
 //
-// 1. 0 -> 2, 3: the owner, by a store. It fences and reads the strong count of the table, and only if that is zero it
-//    has the lock. Otherwise it takes the word back by 4, and asks in the table.
-// 2. 1 -> 2, 3; 2 -> 3; 2, 3 -> 1: the owner, by an exchange. It needs no look at the count: a locker that raised it
-//    has revoked the word, and the exchange fails, or will find it held.
-// 3. 1, 2, 3 -> 4: a strong locker, with the head locked, after it has raised the count and fenced. It swaps, and
-//    enters what was held among the holders of the head.
-// 4. any -> 0: the owner, with the head locked. So a word of a table stays one while the table's head is locked.
-// 5. `tag` is the largest commit number of a transaction that wrote under this word. The owner alone stores it, while
-//    it holds the word, and takes it to the head before the word becomes free. A strong locker reads it after it has
-//    revoked the word. If the word was held, the transaction may bring its own number to the head only later, when it
-//    ends.
+// 1. 0 -> 2, 3: the owner, by a store. It fences and reads the strong count of the table. It has the lock only if that
+//    is zero. Otherwise it frees the word by rule 4, and requests the lock in the table.
+// 2. 1 -> 2, 3; 2 -> 3; 2, 3 -> 1: the owner, by an exchange. It need not read the count. A locker that has raised the
+//    count either has revoked the word, so the exchange fails, or will find the word held.
+// 3. 1, 2, 3 -> 4: a strong locker, with the head locked, after it has raised the count and fenced. It swaps, and adds
+//    an intent that was held to the holders of the head.
+// 4. any -> 0: the owner, with the head locked. So a word belongs to the same table while the table's head is locked.
+// 5. `tag` is the largest commit number of a transaction that wrote under this word. Only the owner stores it, while it
+//    holds the word. The owner adds it to the head before the word becomes free. A strong locker reads it after it has
+//    revoked the word. If the word was held, its transaction adds its own number to the head when it ends.
 const FREE: u64 = 0;
 const KEPT: u64 = 1;
 const HELD_SHARED: u64 = 2;
@@ -67,22 +68,22 @@ pub(crate) struct Intents {
     entries: [Entry; WORDS],
 }
 
-/// How the owner finds one of its words.
+/// The state in which the owner finds one of its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Free.
     Free,
     /// Kept by an earlier transaction.
     Kept(TableId),
-    /// Held by the one that runs.
+    /// Held by the running transaction.
     Held(TableId),
-    /// Taken away: the lock is in the table, if it is held at all.
+    /// Revoked. If the lock is held at all, the table has it.
     Revoked(TableId),
 }
 
-/// What a strong locker has found and revoked.
+/// A word that a strong locker has revoked.
 pub(crate) struct Revoked {
-    /// The mode in which the word was held, if it was.
+    /// The mode in which the word was held; `None` if it was only kept.
     pub(crate) held: Option<TableMode>,
     pub(crate) tag: Csn,
 }
@@ -93,7 +94,7 @@ impl Intents {
         Self { entries: std::array::from_fn(entry) }
     }
 
-    /// Of the owner: how it finds the word `at`.
+    /// Returns the state of the word `at`. Only the owner calls it.
     pub(crate) fn find(&self, at: usize) -> Found {
         // ORDERING: hint, what follows is an exchange, or under the head's lock; a free word is the owner's own.
         let word = self.entries[at].word.load(Ordering::Relaxed);
@@ -105,7 +106,7 @@ impl Intents {
         }
     }
 
-    /// Of the owner: the word of `table`, if it has one.
+    /// Returns the position of the word of `table`, if there is one. Only the owner calls it.
     pub(crate) fn position(&self, table: TableId) -> Option<usize> {
         self.entries.iter().position(|entry| {
             // ORDERING: hint, see `find`.
@@ -114,7 +115,8 @@ impl Intents {
         })
     }
 
-    /// Of the owner: takes what it kept, or holds in a weaker mode, as `mode`. False if it was revoked.
+    /// Takes a word that is kept, or held in a weaker mode, as `mode`. Returns false if it was revoked. Only the owner
+    /// calls it.
     pub(crate) fn take_again(&self, at: usize, table: TableId, mode: TableMode) -> bool {
         let entry = &self.entries[at].word;
         // ORDERING: Relaxed, the exchange checks.
@@ -134,8 +136,8 @@ impl Intents {
         entry.compare_exchange(before, held(table, mode), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Of the owner: enters an intent in a free word, and holds it if [`StrongCount::has_let_by`] says so. Otherwise
-    /// it is to be made [`free`](Self::free) again.
+    /// Enters an intent in a free word. The owner holds it if [`StrongCount::has_let_by`] then returns true. Otherwise
+    /// the owner makes the word [`free`](Self::free) again.
     pub(crate) fn enter(&self, at: usize, table: TableId, mode: TableMode) {
         let found = self.find(at);
         assert!(found == Found::Free, "an intent on {table:?} enters word {at}, which is {found:?}");
@@ -143,8 +145,8 @@ impl Intents {
         self.entries[at].word.store(held(table, mode), Ordering::Relaxed);
     }
 
-    /// Of the owner: its transaction has ended, with commit number `csn` if it wrote. False if the lock is in the
-    /// table.
+    /// Turns a held word into a kept one at the end of its transaction, whose commit number is `csn` if it wrote.
+    /// Returns false if the lock is in the table. Only the owner calls it.
     pub(crate) fn keep(&self, table: TableId, mode: TableMode, csn: Option<Csn>) -> bool {
         let Some(at) = self.position(table) else { return false };
         let Entry { word: state, tag } = &self.entries[at];
@@ -168,7 +170,8 @@ impl Intents {
         kept
     }
 
-    /// Of the owner, with the head of the word's table locked: the word becomes free. Returns its tag, for the head.
+    /// Makes the word free and returns its tag for the head. The owner calls it with the head of the word's table
+    /// locked.
     pub(crate) fn free(&self, at: usize) -> Csn {
         let Entry { word, tag } = &self.entries[at];
         // ORDERING: Relaxed, the head's lock keeps strong lockers away.
@@ -180,8 +183,8 @@ impl Intents {
         Csn(newest)
     }
 
-    /// Of a strong locker that is announced, with the head of `table` locked: takes the table's word away, if there is
-    /// one.
+    /// Revokes the word of `table`, if there is one. An announced strong locker calls it with the head of `table`
+    /// locked.
     pub(crate) fn revoke(&self, table: TableId) -> Option<Revoked> {
         self.entries.iter().find_map(|Entry { word: entry, tag }| {
             // ORDERING: Relaxed, ordered by the fence in `announce`.
@@ -203,18 +206,18 @@ impl Intents {
     }
 }
 
-/// How many strong locks there are or are asked for, of the tables whose ids fall together.
+/// The number of strong locks and strong requests of the tables in one shard.
 #[derive(Debug)]
 pub(crate) struct StrongCount(AtomicU32);
 
 impl StrongCount {
-    /// Without `fast` intents there is a strong locker from the beginning, which never retires: all intents go to the
-    /// table.
+    /// Returns the count. Without `fast` intents it starts at one for a strong locker that never retires, so all
+    /// intents go to the table.
     pub(crate) fn new(fast: bool) -> Self {
         Self(AtomicU32::new(u32::from(!fast)))
     }
 
-    /// Counts a strong locker, which looks through the words afterwards.
+    /// Counts a strong locker. The locker reads the words afterwards.
     pub(crate) fn announce(&self) {
         // ORDERING: store, fence, look; pairs with the fence in `has_let_by`.
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -223,20 +226,20 @@ impl StrongCount {
         }
     }
 
-    /// A strong lock has ended, or was not granted.
+    /// Uncounts a strong lock that has ended, or a strong request that was not granted.
     pub(crate) fn retire(&self) {
         // ORDERING: Release, pairs with `has_let_by`.
         let before = self.0.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "a strong lock ends once");
     }
 
-    /// Whether there is no strong locker, which would not let an intent by.
+    /// Returns whether no strong locker is counted now. An intent may be entered only then.
     pub(crate) fn is_zero(&self) -> bool {
         // ORDERING: hint, `has_let_by` decides.
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Of an owner that has entered an intent: whether it holds it.
+    /// Returns whether an owner that has entered an intent holds it.
     pub(crate) fn has_let_by(&self) -> bool {
         if !mutant("intent: no fence behind the word") {
             // ORDERING: store, fence, look; pairs with the fence in `announce`.

@@ -3,17 +3,17 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The keys from `low` up to `high`, without `high` itself; without a `high` up to the end of the table.
+/// The keys from `low` up to but excluding `high`. Without a `high` the interval reaches to the end of the table.
 ///
-/// Every pair of bounds has this form, because the smallest key above `k` is `k` with a zero byte behind it.
-/// Copies share the bounds.
+/// Every pair of bounds has this form, because the smallest key above `k` is `k` followed by a zero byte. Copies share
+/// the bounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     low: Arc<[u8]>,
     high: Option<Arc<[u8]>>,
 }
 
-/// The smallest key above `key`.
+/// Returns the smallest key above `key`.
 fn above(key: &[u8]) -> Arc<[u8]> {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -22,7 +22,7 @@ fn above(key: &[u8]) -> Arc<[u8]> {
 }
 
 impl Interval {
-    /// The keys between two bounds.
+    /// Returns the interval of the keys between two bounds.
     #[must_use]
     pub fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let low = match lower {
@@ -38,61 +38,62 @@ impl Interval {
         Self { low, high }
     }
 
-    /// The interval of one key.
+    /// Returns the interval that contains only `key`.
     #[must_use]
     pub fn of_key(key: &[u8]) -> Self {
         Self { low: key.into(), high: Some(above(key)) }
     }
 
-    /// The interval that [`low`](Self::low) and [`high`](Self::high) describe; `None` if no key lies in it.
+    /// Returns the interval with these bounds, as [`low`](Self::low) and [`high`](Self::high) give them; `None` if no
+    /// key lies in it.
     #[must_use]
     pub fn from_parts(low: &[u8], high: Option<&[u8]>) -> Option<Self> {
         let interval = Self { low: low.into(), high: high.map(Arc::from) };
         (!interval.is_empty()).then_some(interval)
     }
 
-    /// The smallest key of it.
+    /// Returns the smallest key of the interval.
     #[must_use]
     pub fn low(&self) -> &[u8] {
         &self.low
     }
 
-    /// The smallest key above it; `None` if it goes to the end of the table.
+    /// Returns the smallest key above the interval; `None` if the interval reaches to the end of the table.
     #[must_use]
     pub fn high(&self) -> Option<&[u8]> {
         self.high.as_deref()
     }
 
-    /// Whether no key lies in it.
+    /// Returns whether the interval contains no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.high.as_ref().is_some_and(|high| *high <= self.low)
     }
 
-    /// Its only key; `None` if there are more.
+    /// Returns the only key of the interval; `None` if there are more.
     #[must_use]
     pub fn as_key(&self) -> Option<&[u8]> {
         let (last, key) = self.high.as_ref()?.split_last()?;
         (*last == 0 && *key == *self.low).then_some(&self.low)
     }
 
-    /// Whether `key` lies in it.
+    /// Returns whether `key` lies in the interval.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         &self.low[..] <= key && !self.ends_at_or_before(key)
     }
 
-    /// Whether all keys of `other` lie in it.
+    /// Returns whether all keys of `other` lie in the interval.
     fn covers(&self, other: &Self) -> bool {
         self.low <= other.low && !other.ends_behind(self)
     }
 
-    /// Whether no key from `key` on lies in it.
+    /// Returns whether the interval contains neither `key` nor any larger key.
     pub(crate) fn ends_at_or_before(&self, key: &[u8]) -> bool {
         self.high.as_ref().is_some_and(|high| &high[..] <= key)
     }
 
-    /// Whether it ends behind the end of `other`.
+    /// Returns whether the interval ends after the end of `other`.
     pub(crate) fn ends_behind(&self, other: &Self) -> bool {
         match (&self.high, &other.high) {
             (_, None) => false,
@@ -101,14 +102,14 @@ impl Interval {
         }
     }
 
-    /// Widens it to the end of `other`, if that lies beyond its own.
+    /// Widens the interval to the end of `other`, if that is later than its own.
     fn reach_end_of(&mut self, other: Self) {
         if other.ends_behind(self) {
             self.high = other.high;
         }
     }
 
-    /// Widens it to the smallest interval with all keys of both.
+    /// Widens the interval to the smallest one that contains both.
     pub(crate) fn widen_to(&mut self, mut other: Self) {
         if other.low < self.low {
             std::mem::swap(&mut self.low, &mut other.low);
@@ -116,7 +117,7 @@ impl Interval {
         self.reach_end_of(other);
     }
 
-    /// Bytes of its bounds.
+    /// Returns the number of bytes of the bounds.
     fn len(&self) -> usize {
         self.low.len() + self.high.as_ref().map_or(0, |high| high.len())
     }
@@ -130,7 +131,7 @@ pub(crate) struct Intervals {
     bytes: usize,
 }
 
-/// A change of some intervals: `removed` are gone, and `added` have all of their keys.
+/// A change of a set of intervals. The `removed` ones are gone, and the `added` ones contain all of their keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) removed: Vec<Interval>,
@@ -150,12 +151,12 @@ impl Intervals {
         self.list.is_empty()
     }
 
-    /// Bytes of all bounds.
+    /// Returns the number of bytes of all bounds.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The last interval that begins at `key` or before it.
+    /// Returns the last interval that begins at or before `key`.
     fn at(&self, key: &[u8]) -> Option<&Interval> {
         let behind = self.list.partition_point(|interval| &interval.low[..] <= key);
         self.list[..behind].last()
@@ -169,7 +170,7 @@ impl Intervals {
         self.at(&other.low).is_some_and(|interval| interval.covers(other))
     }
 
-    /// Adds the keys of an interval that is not empty, and merges it with all that it touches.
+    /// Adds an interval that is not empty, and merges it with all intervals that it touches.
     pub(crate) fn add(&mut self, mut new: Interval) -> Change {
         assert!(!new.is_empty(), "an interval without keys is added: {new:?}");
         let first = self.list.partition_point(|old| old.high.as_ref().is_some_and(|high| *high < new.low));
@@ -185,8 +186,8 @@ impl Intervals {
         Change { removed, added: vec![new] }
     }
 
-    /// Undoes an [`add`](Self::add), the newest one first. Returns false, and changes nothing, if its interval has been
-    /// merged since.
+    /// Undoes an [`add`](Self::add). The caller undoes the newest one first. Returns false, and changes nothing, if the
+    /// added interval was merged since.
     pub(crate) fn undo_add(&mut self, change: &Change) -> bool {
         let [whole] = &change.added[..] else { return false };
         let at = self.list.partition_point(|interval| interval.low < whole.low);
@@ -207,7 +208,7 @@ impl Intervals {
         Self { list, bytes }
     }
 
-    /// Merges neighbours, those with the least distance first, until there are at most `most` intervals.
+    /// Merges neighbours, the nearest ones first, until there are at most `most` intervals.
     pub(crate) fn merge_down_to(&mut self, most: usize) -> Change {
         let most = most.max(1);
         let Some(surplus) = self.list.len().checked_sub(most).filter(|&surplus| surplus > 0) else {
@@ -246,7 +247,7 @@ impl Intervals {
         change
     }
 
-    /// Whether the intervals are in order, none touches the next one, and their bytes are counted.
+    /// Returns whether the intervals are in order, no two touch, and their bytes are counted correctly.
     fn is_sound(&self) -> bool {
         let apart = |pair: &[Interval]| pair[0].high.as_ref().is_some_and(|high| *high < pair[1].low);
         self.list.windows(2).all(apart) && self.bytes == self.list.iter().map(Interval::len).sum::<usize>()
@@ -321,7 +322,7 @@ mod tests {
             let change = set.merge_down_to(most);
             assert!(set.len() == before.len().min(most), "{before:?} {set:?}");
             assert!(keys.iter().all(|key| set.contains(&[*key])), "{before:?} {set:?}");
-            // The change says what has become of which.
+            // The change reports which intervals were replaced by which.
             let kept = before.iter().filter(|old| !change.removed.contains(old)).chain(&change.added);
             let mut kept: Vec<_> = kept.cloned().collect();
             kept.sort_by(|a, b| a.low.cmp(&b.low));

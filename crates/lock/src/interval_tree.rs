@@ -1,9 +1,9 @@
 //! The intervals of all owners in one table, by key.
 //!
-//! A writer searches here for owners that cover its key, under the latch of its leaf. The search takes logarithmic
-//! time, however many owners have however many intervals. It is a treap in the order of low bound and owner. Each node
-//! names the node of its subtree that ends last. A subtree that ends before the key, or begins behind it, is skipped.
-//! The intervals of one owner are disjoint, so a search for others meets at most one of its own.
+//! A writer searches here for owners that cover its key, under the latch of its leaf. The search takes logarithmic time
+//! in the number of intervals of all owners. The tree is a treap ordered by low bound and owner. Each node names the
+//! node of its subtree that ends last. The search skips a subtree that ends before the key or begins behind it. The
+//! intervals of one owner are disjoint, so a search for others meets at most one of the searcher's own.
 //!
 //! Nodes lie in a vector and refer to each other by index. Priorities are the hashes of a counter, so the shape
 //! depends on neither keys nor order.
@@ -20,7 +20,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Node {
     interval: Interval,
     owner: u32,
-    /// At least those of its children.
+    /// Priority in the heap; at least as high as those of the children.
     priority: u32,
     left: u32,
     right: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Node {
     last: u32,
 }
 
-/// See the head of the file.
+/// The intervals of all owners in one table, as a treap ordered by low bound and owner.
 #[derive(Debug)]
 pub(crate) struct IntervalTree {
     nodes: Vec<Node>,
@@ -82,7 +82,7 @@ impl IntervalTree {
         self.visit(self.root, key, &mut found);
     }
 
-    /// Returns false if `found` has returned that.
+    /// Visits a subtree. Returns false if `found` has returned false.
     fn visit(&self, at: u32, key: &[u8], found: &mut impl FnMut(u32) -> bool) -> bool {
         if at == NONE {
             return true;
@@ -97,7 +97,7 @@ impl IntervalTree {
             return false;
         }
         if node.interval.low() > key {
-            // Nothing behind it begins before the key.
+            // This node and all nodes behind it begin after the key.
             return true;
         }
         (!node.interval.contains(key) || found(node.owner)) && self.visit(node.right, key, found)

@@ -1,13 +1,15 @@
-//! Locks of keys: point locks and intervals of keys, in bounded memory, and the turns of writers that met them.
+//! Locks of keys in bounded memory: point locks, intervals of keys, and the turns of writers that conflict with them.
 //!
-//! A transaction has units of lock memory: its own, and what it borrows ([`crate::lock_memory`]). When no more is
-//! lent, its point locks and intervals of the table that takes most become one interval, from the lowest of their keys
-//! to the highest. So lock memory ends no transaction: locks only get coarser, in the end one interval a table.
+//! A transaction has units of lock memory: its own, and those that it borrows ([`crate::lock_memory`]). When it can
+//! borrow no more, it merges its locks in the table that occupies most. Its point locks and intervals there become one
+//! interval, from the lowest of their keys to the highest. So no transaction fails for want of lock memory. Its locks
+//! only get coarser: at worst one interval per table.
 //!
-//! **Widening never waits.** The transaction has read nothing in the new part of the interval. A writer that was there
-//! before is met by the header that it left, if the transaction comes to that row; a later writer meets the interval.
+//! **Widening never waits.** The transaction has read nothing in the new part of the interval. An earlier writer in
+//! that part has left its xid in a header, which the transaction meets if it reads that row. A later writer meets the
+//! interval.
 //!
-//! **Order:** first the interval, counted and fenced, then the point locks go (see [`crate::range`]).
+//! **Order:** the interval is counted and fenced first. Then the point locks are removed (see [`crate::range`]).
 
 use crate::hash::{RowHash, RowHasher};
 use crate::held::Held;
@@ -20,17 +22,18 @@ use crate::target::Target;
 use foreshore_base::TableId;
 use foreshore_sync::model::mutant;
 
-/// What a request has entered that its transaction did not have, for `LockManager::unshare`. It may be nothing.
+/// The point lock that a request added for its transaction, for `LockManager::unshare`. It is empty if the transaction
+/// could read the key already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewShare(Option<RowHash>);
 
-/// What a request has added to the intervals of its transaction, for `LockManager::uncover`.
+/// The keys that a request added to the intervals of its transaction, for `LockManager::uncover`.
 #[derive(Clone, Debug)]
 pub struct NewRange {
     table: TableId,
-    /// What has become of the intervals from before; `None` if nothing was added.
+    /// How the intervals from before have changed; `None` if nothing was added.
     change: Option<Change>,
-    /// How often the owner's locks had been merged.
+    /// How often the owner's locks had been merged before the addition.
     merges: u64,
 }
 
@@ -64,8 +67,8 @@ impl KeyLocks {
         &self.memory
     }
 
-    /// Enters a point lock of a key. If it is refused and may wait, it stands in line behind the writers. Nothing is
-    /// entered if another lock of the owner lets it read the key.
+    /// Enters a point lock of a key. Enters nothing if another lock of the owner permits it to read the key. A request
+    /// that is refused, and may wait, is queued behind the writers.
     pub(crate) fn share(&self, slots: &Slots, held: &mut Held, target: Target<'_>, may_wait: bool) -> Option<NewShare> {
         if held.reads_all(target.table) || self.ranges.covers(held, target) {
             return Some(NewShare(None));
@@ -82,7 +85,7 @@ impl KeyLocks {
         }
     }
 
-    /// Takes a point lock back that has not been merged.
+    /// Releases a point lock that was entered before. A lock that was merged into an interval stays.
     pub(crate) fn unshare(&self, slots: &Slots, held: &mut Held, share: NewShare) {
         if mutant("share: what is given up stays") {
             return;
@@ -94,7 +97,7 @@ impl KeyLocks {
         }
     }
 
-    /// Covers the keys of an interval, unless a writer comes first.
+    /// Covers the keys of an interval. Returns `None` if a queued writer goes first.
     pub(crate) fn cover(
         &self,
         slots: &Slots,
@@ -110,7 +113,7 @@ impl KeyLocks {
         Some(new)
     }
 
-    /// Undoes an addition, unless locks have been merged since.
+    /// Undoes an addition, unless locks were merged since.
     pub(crate) fn uncover(&self, slots: &Slots, held: &mut Held, new: NewRange) {
         let NewRange { table, change: Some(change), merges } = new else { return };
         if merges == held.merges() && !mutant("range: what is given up stays") {
@@ -118,32 +121,32 @@ impl KeyLocks {
         }
     }
 
-    /// Whether another owner has the key shared, for a writer that has stored its xid.
+    /// Returns whether another owner has the key shared. The caller is a writer that has stored its xid.
     pub(crate) fn is_shared_by_other(&self, held: &Held, target: Target<'_>) -> bool {
         let (owner, row) = (held.owner(), self.hash(target));
         let ranges_first = mutant("range: the count of intervals is loaded first");
         let is_covered = ranges_first && self.ranges.is_covered_by_other(owner, target);
-        // This order: a point lock that is merged into an interval is uncounted after the interval was counted.
+        // Points before intervals: a merged point lock is uncounted only after its interval was counted.
         self.points.is_shared_by_other(owner, row)
             || is_covered
             || !ranges_first && self.ranges.is_covered_by_other(owner, target)
     }
 
-    /// An owner other than `owner` that has the key shared, or waits to have it exclusively.
+    /// Returns an owner other than `owner` that has the key shared, or waits to lock it exclusively.
     pub(crate) fn other_at(&self, owner: u32, target: Target<'_>) -> Option<u32> {
         self.points.other_at(owner, self.hash(target)).or_else(|| self.ranges.other_at(owner, target))
     }
 
-    /// Keeps new readers of a key out, in its entry and in the list of its table.
+    /// Queues a writer on a key, in the key's entry and in the list of its table. New readers of the key wait for it.
     pub(crate) fn enter_turn(&self, held: &Held, row: RowHash, target: Target<'_>) {
         let covers = self.ranges.covers(held, target);
         self.ranges.enter_queue(held.owner(), row, target);
         self.points.enter_turn(held.owner(), row, covers);
     }
 
-    /// Whether nothing keeps the writer from the key. The looks at the entry and at the list need not be one. While
-    /// the writer stands in both, foreign locks of the key only go, but for widened ones: those the writer meets under
-    /// its latch.
+    /// Returns whether no foreign lock keeps the writer from the key. The entry and the list need not be read at one
+    /// moment. While the writer stands in both, no foreign lock of the key is added, except by widening. The writer
+    /// finds a widened interval when it checks again under its latch.
     pub(crate) fn is_turn_of(&self, owner: u32, row: RowHash, target: Target<'_>) -> bool {
         self.points.is_turn_of(owner, row) && self.ranges.other_at(owner, target).is_none()
     }
@@ -153,15 +156,15 @@ impl KeyLocks {
         self.points.leave_turn(slots, owner, row);
     }
 
-    /// Adds the writers for which a waiting scan of `owner` waits.
+    /// Adds the writers that a waiting scan of `owner` waits for.
     pub(crate) fn scan_blockers(&self, owner: u32, table: TableId, into: &mut Vec<u32>) {
         let writers = self.ranges.writers_before(owner, table);
         // A writer on a row that the scan's owner has shared waits for that owner.
         into.extend(writers.into_iter().filter(|&(_, row)| !self.points.has(owner, row)).map(|(writer, _)| writer));
     }
 
-    /// Locks keys that were held before a restart. No other owner has a lock, so there is nothing to wait for. Where
-    /// there is less memory than there was then, the locks are coarser.
+    /// Locks keys that were held before a restart. No other owner has a lock yet, so nothing is waited for. If there is
+    /// less memory than before the restart, the locks become coarser.
     pub(crate) fn restore(&self, slots: &Slots, held: &mut Held, table: TableId, keys: &Interval) {
         if let Some(key) = keys.as_key() {
             let is_locked = self.share(slots, held, Target::row(table, key), false).is_some();
@@ -181,12 +184,14 @@ impl KeyLocks {
         held.give_back(&self.memory);
     }
 
-    /// Merges locks until they fit the memory of their owner. The latest lock may exceed it for a moment.
+    /// Borrows memory, then merges locks, until the locks fit the memory of their owner. The newest lock may exceed it
+    /// meanwhile.
     fn fit(&self, slots: &Slots, held: &mut Held) {
         while held.is_over() && (held.borrow(&self.memory) || self.merge_largest(slots, held)) {}
     }
 
-    /// Makes one interval of the locks of the table that takes most; false if each table has only one.
+    /// Merges the locks of the table that occupies most into one interval. Returns false if that frees no memory, or if
+    /// no table has locks to merge.
     fn merge_largest(&self, slots: &Slots, held: &mut Held) -> bool {
         let (owner, before) = (held.owner(), held.charged());
         let costs = held.costs().into_iter();
@@ -196,7 +201,7 @@ impl KeyLocks {
         held.charged() < before
     }
 
-    /// Makes one interval of all locks in a table.
+    /// Merges all locks in a table into one interval.
     fn merge_table(&self, slots: &Slots, held: &mut Held, table: TableId) {
         let (owner, ranges) = (held.owner(), self.ranges.of(held.owner(), table));
         let (rows, points) = held.take_points(table).map_or_else(Default::default, |(rows, hull)| (rows, Some(hull)));

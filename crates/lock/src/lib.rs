@@ -1,40 +1,41 @@
-//! The lock manager of Foreshore: intents, locks of keys and of intervals of keys, deadlocks.
+//! The lock manager of Foreshore: locks of tables, single keys and intervals of keys, and the search for deadlocks.
 //!
-//! It knows ids and keys, not pages or log. A lock is held to the end of its transaction (strict two-phase locking).
-//! [`LockManager::finish`] releases it as soon as the commit record is appended (early lock release, Aether §3). What
-//! a later reader must wait for travels as a tag of its table or in the tuple header, not in the lock.
+//! It knows ids and keys, but neither pages nor the log. A transaction holds each lock to its end (strict two-phase
+//! locking). [`LockManager::finish`] releases the locks as soon as the commit record is appended (early lock release,
+//! Aether §3). A later reader may depend on a commit that is not durable yet. That dependency travels as a tag of the
+//! table or in the tuple header, not in the lock.
 //!
 //! | lock | where it lives | waits |
 //! |---|---|---|
 //! | table S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
 //! | table IS, IX | a word of the owner's slot, or the head | as above, while a strong lock is there |
-//! | row X | **tuple header** (xid and its status); nothing here | [`LockManager::wait_xid`]: parked by row, one woken at a time |
-//! | key S | [`LockManager::share`]: an entry by key hash, and a counter that writers read | behind an exclusive waiter |
-//! | keys of an interval S | [`LockManager::try_cover`]: a list per table, and a counter that writers read (`range.rs`) | behind a writer queued on a key in it |
-//! | row X or insert over foreign S | [`LockManager::wait_exclusive`]: a turn in the key's entry, a place in the table's list, upgrades first | until no foreign lock has the key |
+//! | row X | **tuple header** (xid, status) | [`LockManager::wait_xid`]: parked by row, one woken at a time |
+//! | key S | [`LockManager::share`]: an entry by key hash, and a counter | behind an exclusive waiter |
+//! | interval S | [`LockManager::try_cover`]: a list per table, a counter | behind a writer queued on its keys |
+//! | key X over foreign S | [`LockManager::wait_exclusive`]: key entry, table list | until no foreign lock has the key |
 //!
-//! **A writer sees readers** without entering a table: it stores its xid in the header, fences and reads two counters;
-//! a reader counts itself, fences and reads the header. One of the two sees the other.
+//! **A writer detects readers** without searching a table. It stores its xid in the header, fences and reads two
+//! counters. A reader counts itself, fences and reads the header. At least one of the two sees the other.
 //!
-//! **Memory.** A key or an interval is locked whether keys exist or not. Where a transaction has spent its lock
-//! memory, its locks are merged into wider intervals (`keys.rs`): lock memory ends no transaction.
+//! **Memory.** A key or an interval is locked whether keys exist or not. When a transaction has used up its lock
+//! memory, its locks are merged into wider intervals (`keys.rs`). So no transaction fails for want of lock memory.
 //!
 //! **Modules.** Each row uses only those above it. No module but `waits` and `manager` waits.
 //!
 //! | module | job |
 //! |---|---|
-//! | `mode`, `target`, `hash`, `victim`, `row_lock`, `lock_memory` | words of the crate, and units of lock memory |
-//! | `slot`, `slots` | what owners show, and where their threads sleep |
+//! | `mode`, `target`, `hash`, `victim`, `row_lock`, `lock_memory` | types, pure functions, units of lock memory |
+//! | `slot`, `slots` | what owners publish, and where their threads sleep |
 //! | `interval`, `point_list`, `held` | what one owner holds |
 //! | `intent`, `table_head`, `table` | locks of tables |
 //! | `share_count`, `point` | locks of single keys |
 //! | `interval_tree`, `table_ranges`, `range` | locks of intervals |
 //! | `keys` | locks of keys and intervals in bounded memory |
 //! | `graph`, `deadlock`, `waits` | waits and deadlocks |
-//! | `manager` | the parts together, and requests that wait |
+//! | `manager` | the assembled manager, and requests that wait |
 //!
-//! **A row is its hash**: 64 bits over table and key, seeded per instance. Two rows with one hash are locked as one,
-//! which may cost a needless wait and is never wrong.
+//! **A row is identified by its hash**: 64 bits over table and key, seeded per instance. Two rows with the same hash
+//! share their locks. That may cost a needless wait, but it never admits a conflict.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The lock manager as a whole: the parts that it owns.
+//! The lock manager, assembled from its parts: slots, table locks, key locks and waits.
 
 pub(crate) mod owner;
 pub(crate) mod requests;
@@ -18,15 +18,15 @@ use std::time::Duration;
 /// Sizes of a lock manager.
 #[derive(Clone, Debug)]
 pub struct LockOptions {
-    /// Transactions at once.
+    /// Most transactions that run at once.
     pub max_owners: usize,
-    /// Counters of shared row locks, 4 bytes each, a power of two. More of them mean fewer writers that look into a
-    /// table because of a reader elsewhere.
+    /// Counters of shared row locks, 4 bytes each; a power of two. With more counters, fewer writers search a table
+    /// because of a reader of another row.
     pub share_slots: usize,
-    /// Memory for point locks and intervals, in units of [`UNIT_BYTES`](crate::UNIT_BYTES). A point lock of a short
-    /// key takes one. Where it is spent, locks are merged.
+    /// Memory for point locks and intervals, in units of [`UNIT_BYTES`](crate::UNIT_BYTES). A point lock of a short key
+    /// takes one unit. When the memory is used up, locks are merged.
     pub memory_units: usize,
-    /// Intents on tables are entered in words of the owner. Without it all go to the lock table.
+    /// Whether intents on tables are entered in words of the owner. If false, all intents go to the lock table.
     pub fast_intents: bool,
 }
 
@@ -36,14 +36,14 @@ impl Default for LockOptions {
     }
 }
 
-/// What the lock manager has counted since its start, and what it holds now.
+/// Counters of the lock manager since its start, and the memory in use now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
     /// Requests that had to wait.
     pub waits: u64,
-    /// Waits that ended as the victim of a cycle.
+    /// Waits that were refused to break a deadlock.
     pub deadlocks: u64,
-    /// Waits that ran out of time.
+    /// Waits that reached their timeout.
     pub timeouts: u64,
     /// Common memory that transactions have borrowed for point locks and intervals, in units of
     /// [`UNIT_BYTES`](crate::UNIT_BYTES).
@@ -52,10 +52,11 @@ pub struct LockStats {
 
 /// Locks of tables and rows, and the waits for them.
 ///
-/// Every wait parks its thread. It ends by a grant or by an error, after which the owner rolls its transaction back.
-/// The error is [`Error::Deadlock`] for the victim of a cycle, or [`Error::LockTimeout`]. It is
-/// [`Error::OwnThreadLock`] where this thread was the last one to use the transaction that is waited for. A timeout of
-/// [`Duration::MAX`] is no limit.
+/// Every wait parks its thread. It ends by a grant, or by an error after which the owner rolls its transaction back:
+///
+/// - [`Error::Deadlock`]: the owner was chosen as the victim of a cycle.
+/// - [`Error::OwnThreadLock`]: the wait is for a transaction that this same thread was the last to use.
+/// - [`Error::LockTimeout`]: the timeout has passed. A timeout of [`Duration::MAX`] means no limit.
 #[derive(Debug)]
 pub struct LockManager {
     slots: Slots,
@@ -87,7 +88,7 @@ impl LockManager {
         LockStats { waits, deadlocks, timeouts, units_borrowed: self.keys.memory().borrowed() as u64 }
     }
 
-    /// Returns the waits: their clock, and what they are for.
+    /// Returns the waits for locks, with their clock and the locks waited for longest.
     #[must_use]
     pub const fn waits(&self) -> &Waits {
         &self.waits
@@ -97,7 +98,7 @@ impl LockManager {
         WaitGraph { slots: &self.slots, tables: &self.tables, keys: &self.keys }
     }
 
-    /// Returns label and age of the transaction that runs longest.
+    /// Returns label and age of the transaction that has run longest.
     #[must_use]
     pub fn oldest(&self) -> Option<(&'static str, Duration)> {
         self.slots.oldest().map(|(label, began)| (label, self.waits.now().since(began)))
@@ -110,20 +111,20 @@ impl LockManager {
         Some((label, self.waits.now().since(began)))
     }
 
-    /// Returns whether a wait for memory that running transactions hold may end: whether one of `holders` is not among
-    /// `waiters` and waits, by way of locks, for none of them. Owners are given by their indices.
+    /// Returns whether a wait for memory that running transactions hold may end. It may end if one of `holders` is not
+    /// in `waiters`, and waits, by way of locks, for none of them. Owners are given by their indices.
     ///
-    /// Such a wait ends when *any* holder gives memory up, so it has no edge to one owner and takes no part in the
-    /// search for cycles of locks. The manager of the memory knows the holders and the waiters. It asks this whenever
-    /// a wait of either kind begins (see [`Waits::watch`]).
+    /// Such a wait ends when *any* holder frees memory. So it has no edge to one owner, and the search for cycles of
+    /// locks does not include it. The manager of the memory knows the holders and the waiters. It calls this method
+    /// whenever a wait of either kind begins (see [`Waits::watch`]).
     #[must_use]
     pub fn any_goes_on(&self, holders: &[usize], waiters: &[usize]) -> bool {
         let waits = |owner: u32| waiters.contains(&(owner as usize));
         holders.iter().any(|&holder| !self.graph().leads_to(holder as u32, waits))
     }
 
-    /// Ends all waits for locks, those that begin later too. Waits in queues end with `cause`; waits for holders of
-    /// rows return, and the caller knows why. The first cause stays.
+    /// Ends all waits for locks, including those that begin later. Waits in queues end with `cause`. Waits for holders
+    /// of rows return normally, and the caller checks why. If it is called twice, the first cause stays.
     pub fn stop(&self, cause: &Error) {
         self.waits.set_stopped(cause);
         for index in 0..self.slots.used().len() as u32 {

@@ -1,4 +1,4 @@
-//! Modes of table locks, after Gray's multiple granularity locking.
+//! Modes of table locks: Gray's multiple granularity locking.
 
 /// How a transaction uses a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,13 +12,13 @@ pub enum TableMode {
     Shared,
     /// Reads the whole table and writes some rows.
     SharedIntentExclusive,
-    /// Has the table alone.
+    /// Excludes all other transactions from the table.
     Exclusive,
 }
 
 use TableMode::{Exclusive as X, IntentExclusive as IX, IntentShared as IS, Shared as S, SharedIntentExclusive as SIX};
 
-/// Row by the mode held, column by the mode asked for.
+/// Compatibility of two modes: the row is the mode held, the column the mode requested.
 const COMPATIBLE: [[bool; 5]; 5] = [
     // IS     IX     S      SIX    X
     [true, true, true, true, false],
@@ -28,7 +28,7 @@ const COMPATIBLE: [[bool; 5]; 5] = [
     [false, false, false, false, false],
 ];
 
-/// The weakest mode that allows what both allow.
+/// The supremum of two modes: the weakest mode that permits what both permit.
 const SUPREMUM: [[TableMode; 5]; 5] = [
     // IS IX   S    SIX  X
     [IS, IX, S, SIX, X],
@@ -39,38 +39,38 @@ const SUPREMUM: [[TableMode; 5]; 5] = [
 ];
 
 impl TableMode {
-    /// Every mode, in the order of its number.
+    /// All modes, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [IS, IX, S, SIX, X];
 
-    /// Whether two transactions may hold the two modes at once.
+    /// Returns whether two transactions may hold the two modes at once.
     #[must_use]
     pub const fn is_compatible(self, other: Self) -> bool {
         COMPATIBLE[self as usize][other as usize]
     }
 
-    /// The weakest mode that allows what both allow.
+    /// Returns the weakest mode that permits what both permit.
     #[must_use]
     pub const fn supremum(self, other: Self) -> Self {
         SUPREMUM[self as usize][other as usize]
     }
 
-    /// Whether this mode allows all that `other` allows.
+    /// Returns whether this mode permits all that `other` permits.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
         self.supremum(other) == self
     }
 
-    /// Whether it is an intent: it is compatible with every other intent.
+    /// Returns whether the mode is an intent. Intents are compatible with each other.
     pub(crate) const fn is_intent(self) -> bool {
         matches!(self, IS | IX)
     }
 
-    /// Whether rows may be changed under it, so that its release leaves a tag.
+    /// Returns whether rows may be changed under the mode. If so, its release leaves a tag.
     pub(crate) const fn writes(self) -> bool {
         matches!(self, IX | SIX | X)
     }
 
-    /// Whether it reads the whole table, so that its grant takes the tag.
+    /// Returns whether the mode reads the whole table. If so, its grant returns the tag.
     pub(crate) const fn reads_all(self) -> bool {
         matches!(self, S | SIX | X)
     }

@@ -37,12 +37,12 @@ impl Sharers {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
-    /// Whether `owner` is among them.
+    /// Returns whether `owner` is one of the readers.
     fn has(&self, owner: u32) -> bool {
         self.iter().any(|member| member == owner)
     }
 
-    /// Whether another owner is among them.
+    /// Returns whether an owner other than `owner` is one of the readers.
     fn has_other(&self, owner: u32) -> bool {
         self.iter().any(|member| member != owner)
     }
@@ -70,12 +70,12 @@ impl Entry {
         self.sharers.first.is_none() && self.turns.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether `owner` may enter as a reader.
+    /// Returns whether `owner` may enter as a reader.
     fn admits(&self, owner: u32) -> bool {
         self.turns.iter().all(|&writer| writer == owner)
     }
 
-    /// Whether it is the turn of writer `owner`, as far as point locks are concerned.
+    /// Returns whether no earlier writer and no other reader keeps writer `owner` from the key.
     fn is_turn_of(&self, owner: u32) -> bool {
         self.turns.first() == Some(&owner) && !self.sharers.has_other(owner)
     }
@@ -145,21 +145,21 @@ impl PointLocks {
         self.counts.retire(row.0);
     }
 
-    /// Whether another owner has a point lock of the row, for a writer that has stored its xid. One load if no row of
-    /// the slot has any.
+    /// Returns whether another owner has a point lock of the row. The caller is a writer that has stored its xid. It
+    /// costs one load if no row of the same counter is locked.
     pub(crate) fn is_shared_by_other(&self, owner: u32, row: RowHash) -> bool {
         !mutant("sabotage: a writer does not look at the count of shared locks")
             && !self.counts.is_zero(row.0)
             && self.entries(row).get(&row.0).is_some_and(|entry| entry.sharers.has_other(owner))
     }
 
-    /// Whether `owner` has a point lock of the row.
+    /// Returns whether `owner` has a point lock of the row.
     pub(crate) fn has(&self, owner: u32, row: RowHash) -> bool {
         self.entries(row).get(&row.0).is_some_and(|entry| entry.sharers.has(owner))
     }
 
-    /// Queues a writer for its turn. Later readers wait for it. A writer that itself has the key shared goes to the
-    /// front; `covers` says that one of its intervals covers the key.
+    /// Queues a writer for its turn. Later readers wait for it. A writer that has the key shared itself goes to the
+    /// front. `covers` says that one of its intervals covers the key.
     pub(crate) fn enter_turn(&self, owner: u32, row: RowHash, covers: bool) {
         let mut entries = self.entries(row);
         let entry = entries.entry(row.0).or_default();
@@ -174,7 +174,7 @@ impl PointLocks {
         }
     }
 
-    /// Whether it is the turn of writer `owner`, as far as point locks are concerned.
+    /// Returns whether no earlier writer and no point lock of another owner keeps writer `owner` from the key.
     pub(crate) fn is_turn_of(&self, owner: u32, row: RowHash) -> bool {
         self.entries(row).get(&row.0).is_some_and(|entry| entry.is_turn_of(owner))
     }
@@ -226,7 +226,7 @@ impl PointLocks {
     fn entries(&self, row: RowHash) -> MutexGuard<'_, Entries> {
         // High bits: the map spreads by all bits, the counters use the low ones.
         let shard = (row.0 >> 48) as usize % self.shards.len();
-        // To lock and to unlock.
+        // One for the lock, one for the unlock.
         rmw::contended(2);
         self.shards[shard].lock()
     }

@@ -1,8 +1,8 @@
 //! The point locks of one owner, with their keys.
 //!
-//! Locks are found by the hash of table and key. A second key of the same transaction with the same hash is not
-//! listed. Hashes have 64 bits and a new seed at each opening, so that is as unlikely as damage that no checksum
-//! detects.
+//! A lock is found by the hash of its table and key. If two keys of one transaction have the same hash, only the first
+//! is listed. Hashes have 64 bits and a new seed at each opening. So such a pair is as unlikely as damage that no
+//! checksum detects.
 
 use crate::hash::{RowHash, Spread};
 use crate::interval::Interval;
@@ -16,12 +16,12 @@ use std::collections::HashSet;
 struct Point {
     row: RowHash,
     table: TableId,
-    /// Where its key lies.
+    /// Position of its key in `keys` of the list.
     at: u32,
     len: u32,
 }
 
-/// Most locks that are searched one by one.
+/// Most locks that are searched one by one, without the set.
 const FEW: usize = 32;
 
 /// The point locks of an owner, with their keys.
@@ -29,7 +29,7 @@ const FEW: usize = 32;
 pub(crate) struct PointList {
     list: Vec<Point>,
     keys: Vec<u8>,
-    /// The rows of all of them, once there are more than a few.
+    /// The rows of all locks. It is filled only when there are more than [`FEW`].
     rows: HashSet<RowHash, Spread>,
 }
 
@@ -45,7 +45,7 @@ impl PointList {
         }
     }
 
-    /// Tables and keys.
+    /// Returns the tables and keys of all locks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TableId, &[u8])> {
         self.list.iter().map(|point| (point.table, self.key(point)))
     }
@@ -103,7 +103,7 @@ impl PointList {
         Some((rows, taken, hull))
     }
 
-    /// Removes all locks.
+    /// Removes all locks and returns their rows.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = RowHash> {
         self.keys.clear();
         self.rows = HashSet::default();
@@ -111,8 +111,8 @@ impl PointList {
     }
 }
 
-/// The memory of a lock of a key of that length, in units of [`UNIT_BYTES`]. The key lies in a vector that may be half
-/// empty.
+/// Returns the memory of a lock of a key of that length, in units of [`UNIT_BYTES`]. The key is counted twice, because
+/// its vector may be half empty.
 pub(crate) const fn cost(key: usize) -> usize {
     (UNIT_BYTES - 64 + 2 * key).div_ceil(UNIT_BYTES)
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::hash::RowHasher;
 
-    /// Few locks, and many, of which some are released and some are merged.
+    /// Tests few locks and many. Some of them are released and some are merged.
     #[test]
     fn a_lock_is_found_among_few_and_many() {
         let (hasher, mut points, tables) = (RowHasher::new(), PointList::default(), [TableId(1), TableId(2)]);

@@ -1,37 +1,41 @@
-//! Range locks: what serializable scans have read, as intervals of keys, whether the keys exist or not.
+//! Range locks: the intervals of keys that serializable scans have read, whether the keys exist or not.
 //!
 //! | part | where | changed by |
 //! |---|---|---|
-//! | intervals of an owner in a table, disjoint, ordered by low bound; and those of all owners, by key | the table's list, latched | the owner |
+//! | intervals by owner (disjoint, ordered by low bound), and all by key | the table's list, latched | the owner |
 //! | writers queued on a key that is covered | the table's list | the writer |
 //! | scans that wait for such a writer | the table's list | the scan |
-//! | count of owners with intervals | a padded atomic beside the list, shared by tables whose ids fall together | as the intervals |
+//! | count of owners with intervals | a padded atomic per shard of tables | the owner, with its intervals |
 //!
-//! **Protocol.** A *scan step* copies a leaf, looks at the holders of its rows, extends its owner's intervals to
-//! exactly what it hands out, fences, and validates the leaf. A *writer* latches the leaf exclusively, which moves the
-//! version that the scan validates, and stores its xid if there is a row. Then it fences, loads the count of point
-//! locks of the key's hash slot, and after that the count here. It looks into the list only if the count is not zero.
-//! If another owner covers the key it puts the old header back, unlatches, and queues on the key
-//! (`LockManager::wait_exclusive`). An insert looks before the tuple is in.
+//! **Protocol.**
 //!
-//! **Invariant:** where both are through, the scan found the leaf changed or the writer found the interval. If the
-//! writer's load of the count comes after the scan's count (store, fence, look on both sides), the list has the
-//! interval. Otherwise the scan's validation comes after the latch. Where the count was not zero before, the latch of
-//! the list orders the two. Intervals are of keys, not of pages: splits, merges and purges move no lock, and no ghost
-//! stays for one.
+//! 1. A *scan step* copies a leaf and checks the holders of its rows. It extends its owner's intervals to exactly the
+//!    keys that it returns, fences, and validates the leaf.
+//! 2. A *writer* latches the leaf exclusively, which changes the version that the scan validates. It stores its xid if
+//!    there is a row. Then it fences, loads the count of point locks of the key's hash slot, and after that the count
+//!    here. It searches the list only if the count is not zero.
+//! 3. If another owner covers the key, the writer restores the old header, unlatches, and queues on the key
+//!    (`LockManager::wait_exclusive`). An insert checks before the tuple is in the leaf.
 //!
-//! **Order of release.** The intervals go first, then the count, with release: a writer that loads zero comes after the
-//! commit of the scan. Point locks that are merged into an interval go after the interval is counted, and a writer
-//! loads their count first, so it finds one of the two.
+//! **Invariant:** if a scan step and a writer have both finished, the scan found the leaf changed or the writer found
+//! the interval. If the writer loads the count after the scan has raised it (store, fence, load on both sides), the
+//! list has the interval. Otherwise the scan validates after the writer's latch. If the count was not zero before, the
+//! latch of the list orders the two.
+//!
+//! Intervals consist of keys, not of pages. So splits, merges and purges move no lock, and no ghost is kept for a lock.
+//!
+//! **Order of release.** The intervals are removed first. Then the count is decremented with release order, so a writer
+//! that loads zero comes after the commit of the scan. Point locks that are merged into an interval are removed after
+//! the interval is counted. A writer loads their count first, so it finds one of the two.
 //!
 //! **Waits.** A new interval waits behind a writer queued on a key in it, so that scans do not starve writers. It does
-//! not where its owner blocks that writer already, by an interval or a point lock, and would wait for itself. Widening
-//! for want of memory (see [`crate::keys`]) never waits: a writer from before is met by its header, a later one meets
-//! the interval. The edges of both kinds of wait are looked up anew by each walk for deadlocks: the owners that cover
-//! the key then, the writers queued then.
+//! not wait if its owner already blocks that writer by an interval or a point lock, because it would wait for itself.
+//! Widening for want of memory never waits (see [`crate::keys`]): the owner meets an earlier writer by its header, and
+//! a later writer meets the interval. Each walk for deadlocks looks up both kinds of edge anew: the owners that cover
+//! the key, and the queued writers.
 //!
-//! Source: intervals of keys in place of next-key locks, after the predicate locks of Eswaran et al. (1976), for one
-//! dimension; the handshake is that of [`crate::share_count`].
+//! Source: predicate locks (Eswaran et al., 1976) restricted to one dimension, in place of next-key locks. The
+//! handshake is that of [`crate::share_count`].
 
 use crate::hash::{Map, RowHash, Spread};
 use crate::held::Held;
@@ -44,14 +48,14 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 
-/// Few under loom, whose state they would bloat.
+/// The number of shards. Loom gets one, because each adds to its state.
 const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
 
-/// Tables whose ids fall together.
+/// The tables whose ids map to one shard.
 #[derive(Debug)]
 struct RangeShard {
-    /// Contract: the number of pairs of a table and an owner that has intervals in it; more than that for the moment
-    /// between the removal of intervals and the decrement.
+    /// Contract: the number of pairs of a table and an owner that has intervals in it. It is larger only between the
+    /// removal of intervals and the decrement.
     holders: CachePadded<AtomicU32>,
     tables: Mutex<Map<TableId, TableRanges>>,
 }
@@ -68,14 +72,15 @@ impl RangeShard {
         self.holders.load(Ordering::Acquire) == 0
     }
 
-    /// Counts an owner that has got its first interval in a table. [`extended`] follows, without the latch.
+    /// Counts an owner that has got its first interval in a table. The caller then calls [`extended`], without the
+    /// latch.
     fn announce(&self) {
         rmw::contended(1);
         // ORDERING: store, fence, look; see `extended`.
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds an interval, and counts it.
+    /// Adds an interval, and counts its owner if it is the owner's first in the table.
     fn add(&self, ranges: &mut TableRanges, owner: u32, interval: Interval) -> Addition {
         let added = ranges.add(owner, interval, MAX_INTERVALS);
         if added.is_first {
@@ -84,7 +89,7 @@ impl RangeShard {
         added
     }
 
-    /// Uncounts an owner whose intervals in a table have been taken out.
+    /// Uncounts an owner whose intervals in a table were removed.
     fn retire(&self) {
         rmw::contended(1);
         // ORDERING: count down, Release: a writer that reads zero sees this transaction's commit; pairs with
@@ -95,7 +100,7 @@ impl RangeShard {
     }
 }
 
-/// Passed by a scan between the extension of its interval and its look at the leaf's version.
+/// Fences between the extension of a scan's interval and the validation of the leaf.
 fn extended() {
     // ORDERING: store, fence, look; pairs with the fence in `ShareCounts::is_zero`.
     if !mutant("range: no fence after extending") {
@@ -114,8 +119,8 @@ impl RangeLocks {
         Self { shards: (0..SHARDS).map(|_| CachePadded::new(RangeShard::new())).collect() }
     }
 
-    /// Covers the keys of an interval, unless a writer comes first: then `None`, and nothing has changed. Returns what
-    /// has become of the intervals from before.
+    /// Covers the keys of an interval, and returns how the intervals from before have changed. If a queued writer goes
+    /// first, returns `None` and changes nothing.
     pub(crate) fn try_add(&self, held: &mut Held, table: TableId, interval: &Interval) -> Option<Option<Change>> {
         let shard = self.shard(table);
         rmw::contended(2);
@@ -134,7 +139,7 @@ impl RangeLocks {
         Some(Some(note_addition(held, table, added)))
     }
 
-    /// Adds an interval whatever writers are queued in it.
+    /// Adds an interval, even if writers are queued on its keys.
     pub(crate) fn widen(&self, held: &mut Held, table: TableId, interval: Interval) {
         let shard = self.shard(table);
         let mut tables = shard.tables.lock();
@@ -162,8 +167,9 @@ impl RangeLocks {
         self.shard(table).retire();
     }
 
-    /// Returns the key of a writer that comes before a scan. The scan is among those that wait until there is none. It
-    /// covers nothing in between: writers that it kept out so would be queued when it looks again.
+    /// Returns the key of a queued writer that goes before a scan, if there is one. The scan is listed as waiting until
+    /// there is none. It covers nothing meanwhile, or new writers that meet its interval would queue before it at its
+    /// next check.
     pub(crate) fn stand_behind(&self, held: &Held, table: TableId, interval: &Interval) -> Option<Vec<u8>> {
         rmw::contended(2);
         let mut tables = self.tables(table);
@@ -178,12 +184,13 @@ impl RangeLocks {
         first
     }
 
-    /// Takes a scan out of those that wait.
+    /// Removes a scan from those that wait.
     pub(crate) fn cancel_request(&self, slots: &Slots, owner: u32, table: TableId) {
         self.change(slots, table, |ranges| (ranges.waiting.retain(|&(scan, _)| scan != owner), Vec::new()));
     }
 
-    /// Whether another owner covers the key. The caller has fenced and has looked at the key's point locks before.
+    /// Returns whether another owner covers the key. The caller has fenced, and has checked the key's point locks
+    /// before.
     pub(crate) fn is_covered_by_other(&self, owner: u32, target: Target<'_>) -> bool {
         if self.shard(target.table).is_unused() || mutant("sabotage: a writer does not look at intervals") {
             return false;
@@ -191,25 +198,25 @@ impl RangeLocks {
         self.other_at(owner, target).is_some()
     }
 
-    /// An owner other than `owner` that covers the key.
+    /// Returns an owner other than `owner` that covers the key.
     pub(crate) fn other_at(&self, owner: u32, target: Target<'_>) -> Option<u32> {
         rmw::contended(2);
         self.tables(target.table).get(&target.table)?.other_at(owner, target.key)
     }
 
-    /// Whether an interval of the owner covers the key.
+    /// Returns whether an interval of the owner covers the key.
     pub(crate) fn covers(&self, held: &Held, target: Target<'_>) -> bool {
         let covers_key = |ranges: &TableRanges| ranges.covers_key(held.owner(), target.key);
         held.range_tables().any(|table| table == target.table)
             && self.tables(target.table).get(&target.table).is_some_and(covers_key)
     }
 
-    /// The intervals of `owner` in a table.
+    /// Returns the intervals of `owner` in a table.
     pub(crate) fn of(&self, owner: u32, table: TableId) -> Intervals {
         self.tables(table).get(&table).and_then(|ranges| ranges.of(owner)).cloned().unwrap_or_default()
     }
 
-    /// Queues a writer on its key: new intervals with the key wait for it.
+    /// Queues a writer on its key. New intervals that contain the key wait for it.
     pub(crate) fn enter_queue(&self, owner: u32, row: RowHash, target: Target<'_>) {
         let mut tables = self.tables(target.table);
         let ranges = tables.entry(target.table).or_default();
@@ -218,7 +225,7 @@ impl RangeLocks {
         ranges.queued.push(Queued { owner, row, key: target.key.to_vec() });
     }
 
-    /// Takes a writer out of the queue, and wakes the scans that may have waited for it.
+    /// Removes a writer from the queue, and wakes the scans that may have waited for it.
     pub(crate) fn leave_queue(&self, slots: &Slots, owner: u32, table: TableId) {
         self.change(slots, table, |ranges| {
             let at = ranges.queued.iter().position(|writer| writer.owner == owner);
@@ -250,7 +257,7 @@ impl RangeLocks {
         queued.inspect(|writer| ranges.others_at(owner, &writer.key, into));
     }
 
-    /// The writers for which a waiting scan of `owner` may wait, with the rows on which they are queued.
+    /// Returns the writers that a waiting scan of `owner` may wait for, with the rows on which they are queued.
     pub(crate) fn writers_before(&self, owner: u32, table: TableId) -> Vec<(u32, RowHash)> {
         let tables = self.tables(table);
         let Some(ranges) = tables.get(&table) else { return Vec::new() };
@@ -258,7 +265,7 @@ impl RangeLocks {
         ranges.queued_in(owner, interval).map(|writer| (writer.owner, writer.row)).collect()
     }
 
-    /// A writer queued in an interval of another owner's wish, and its key.
+    /// Returns a writer queued on a key of the interval that `owner` requests, and that key.
     pub(crate) fn writer_in(&self, owner: u32, table: TableId, interval: &Interval) -> Option<(u32, Vec<u8>)> {
         let tables = self.tables(table);
         let writer = tables.get(&table)?.queued_in(owner, interval).next()?;
@@ -274,7 +281,7 @@ impl RangeLocks {
     }
 }
 
-/// Fences after an addition, without the latch, and notes it with the owner.
+/// Fences after an addition, without the latch, and records it with the owner.
 fn note_addition(held: &mut Held, table: TableId, Addition { is_merged, cost, change, .. }: Addition) -> Change {
     extended();
     if is_merged {
@@ -284,7 +291,8 @@ fn note_addition(held: &mut Held, table: TableId, Addition { is_merged, cost, ch
     change
 }
 
-/// A writer for which a scan waits: it is queued on a key of the interval, and does not wait for the scan's owner.
+/// Returns a writer that a scan waits for. It is queued on a key of the interval, and does not wait for the scan's
+/// owner.
 fn comes_first<'a>(ranges: &'a TableRanges, held: &Held, interval: &Interval) -> Option<&'a Queued> {
     ranges.queued_in(held.owner(), interval).find(|writer| !held.has_point(writer.row))
 }

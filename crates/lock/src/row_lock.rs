@@ -1,31 +1,31 @@
-//! How a reader asks for rows: how strongly they are locked, and what happens where another transaction has them.
+//! The options of a locking read: how strongly rows are locked, and what happens if another transaction has them.
 
-/// How strongly a row is locked for its reader.
+/// The strength with which a reader locks a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strength {
-    /// No other transaction changes it.
+    /// No other transaction may change the row.
     Share,
-    /// No other transaction locks it.
+    /// No other transaction may lock the row.
     Update,
 }
 
-/// What a request for a row does while another transaction has it.
+/// The reaction of a request to a row that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LockWait {
-    /// It waits, for as long as the transaction waits for locks.
+    /// Waits, up to the transaction's lock timeout.
     #[default]
     Wait,
-    /// It fails with [`RowLocked`](foreshore_base::Error::RowLocked). The transaction goes on: nothing has changed.
+    /// Fails with [`RowLocked`](foreshore_base::Error::RowLocked). The transaction continues, because nothing has
+    /// changed.
     NoWait,
-    /// It passes over the row, as if that were not there.
+    /// Skips the row, as if it did not exist.
     SkipLocked,
 }
 
-/// How a reader locks rows: [`share`](Self::share) or [`update`](Self::update), and whether it waits for them.
+/// A locking mode for reads: [`share`](Self::share) or [`update`](Self::update), and the reaction to locked rows.
 ///
-/// A reader that fails where it would wait does so for the table too. Another transaction may have locked that as a
-/// whole, to drop it or to read all of it. A reader that passes over rows waits for that: a whole table is none of
-/// them.
+/// Another transaction may have locked the whole table, to drop it or to read all of it. Then a `no_wait` reader fails.
+/// A `skip_locked` reader waits, because it skips only rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowLock {
     strength: Strength,
@@ -33,56 +33,56 @@ pub struct RowLock {
 }
 
 impl RowLock {
-    /// Other transactions may read the rows, and lock them in the same way; none changes them.
+    /// Locks rows shared. Other transactions may read them and lock them shared, but not change them.
     #[must_use]
     pub const fn share() -> Self {
         Self { strength: Strength::Share, on_conflict: LockWait::Wait }
     }
 
-    /// The rows are locked as by a write.
+    /// Locks rows as a write does.
     #[must_use]
     pub const fn update() -> Self {
         Self { strength: Strength::Update, on_conflict: LockWait::Wait }
     }
 
-    /// Fails where it would wait.
+    /// Fails instead of waiting.
     #[must_use]
     pub const fn no_wait(self) -> Self {
         Self { on_conflict: LockWait::NoWait, ..self }
     }
 
-    /// Passes over rows that it would wait for.
+    /// Skips rows instead of waiting for them.
     #[must_use]
     pub const fn skip_locked(self) -> Self {
         Self { on_conflict: LockWait::SkipLocked, ..self }
     }
 
-    /// How strong it is.
+    /// Returns the strength of the lock.
     #[must_use]
     pub const fn strength(self) -> Strength {
         self.strength
     }
 
-    /// What it does where another transaction has the row.
+    /// Returns the reaction to a row that another transaction has locked.
     #[must_use]
     pub const fn on_conflict(self) -> LockWait {
         self.on_conflict
     }
 }
 
-/// What has become of a request for a row.
+/// The result of a request for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locked<T> {
-    /// It is there and locked.
+    /// The row exists and is now locked.
     Row(T),
-    /// It is not there.
+    /// The row does not exist.
     Absent,
-    /// Another transaction has it, and it was passed over: whether it is there is not known.
+    /// Another transaction has the row, so it was skipped. Whether it exists is not known.
     Skipped,
 }
 
 impl<T> Locked<T> {
-    /// The same with what `map` makes of the row.
+    /// Applies `map` to the row, if there is one.
     pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Locked<U> {
         match self {
             Self::Row(row) => Locked::Row(map(row)),

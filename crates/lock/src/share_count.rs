@@ -1,28 +1,30 @@
-//! How a writer learns of readers with one load, and a reader of a writer with none in any table.
+//! Counters of shared row locks. A writer detects readers with one load, and a reader detects a writer by the tuple
+//! header.
 //!
-//! Contract of a counter: it is the number of shared row entries whose hash falls into its slot. It is more between an
-//! entry's removal and its decrement, and less between an entry and its increment.
+//! **Contract.** A counter is the number of shared row entries whose hash maps to its slot. It is larger between an
+//! entry's removal and its decrement. It is smaller between an entry's insertion and its increment.
 //!
 //! 1. A reader enters its entry, **announces** it, and only then reads the tuple header.
-//! 2. A writer stores its xid in the header, and only then **looks**. Either it sees the count, or the reader sees the
-//!    xid.
-//! 3. A reader leaves its entry, and only then **retires** it, when its commit record is appended: a writer that finds
-//!    the count zero comes after it. A reader that has handed out nothing that it read under its entry, or that an
-//!    interval of its own covers, may leave it at any time.
-//! 4. It is one counter a slot, never a sum over several: a sum read piece by piece may be zero while it never was.
+//! 2. A writer stores its xid in the header, and only then **checks** the counter. Either it sees the count, or the
+//!    reader sees the xid.
+//! 3. A reader removes its entry, and only then **retires** it, when its commit record is appended. So a writer that
+//!    finds zero comes after the reader's commit. A reader may remove an entry at any time if it has returned nothing
+//!    that it read under the entry, or if an interval of its own covers the key.
+//! 4. Each slot has one counter, never a sum over several. A sum that is read piece by piece may be zero although the
+//!    true sum never was.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};
 use foreshore_sync::rmw;
 
-/// Counters of shared row entries by slot of the row's hash.
+/// Counters of shared row entries, by slot of the row's hash.
 #[derive(Debug)]
 pub(crate) struct ShareCounts {
     slots: Box<[AtomicU32]>,
 }
 
 impl ShareCounts {
-    /// `slots` counters, a power of two.
+    /// Returns `slots` counters; `slots` is a power of two.
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots.is_power_of_two(), "slots are found by a mask");
         Self { slots: (0..slots).map(|_| AtomicU32::new(0)).collect() }
@@ -38,7 +40,7 @@ impl ShareCounts {
         }
     }
 
-    /// Ends an entry that is out of the table already.
+    /// Uncounts an entry that was removed from the table before.
     pub(crate) fn retire(&self, hash: u64) {
         // ORDERING: count down, Release: a writer that reads zero sees this transaction's commit; pairs with `is_zero`.
         let order = if mutant("share count: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
@@ -47,7 +49,7 @@ impl ShareCounts {
         assert!(before > 0, "an entry is retired once");
     }
 
-    /// Whether no entry falls into the slot. The caller has stored its xid in the header before.
+    /// Returns whether the slot counts no entry. The caller has stored its xid in the header before.
     pub(crate) fn is_zero(&self, hash: u64) -> bool {
         // ORDERING: store, fence, look; pairs with the fence in `announce`. Acquire, pairs with `retire`.
         if !mutant("share count: no fence before looking") {

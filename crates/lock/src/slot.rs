@@ -1,11 +1,12 @@
-//! A slot: what an owner shows to other threads.
+//! A slot: the state that an owner publishes to other threads.
 //!
-//! - The xid of its transaction, which stands in the headers of the rows that it writes.
-//! - What it waits for, the *edge*, and the *verdict* if it is the victim of a deadlock.
-//! - Its *wake-up obligations*: the rows of which it wakes one waiter each when it ends (`manager/row_wait.rs`).
+//! - The xid of its transaction. The headers of the rows that it writes name this xid.
+//! - What it waits for, the *edge*. If it is the victim of a deadlock, also the *verdict*.
+//! - Its *wake-up obligations*: a list of rows. When the owner ends, it wakes one waiter of each
+//!   (`manager/row_wait.rs`).
 //!
-//! **Invariant:** the xid is stored under the slot's lock. So an obligation that is entered where the xid stands is
-//! paid.
+//! **Invariant:** the xid is stored under the slot's lock. An obligation is added under the same lock, and only while
+//! the xid is published. So every obligation is paid.
 
 use crate::hash::RowHash;
 use crate::victim::{Attempt, Member};
@@ -16,37 +17,37 @@ use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Order
 use foreshore_sync::{LockRank, Mutex, Nanos, rmw, thread_index};
 use std::sync::Arc;
 
-/// What an owner waits for. Each walk looks up the owners behind it anew, because queues change while waiters sleep.
+/// What an owner waits for. Each walk looks up the blocking owners anew, because queues change while waiters sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Edge {
-    /// Nothing.
+    /// Does not wait.
     #[default]
     Nothing,
-    /// The end of one term of another owner, whose xid stands in the header of a row.
+    /// Waits for the end of one term of another owner, whose xid the header of a row names.
     Holder { index: u32, term: u64, row: RowHash },
-    /// Its turn in the queue of a table.
+    /// Waits for its turn in the queue of a table.
     Table(TableId),
-    /// Writers at the entry of a key, to read it.
+    /// Waits for the writers queued at the entry of a key, to read the key.
     Row(RowHash),
-    /// Its turn to write a key of a table.
+    /// Waits for its turn to write a key of a table.
     Turn(RowHash, TableId),
-    /// Writers queued on keys of an interval in a table.
+    /// Waits for the writers queued on keys of an interval in a table.
     Range(TableId),
 }
 
-/// What others see of an owner.
+/// The published state of one owner.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// The xid, zero without one. Written under `shown`; read without it only to find a candidate.
+    /// The xid; zero if there is none. Written under `shown`. Read without that lock only to find a candidate.
     xid: AtomicU64,
-    /// Counts wake-ups by queues. A waiter reads it before it looks at the queue and sleeps only while it stands still.
+    /// Counts wake-ups by queues. A waiter reads it before it checks the queue, and sleeps only while it is unchanged.
     signal: AtomicU32,
-    /// The thread that works for its transaction, [`NO_THREAD`] if none is known to.
+    /// The thread that works for its transaction; [`NO_THREAD`] if none is known.
     thread: AtomicUsize,
     shown: Mutex<Shown>,
 }
 
-/// In place of a thread's number.
+/// The value of `thread` when no thread is known.
 const NO_THREAD: usize = usize::MAX;
 
 /// The part of a slot that needs its lock.
@@ -56,12 +57,12 @@ struct Shown {
     began: Nanos,
     leased: bool,
     edge: Edge,
-    /// The owner as a member of a cycle. An edge to an earlier term is an edge to a finished transaction.
+    /// The owner as a member of a cycle. An edge to an earlier term points to a finished transaction.
     member: Member,
-    /// The cycle of which this waiter is the victim, from it on. Set by the waiter that closed the cycle; ends with
-    /// the wait.
+    /// The cycle of which this waiter is the victim, starting with it. The waiter that closed the cycle sets it. It is
+    /// cleared when the wait ends.
     verdict: Option<Arc<[Waiter]>>,
-    /// How errors of others name what it waits for.
+    /// The name of what it waits for, in errors of other transactions.
     name: Option<Lockable>,
     obligations: Vec<RowHash>,
 }
@@ -93,7 +94,7 @@ impl Slot {
         shown.member = Member { first: first.unwrap_or(began), losses, undo_bytes: 0, ..shown.member };
     }
 
-    /// Ends the term, and returns its obligations. The transaction's status is final.
+    /// Ends the term, and returns its obligations. The transaction's status is final before the call.
     pub(crate) fn end(&self) -> Vec<RowHash> {
         let mut shown = self.shown.lock();
         // ORDERING: publish, after the status was made final; pairs with `shows`.
@@ -105,7 +106,7 @@ impl Slot {
         std::mem::take(&mut shown.obligations)
     }
 
-    /// Shows the xid, before it is written to a tuple header.
+    /// Publishes the xid, before it is written to a tuple header.
     pub(crate) fn show(&self, xid: Xid) {
         assert!(xid > Xid::ZERO, "zero means no transaction");
         let shown = self.shown.lock();
@@ -118,8 +119,8 @@ impl Slot {
         self.xid.store(xid.0, Ordering::Release);
     }
 
-    /// Hides the xid, and returns the obligations. They stay: a waiter that is woken when the xid is shown again rests
-    /// on them.
+    /// Hides the xid, and returns a copy of the obligations. The obligations stay. A waiter may be woken and find the
+    /// xid published again; it then relies on them.
     pub(crate) fn hide(&self) -> Vec<RowHash> {
         let mut shown = self.shown.lock();
         // ORDERING: publish, pairs with `shows` and with the validation of a waiter that is about to park.
@@ -130,14 +131,14 @@ impl Slot {
         }
     }
 
-    /// Whether the transaction with `xid` is shown.
+    /// Returns whether the slot publishes `xid`.
     pub(crate) fn shows(&self, xid: Xid) -> bool {
         // ORDERING: Acquire, pairs with `end` and `hide`: a waiter that no longer finds the xid sees that its status
         // is final, or that it is hidden.
         self.xid.load(Ordering::Acquire) == xid.0
     }
 
-    /// Makes the row an obligation of `holder`, and returns its term; `None` once the holder has ended, or is hidden.
+    /// Makes the row an obligation of `holder`, and returns its term; `None` if the holder has ended or is hidden.
     pub(crate) fn oblige_as(&self, holder: Xid, row: RowHash) -> Option<u64> {
         let mut shown = self.shown.lock();
         if !self.shows(holder) {
@@ -154,7 +155,7 @@ impl Slot {
         self.shown.lock().oblige(row);
     }
 
-    /// Names the thread that works for its transaction. Threads of a model have no numbers.
+    /// Sets the thread that works for its transaction. Threads of a model have no numbers, so nothing is set there.
     pub(crate) fn set_thread(&self, thread: Option<usize>) {
         if !MODEL {
             // ORDERING: Relaxed, see `is_of_this_thread`.
@@ -162,10 +163,10 @@ impl Slot {
         }
     }
 
-    /// Whether the calling thread works for its transaction.
+    /// Returns whether the calling thread works for its transaction.
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        // ORDERING: Relaxed. A thread sees its own store, and no other thread stores its number. Another one's that is
-        // seen late only makes a waiter look once more.
+        // ORDERING: Relaxed. A thread sees its own store, and no other thread stores its number. A late view of another
+        // thread's store only makes a waiter check once more.
         self.thread.load(Ordering::Relaxed) == thread_index()
     }
 
@@ -173,13 +174,13 @@ impl Slot {
         self.shown.lock().label
     }
 
-    /// Label of the transaction, if it is the one with `xid`.
+    /// Returns the label of the transaction, if its xid is `xid`.
     pub(crate) fn label_as(&self, xid: Xid) -> Option<&'static str> {
         let shown = self.shown.lock();
         self.shows(xid).then_some(shown.label)
     }
 
-    /// Label and start of the running transaction.
+    /// Returns label and start of the running transaction.
     pub(crate) fn running(&self) -> Option<(&'static str, Nanos)> {
         let shown = self.shown.lock();
         shown.leased.then_some((shown.label, shown.began))
@@ -193,7 +194,7 @@ impl Slot {
         self.shown.lock().member.undo_bytes = bytes;
     }
 
-    /// Shows what it waits for, and how an error names that.
+    /// Publishes what it waits for, and how an error names that.
     pub(crate) fn begin_wait(&self, edge: Edge, name: Lockable) {
         let mut shown = self.shown.lock();
         assert!(shown.edge == Edge::Nothing, "{edge:?} begins within {:?}", shown.edge);
@@ -201,7 +202,7 @@ impl Slot {
         shown.member.wait_no += 1;
     }
 
-    /// Takes the edge back. Returns the cycle of which this waiter has become the victim.
+    /// Withdraws the edge. If this waiter is the victim of a cycle, returns that cycle.
     pub(crate) fn end_wait(&self) -> Option<Arc<[Waiter]>> {
         let mut shown = self.shown.lock();
         (shown.edge, shown.name) = (Edge::Nothing, None);
@@ -212,30 +213,30 @@ impl Slot {
         self.shown.lock().edge
     }
 
-    /// The edge, unless a verdict ends the wait.
+    /// Returns the edge; [`Edge::Nothing`] if the waiter has a verdict.
     pub(crate) fn standing_edge(&self) -> Edge {
         let shown = self.shown.lock();
         if shown.verdict.is_some() { Edge::Nothing } else { shown.edge }
     }
 
-    /// Label of the transaction, if it waits for nothing and the calling thread works for it.
+    /// Returns the label of the transaction, if it waits for nothing and the calling thread works for it.
     pub(crate) fn runs_in_this_thread(&self) -> Option<&'static str> {
         let shown = self.shown.lock();
         (shown.edge == Edge::Nothing && self.is_of_this_thread()).then_some(shown.label)
     }
 
-    /// The owner and what it waits for; `None` if the wait has ended.
+    /// Returns the owner and what it waits for; `None` if the wait has ended.
     pub(crate) fn waiter(&self) -> Option<Waiter> {
         let shown = self.shown.lock();
         shown.name.clone().map(|waits_for| Waiter { label: shown.label, waits_for })
     }
 
-    /// The owner as a member of a cycle.
+    /// Returns the owner as a member of a cycle.
     pub(crate) fn member(&self) -> Member {
         self.shown.lock().member
     }
 
-    /// Gives it the verdict, if it still waits as it did when `member` was read, and returns its edge.
+    /// Sets the verdict, if the owner is still in the wait that `member` describes. Returns its edge then.
     pub(crate) fn sentence(&self, member: &Member, cycle: Arc<[Waiter]>) -> Option<Edge> {
         let mut shown = self.shown.lock();
         let is_as_seen = (shown.member.term, shown.member.wait_no) == (member.term, member.wait_no);
@@ -246,7 +247,7 @@ impl Slot {
         Some(shown.edge)
     }
 
-    /// Makes a waiter of a queue look again.
+    /// Makes a waiter of a queue check it again.
     pub(crate) fn raise_signal(&self) {
         rmw::contended(1);
         // ORDERING: Release, pairs with `signal`: a waiter that reads the new count sees the queue as it was left.
@@ -254,7 +255,7 @@ impl Slot {
         self.signal.fetch_add(1, Ordering::Release);
     }
 
-    /// The count to sleep on. Read before the queue is looked at.
+    /// Returns the count on which a waiter sleeps. The waiter reads it before it checks the queue.
     pub(crate) fn signal(&self) -> u32 {
         // ORDERING: Acquire, pairs with `raise_signal`.
         self.signal.load(Ordering::Acquire)
@@ -262,7 +263,7 @@ impl Slot {
 }
 
 impl Shown {
-    /// One obligation per row is enough.
+    /// Adds an obligation, unless the row is already one.
     fn oblige(&mut self, row: RowHash) {
         if !self.obligations.contains(&row) {
             self.obligations.push(row);

@@ -6,12 +6,13 @@ use foreshore_base::Xid;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos, ParkTable};
 
-/// The slots of all owners. A waiter of a queue sleeps at the number of its slot, a waiter of a row at the row's hash.
+/// The slots of all owners. A waiter of a queue sleeps at the number of its slot. A waiter of a row sleeps at the row's
+/// hash.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[CachePadded<Slot>]>,
     free: Mutex<Vec<u32>>,
-    /// No slot from here on was ever leased: bounds scans.
+    /// No slot at or beyond this number was ever leased. It bounds scans over the slots.
     used: AtomicU32,
     park: ParkTable,
 }
@@ -31,7 +32,7 @@ impl Slots {
         &self.slots[index as usize]
     }
 
-    /// Slots that were ever leased.
+    /// Returns the slots that were ever leased.
     pub(crate) fn used(&self) -> &[CachePadded<Slot>] {
         // ORDERING: Acquire, pairs with `lease`: an owner whose xid the caller met is among them.
         &self.slots[..self.used.load(Ordering::Acquire) as usize]
@@ -55,30 +56,30 @@ impl Slots {
         free.push(index);
     }
 
-    /// The slot that shows `xid`, at a look without its lock. It is not missed: the caller read the xid in a tuple
-    /// header, and the owner had published it before it wrote there.
+    /// Returns the slot that publishes `xid`, read without its lock. The slot cannot be missed. The caller read the xid
+    /// in a tuple header, and the owner published it before it wrote the header.
     fn find(&self, xid: Xid) -> Option<(u32, &Slot)> {
         (0..).zip(self.used()).find(|(_, slot)| slot.shows(xid)).map(|(index, slot)| (index, &**slot))
     }
 
-    /// Makes the row an obligation of `holder`, and returns its slot and the edge to it; `None` when it has ended, or
-    /// is hidden.
+    /// Makes the row an obligation of `holder`, and returns the holder's slot and the edge to it; `None` if the holder
+    /// has ended or is hidden.
     pub(crate) fn oblige(&self, holder: Xid, row: RowHash) -> Option<(&Slot, Edge)> {
         let (index, slot) = self.find(holder)?;
         slot.oblige_as(holder, row).map(|term| (slot, Edge::Holder { index, term, row }))
     }
 
-    /// Label of the transaction with `xid`; `None` if it has ended.
+    /// Returns the label of the transaction with `xid`; `None` if it has ended.
     pub(crate) fn label_of(&self, xid: Xid) -> Option<&'static str> {
         self.find(xid).and_then(|(_, slot)| slot.label_as(xid))
     }
 
-    /// Label and start of the transaction that runs longest.
+    /// Returns label and start of the transaction that has run longest.
     pub(crate) fn oldest(&self) -> Option<(&'static str, Nanos)> {
         self.used().iter().filter_map(|slot| slot.running()).min_by_key(|&(_, began)| began)
     }
 
-    /// Whether the calling thread works for a transaction other than that of slot `index`.
+    /// Returns whether the calling thread works for a transaction other than that of slot `index`.
     pub(crate) fn has_another_of_this_thread(&self, index: u32) -> bool {
         (0..).zip(self.used()).any(|(other, slot)| other != index && slot.is_of_this_thread())
     }
@@ -87,7 +88,7 @@ impl Slots {
         &self.park
     }
 
-    /// Makes waiters of queues look again. Spurious for one that has left.
+    /// Makes waiters of queues check again. The wake-up is spurious for an owner that has left the queue.
     pub(crate) fn wake(&self, owners: &[u32]) {
         for &index in owners {
             self.get(index).raise_signal();
@@ -100,7 +101,7 @@ impl Slots {
         self.park.unpark_one(row.park_key(), 0);
     }
 
-    /// Makes one owner look again that may wait for a row.
+    /// Makes one owner check again that may wait for a row.
     pub(crate) fn wake_at_row(&self, row: RowHash, index: u32) {
         self.park.unpark_role(row.park_key(), index, 0);
     }

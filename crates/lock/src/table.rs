@@ -1,4 +1,4 @@
-//! Table locks: the heads of all tables, and the intents that stand in words of their owners (see [`crate::intent`]).
+//! Table locks: the heads of all tables, and the intents in words of their owners (see [`crate::intent`]).
 //!
 //! No call waits. A release wakes the waiters that would be granted if they looked.
 
@@ -12,28 +12,29 @@ use foreshore_base::{Csn, TableId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex, rmw};
 
-/// Few under loom, whose state they would bloat.
+/// The number of shards. Loom gets one, because each adds to its state.
 const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
 
-/// Tables whose ids fall together.
+/// The tables whose ids map to one shard.
 #[derive(Debug)]
 struct TableShard {
     heads: Mutex<Map<TableId, TableHead>>,
-    /// Strong locks and requests of these tables, each from before its look at the words of all owners to its end.
+    /// The count of strong locks and requests of these tables. Each is counted from before its locker reads the words
+    /// of all owners until the lock or request ends.
     strong: StrongCount,
 }
 
 impl TableShard {
-    /// Grants a request, which was counted if it is strong.
+    /// Grants a request. A strong request was counted before.
     fn grant(&self, head: &mut TableHead, request: Request) -> Csn {
-        // From here on it counts for its new mode alone.
+        // An upgrade is counted for its new mode alone from here on.
         if let Some(held) = request.upgrade {
             self.end_request(held);
         }
         head.grant(request)
     }
 
-    /// Uncounts a lock that has ended, or a request that will not be granted.
+    /// Uncounts a strong lock that has ended, or a strong request that will not be granted.
     fn end_request(&self, mode: TableMode) {
         if !mode.is_intent() {
             self.strong.retire();
@@ -41,11 +42,11 @@ impl TableShard {
     }
 }
 
-/// The locks of all tables.
+/// The table locks of all owners.
 #[derive(Debug)]
 pub(crate) struct TableLocks {
     shards: Box<[CachePadded<TableShard>]>,
-    /// By owner.
+    /// The words of each owner.
     words: Box<[CachePadded<Intents>]>,
 }
 
@@ -59,7 +60,7 @@ impl TableLocks {
         }
     }
 
-    /// Grants the request, or, if it may wait, enters it into the queue.
+    /// Grants the request. If it cannot be granted now and may wait, enters it into the queue.
     pub(crate) fn request(&self, slots: &Slots, held: &Held, request: Request, may_wait: bool) -> Option<Csn> {
         if request.mode.is_intent() && self.take_intent(slots, held, request) {
             return Some(Csn::ZERO);
@@ -80,7 +81,7 @@ impl TableLocks {
         None
     }
 
-    /// Grants a queued request whose turn has come. A grant frees no request behind it, so it wakes none.
+    /// Grants a queued request if its turn has come. A grant frees no request behind it, so it wakes no waiter.
     pub(crate) fn try_queued(&self, request: Request) -> Option<Csn> {
         let shard = self.shard(request.table);
         let mut heads = shard.heads.lock();
@@ -88,7 +89,7 @@ impl TableLocks {
         head.dequeue_granted(request).then(|| shard.grant(head, request))
     }
 
-    /// Takes a request back that was queued.
+    /// Withdraws a queued request.
     pub(crate) fn leave_queue(&self, slots: &Slots, request: Request) {
         self.change(slots, request.table, |shard, head| {
             head.dequeue(request);
@@ -112,7 +113,7 @@ impl TableLocks {
         });
     }
 
-    /// Changes the lock of a table, and wakes the waiters that can go on.
+    /// Changes the lock of a table, and wakes the waiters that can be granted now.
     fn change(&self, slots: &Slots, table: TableId, change: impl FnOnce(&TableShard, &mut TableHead)) {
         let shard = self.shard(table);
         let mut heads = shard.heads.lock();
@@ -129,24 +130,24 @@ impl TableLocks {
         heads.get(&table).inspect(|head| head.blockers(owner, into));
     }
 
-    /// An owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.
+    /// Returns an owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.
     pub(crate) fn other_on(&self, owner: u32, table: TableId, mode: TableMode) -> Option<u32> {
         self.shard(table).heads.lock().get(&table)?.other_on(owner, mode)
     }
 
-    /// Takes an intent on the fast path. False if the table is to be asked.
+    /// Takes an intent on the fast path. Returns false if the caller has to request it from the head.
     fn take_intent(&self, slots: &Slots, held: &Held, Request { owner, table, mode, upgrade }: Request) -> bool {
         let words = self.words(owner);
         let known = words.position(table);
         if upgrade.is_some() {
-            // Held without a word: by the table.
+            // A lock held without a word is held in the table.
             return known.is_some_and(|at| words.take_again(at, table, mode));
         }
         if let Some(at) = known.filter(|&at| words.find(at) == Found::Kept(table)) {
             return words.take_again(at, table, mode);
         }
         let strong = &self.shards[self.shard_of(table)].strong;
-        // What is known is revoked, or there would be a lock to strengthen.
+        // A known word is revoked here, or there would be a lock to upgrade.
         let Some(at) = known.or_else(|| place(held, words, table)).filter(|_| strong.is_zero()) else {
             return false;
         };
@@ -159,7 +160,7 @@ impl TableLocks {
         false
     }
 
-    /// Makes a word free that no running transaction holds.
+    /// Frees a word that no running transaction holds.
     fn empty_word(&self, words: &Intents, at: usize) {
         if let Found::Kept(table) | Found::Revoked(table) = words.find(at) {
             let mut heads = self.shard(table).heads.lock();
@@ -167,7 +168,8 @@ impl TableLocks {
         }
     }
 
-    /// Withdraws an intent that was entered beside a strong locker, which may have taken it for a held one.
+    /// Withdraws an intent that was entered beside a strong locker. The locker may have moved it to the head as a held
+    /// one.
     fn withdraw(&self, slots: &Slots, owner: u32, (table, mode): (TableId, TableMode), at: usize) {
         let words = self.words(owner);
         let mut heads = self.shard(table).heads.lock();
@@ -185,7 +187,7 @@ impl TableLocks {
         }
     }
 
-    /// Counts a strong locker of `table` and brings the intents of all owners to its head.
+    /// Counts a strong locker of `table` and moves the intents of all owners to its head.
     fn revoke_intents(&self, slots: &Slots, shard: &TableShard, table: TableId, head: &mut TableHead) {
         let late = mutant("intent: words before the count");
         if !late {
@@ -209,7 +211,7 @@ impl TableLocks {
         &self.words[owner as usize]
     }
 
-    /// The shard of a table, for a caller that locks it.
+    /// Returns the shard of a table, for a caller that locks it.
     fn shard(&self, table: TableId) -> &TableShard {
         rmw::contended(2);
         &self.shards[self.shard_of(table)]
@@ -220,7 +222,7 @@ impl TableLocks {
     }
 }
 
-/// A word for `table`: one that is free, or that the running transaction does not need.
+/// Returns a word for `table`: a free one, or one that the running transaction does not need.
 fn place(held: &Held, words: &Intents, table: TableId) -> Option<usize> {
     let spare = |at: &usize| match words.find(*at) {
         Found::Free | Found::Kept(_) => true,

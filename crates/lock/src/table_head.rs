@@ -5,15 +5,15 @@ use crate::mode::TableMode;
 use foreshore_base::{Csn, TableId};
 use std::collections::VecDeque;
 
-/// The lock of one table. It is never removed, so that its tag outlives its holders.
+/// The lock of one table. It is never removed, so its tag outlives its holders.
 #[derive(Debug, Default)]
 pub(crate) struct TableHead {
     holders: Vec<(u32, TableMode)>,
-    /// Holders by mode.
+    /// The number of holders in each mode.
     counts: [u32; TableMode::ALL.len()],
     queue: VecDeque<Request>,
-    /// Largest commit number of a transaction that wrote in this table and is done. It may have deleted rows that are
-    /// absent now, so a reader of the whole table depends on it until it is durable.
+    /// The largest commit number of a finished transaction that wrote in this table. That transaction may have deleted
+    /// rows that are absent now. So a reader of the whole table depends on it until it is durable.
     tag: Csn,
 }
 
@@ -21,14 +21,16 @@ pub(crate) struct TableHead {
 pub(crate) struct Request {
     pub(crate) owner: u32,
     pub(crate) table: TableId,
-    /// The mode it will hold.
+    /// The mode that the owner will hold.
     pub(crate) mode: TableMode,
-    /// It holds the table in a weaker mode: it goes ahead of those that hold nothing, which may wait for it.
+    /// The weaker mode in which the owner already holds the table. Such a request goes ahead of those that hold
+    /// nothing, because they may wait for its lock.
     pub(crate) upgrade: Option<TableMode>,
 }
 
 impl Request {
-    /// Returns the request of an owner to have `mode` as well; `None` if its lock covers that.
+    /// Returns the request of an owner for `mode` in addition to what it holds; `None` if its lock already covers
+    /// `mode`.
     pub(crate) fn new(held: &Held, table: TableId, mode: TableMode) -> Option<Self> {
         let upgrade = held.table_mode(table);
         let mode = upgrade.map_or(mode, |held| held.supremum(mode));
@@ -45,7 +47,7 @@ impl TableHead {
         })
     }
 
-    /// Returns the requests before `at` that one at `at` may not pass.
+    /// Returns the owners of earlier requests that a request at position `at` may not overtake.
     fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = u32> {
         let ahead = if request.upgrade.is_some() { 0 } else { at };
         let queued = self.queue.iter().take(ahead);
@@ -95,7 +97,7 @@ impl TableHead {
         );
     }
 
-    /// Adds the owners that a queued one waits for: holders and earlier requests that conflict.
+    /// Adds the owners that a queued owner waits for: conflicting holders and conflicting earlier requests.
     pub(crate) fn blockers(&self, owner: u32, into: &mut Vec<u32>) {
         let Some(at) = self.position(owner) else { return };
         let request = self.queue[at];
@@ -116,7 +118,8 @@ impl TableHead {
         self.tag = self.tag.max(csn);
     }
 
-    /// Queues a request that is not granted, behind the upgrades if it is one, otherwise at the end.
+    /// Queues a request that cannot be granted. An upgrade goes behind the other upgrades, any other request to the
+    /// end.
     pub(crate) fn enqueue(&mut self, request: Request) {
         let upgrades = self.queue.iter().take_while(|before| before.upgrade.is_some()).count();
         let at = if request.upgrade.is_some() { upgrades } else { self.queue.len() };

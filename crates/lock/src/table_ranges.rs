@@ -1,32 +1,32 @@
-//! The list of one table: intervals by owner and by key, writers queued on keys, scans that wait for them. Its latch
-//! is that of its shard (see [`crate::range`]).
+//! The list of one table: its intervals by owner and by key, the writers queued on keys, and the scans that wait for
+//! them. The latch of the shard protects the list (see [`crate::range`]).
 
 use crate::hash::RowHash;
 use crate::interval::{Change, Interval, Intervals};
 use crate::interval_tree::{IntervalTree, Node};
 use crate::lock_memory::UNIT_BYTES;
 
-/// Most intervals of one owner in one table. More of them are merged, the nearest ones first.
+/// Most intervals of one owner in one table. Beyond this number they are merged, the nearest ones first.
 pub(crate) const MAX_INTERVALS: usize = 1024;
 
-/// Intervals that are left then, so that not every addition looks for the nearest ones.
+/// Number of intervals that a merge leaves. It is below the maximum, so that not every addition has to merge.
 const MERGED: usize = MAX_INTERVALS / 8 * 7;
 
-/// Most intervals that are released at a time: writers wait for the latch meanwhile.
+/// Most intervals that are released under one latching. Writers wait for the latch meanwhile.
 const BATCH: usize = 64;
 
-/// Bytes of an interval beside its bounds: its place in a list that may be half empty, its node in such a tree, and
-/// the heads of its bounds.
+/// Bytes of an interval besides its bounds: a place in a list that may be half empty, a node in such a tree, and the
+/// headers of its two bounds.
 const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>() + 2 * 24;
 
 /// The intervals of one table and the waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct TableRanges {
-    /// By owner, ascending.
+    /// The intervals of each owner, in ascending order of owners.
     held: Vec<(u32, Intervals)>,
-    /// The same by key.
+    /// The same intervals, ordered by key.
     by_key: IntervalTree,
-    /// Writers that met foreign point locks or intervals.
+    /// Writers that wait for point locks or intervals of other owners.
     pub(crate) queued: Vec<Queued>,
     /// Scans that wait for one of those writers.
     pub(crate) waiting: Vec<(u32, Interval)>,
@@ -40,23 +40,23 @@ pub(crate) struct Queued {
     pub(crate) key: Vec<u8>,
 }
 
-/// What came of an addition.
+/// The result of an addition.
 #[derive(Debug)]
 pub(crate) struct Addition {
     /// Whether the owner had no interval in the table.
     pub(crate) is_first: bool,
-    /// Whether intervals that do not touch were merged.
+    /// Whether intervals that do not touch were merged to stay below the maximum.
     pub(crate) is_merged: bool,
-    /// What the owner's intervals in the table take now, in units of lock memory.
+    /// Memory that the owner's intervals in the table occupy now, in units of lock memory.
     pub(crate) cost: usize,
-    /// For [`TableRanges::undo_add`].
+    /// The change, for [`TableRanges::undo_add`].
     pub(crate) change: Change,
 }
 
-/// What was taken out.
+/// The intervals that were removed. A caller drops them without the latch.
 #[derive(Debug)]
 pub(crate) struct Removal {
-    /// Whether the owner has none left.
+    /// Whether the owner has no interval left.
     pub(crate) is_done: bool,
     _intervals: Intervals,
     _tree: IntervalTree,
@@ -79,7 +79,7 @@ impl TableRanges {
         self.of(owner).is_some_and(|held| held.contains(key))
     }
 
-    /// An owner other than `owner` that covers the key.
+    /// Returns an owner other than `owner` that covers the key.
     pub(crate) fn other_at(&self, owner: u32, key: &[u8]) -> Option<u32> {
         let mut other = None;
         self.by_key.covering(key, |holder| {
@@ -97,13 +97,14 @@ impl TableRanges {
         });
     }
 
-    /// Writers of other transactions that are queued on keys of `interval` which `owner` does not cover.
+    /// Returns the writers of other transactions that are queued on keys of `interval`, except on keys that `owner`
+    /// covers.
     pub(crate) fn queued_in(&self, owner: u32, interval: &Interval) -> impl Iterator<Item = &Queued> {
         let is_new = move |key: &[u8]| interval.contains(key) && !self.covers_key(owner, key);
         self.queued.iter().filter(move |writer| writer.owner != owner && is_new(&writer.key))
     }
 
-    /// Adds keys to the intervals of `owner`, and merges these until there are at most `most`.
+    /// Adds keys to the intervals of `owner`. Merges these if there are more than `most`.
     pub(crate) fn add(&mut self, owner: u32, interval: Interval, most: usize) -> Addition {
         let found = self.find(owner);
         let at = found.unwrap_or_else(|at| {
@@ -122,8 +123,8 @@ impl TableRanges {
         Addition { is_first: found.is_err(), is_merged, cost, change }
     }
 
-    /// Undoes an addition to the intervals of `owner`, the newest one first, if they have not been merged since.
-    /// Returns the cost of the remaining ones; `None` if none is left.
+    /// Undoes an addition to the intervals of `owner`, unless they were merged since. The caller undoes the newest
+    /// addition first. Returns the cost of the remaining intervals; `None` if none is left.
     pub(crate) fn undo_add(&mut self, owner: u32, change: Change) -> Option<usize> {
         let at = self.find(owner).expect("an undone addition was made");
         let held = &mut self.held[at].1;
@@ -139,18 +140,17 @@ impl TableRanges {
         left
     }
 
-    /// Whether the owners are in order, and the tree has as many intervals as they.
+    /// Returns whether the owners are in order, and the tree has as many intervals as the owners together.
     fn is_sound(&self) -> bool {
         let held: usize = self.held.iter().map(|(_, intervals)| intervals.len()).sum();
         self.held.is_sorted_by(|(a, _), (b, _)| a < b) && self.by_key.len() == held
     }
 
-    /// Takes out some intervals of `owner`, which has some. What is dropped with the result is left for a caller
-    /// without the latch.
+    /// Removes some intervals of `owner`, which has at least one. The caller drops the result without the latch.
     pub(crate) fn remove_some(&mut self, owner: u32) -> Removal {
         let at = self.find(owner).expect("intervals that go are held");
         if let [(_, held)] = &mut self.held[..] {
-            // All there are.
+            // The only owner: all intervals go at once.
             let removal =
                 Removal { is_done: true, _intervals: std::mem::take(held), _tree: std::mem::take(&mut self.by_key) };
             self.held.clear();
@@ -167,16 +167,16 @@ impl TableRanges {
         Removal { is_done, _intervals: intervals, _tree: IntervalTree::default() }
     }
 
-    /// Queued writers that no other owner covers.
+    /// Returns the queued writers whose key no other owner covers.
     pub(crate) fn uncovered(&self) -> Vec<u32> {
         let free = |writer: &&Queued| self.other_at(writer.owner, &writer.key).is_none();
         self.queued.iter().filter(free).map(|writer| writer.owner).collect()
     }
 }
 
-/// Brings a change of the intervals of `owner` into the tree.
+/// Applies a change of the intervals of `owner` to the tree.
 fn update(tree: &mut IntervalTree, owner: u32, change: &Change) {
-    // A scan mostly moves the end of an interval.
+    // In the common case a scan moves only the end of one interval.
     if let ([old], [new]) = (&change.removed[..], &change.added[..])
         && old.low() == new.low()
     {
@@ -187,7 +187,7 @@ fn update(tree: &mut IntervalTree, owner: u32, change: &Change) {
     change.added.iter().for_each(|new| tree.insert(owner, new.clone()));
 }
 
-/// The memory of intervals, in units of [`UNIT_BYTES`].
+/// Returns the memory of intervals, in units of [`UNIT_BYTES`].
 fn cost_of(held: &Intervals) -> usize {
     (INTERVAL_BYTES * held.len() + held.bytes()).div_ceil(UNIT_BYTES)
 }

@@ -1,4 +1,4 @@
-//! What a lock is on, and how errors name it.
+//! The target of a lock, and its name in errors.
 
 use foreshore_base::{Lockable, MAX_NAMED_KEY, TableId};
 use std::borrow::Cow;
@@ -13,14 +13,14 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The row of a key.
+    /// Returns the target for a key of a table.
     #[must_use]
     pub const fn row(table: TableId, key: &'a [u8]) -> Self {
         Self { table, key }
     }
 }
 
-/// What an owner waits for, not yet copied into an error.
+/// The name of what an owner waits for. It borrows the key until an error needs a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum LockName<'a> {
     Table(TableId),
@@ -32,7 +32,7 @@ impl<'a> LockName<'a> {
         Self::Row(target.table, Cow::Borrowed(target.key))
     }
 
-    /// Copies it for an error. A long key is cut off: the rest identifies it.
+    /// Copies the name into an error. A long key is cut off at [`MAX_NAMED_KEY`] bytes.
     pub(crate) fn to_lockable(&self) -> Lockable {
         match self {
             Self::Table(table) => Lockable::Table((*table).into()),

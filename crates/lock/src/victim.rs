@@ -1,41 +1,42 @@
 //! The choice of a deadlock's victim.
 //!
-//! The victim is the member of the cycle with the least to undo. Of several it is the one that closed the cycle, which
-//! has waited least.
+//! The victim is the member of the cycle with the least to undo. Among equals it is the member that closed the cycle,
+//! which has waited least, and otherwise the youngest.
 //!
-//! A transaction that is run again keeps the start of its first attempt: that is its age. Once it has been the victim
-//! [`IMMUNE_AFTER`] times it is immune to younger members. So the oldest transaction that runs again and again gets
-//! through, then the next one.
+//! A transaction that is retried keeps the start of its first attempt, which defines its age. After it has been the
+//! victim [`IMMUNE_AFTER`] times, it is immune to younger members. So the oldest transaction that is retried repeatedly
+//! completes, then the next oldest.
 //!
-//! **Invariant:** every cycle has a candidate, because its youngest member is immune to none.
+//! **Invariant:** every cycle has a candidate, because its youngest member is immune to no other member.
 //!
-//! A member waits. So no member is prepared, commits or rolls back: those wait for no lock.
+//! Every member waits for a lock. So no member is prepared, commits or rolls back, because such transactions wait for
+//! no lock.
 
 use foreshore_sync::Nanos;
 use std::cmp::Reverse;
 
-/// A transaction that was the victim so often is immune to younger ones.
+/// A transaction that was the victim this many times is immune to younger ones.
 pub const IMMUNE_AFTER: u32 = 2;
 
-/// What a transaction that is run again brings along from its attempts before.
+/// The history that a retried transaction brings from its earlier attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// When the first attempt began, by [`Waits::now`](crate::Waits::now); `None` in the first attempt.
+    /// The time when the first attempt began, by [`Waits::now`](crate::Waits::now); `None` in the first attempt.
     pub first: Option<Nanos>,
-    /// How many attempts ended as the victim of a deadlock.
+    /// The number of attempts that ended as the victim of a deadlock.
     pub losses: u32,
 }
 
-/// A waiter of a cycle, as it was when the cycle stood.
+/// A waiter in a cycle, as read while the cycle stood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Its slot.
+    /// The number of its slot.
     pub(crate) index: u32,
-    /// Its transaction.
+    /// The term of its slot, which identifies its transaction.
     pub(crate) term: u64,
-    /// Its wait, by number.
+    /// The number of its wait.
     pub(crate) wait_no: u64,
-    /// What it has to undo.
+    /// The amount that it would have to undo.
     pub(crate) undo_bytes: u64,
     /// Start of its first attempt.
     pub(crate) first: Nanos,
@@ -44,13 +45,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Greater is younger. Slots decide between equal starts.
+    /// Returns the key that orders members by age; a greater key is younger. Slot numbers decide between equal starts.
     const fn age(&self) -> (Nanos, u32) {
         (self.first, self.index)
     }
 }
 
-/// Position in `members` of the victim. `closer` is the slot of the member that closed the cycle.
+/// Returns the position of the victim in `members`. `closer` is the slot of the member that closed the cycle.
 pub(crate) fn choose(members: &[Member], closer: u32) -> usize {
     let youngest = members.iter().map(Member::age).max();
     let is_immune = |member: &Member| member.losses >= IMMUNE_AFTER && Some(member.age()) < youngest;
@@ -72,14 +73,14 @@ mod tests {
             (&[(5, 1, 0), (4, 2, 0)], 1),
             (&[(4, 1, 0), (4, 2, 0)], 0),
             (&[(9, 1, 0), (4, 2, 0), (4, 3, 0)], 2),
-            // Two losses protect it from the younger one, however little it has to undo.
+            // Two losses protect it from the younger member, however little it has to undo.
             (&[(0, 1, 2), (900, 2, 0)], 1),
             (&[(0, 1, 1), (900, 2, 0)], 0),
-            // Not from an older one.
+            // Two losses do not protect it from an older member.
             (&[(900, 1, 0), (0, 2, 2)], 1),
-            // Both are: the older one goes on.
+            // Both have lost often: the older one continues.
             (&[(0, 1, 2), (900, 2, 7)], 1),
-            // One that is immune goes on whichever of the others is the victim.
+            // An immune member continues, whichever of the others is the victim.
             (&[(9, 3, 0), (1, 2, 5), (4, 1, 0)], 2),
         ];
         for (shape, victim) in table {

@@ -1,16 +1,21 @@
-//! Waits for locks: how a thread sleeps, for how long, and what ends all waits at once.
+//! Waits for locks: how and for how long a thread sleeps, and what ends all waits at once.
 //!
-//! **A thread's own transactions.** A thread that waits for a transaction that it has begun itself waits for ever: the
-//! transaction cannot end before the wait does. So a waiter looks, first after [`FIRST_LOOK`], then each time that its
-//! wait has doubled, whether the path of waits leads to a running transaction of its own thread. A wait that is over
-//! before costs a look at the slots. A waiter for a row leaves its queue to look, and comes back at its end. So only a
-//! waiter looks whose thread works for another transaction, too, when the wait begins: while it waits its thread
-//! begins none and takes none.
+//! **A thread's own transactions.** A thread that waits for a transaction that it runs itself would wait for ever,
+//! because that transaction cannot end before the wait does. So a waiter checks whether the path of waits leads to a
+//! running transaction of its own thread. It checks first after [`FIRST_LOOK`], then each time that its wait has
+//! doubled. A shorter wait only costs a look at the slots.
 //!
-//! **The end of all waits**, when the database has stopped: [`LockManager::stop`](crate::LockManager::stop) sets the
-//! reason, then wakes every waiter. A waiter of a queue looks at the reason before it parks, and parks only while its
-//! signal, which the stop raises, stands still. A waiter of a row is validated by its caller's `is_live`, which has to
-//! be false from before the stop, and publishes its edge before it parks. So each waiter is woken or does not park.
+//! A waiter for a row leaves its queue for the check, and returns at the queue's end. To spare that, a waiter checks
+//! only if its thread also works for another transaction when the wait begins. While the thread waits it can neither
+//! begin nor adopt one.
+//!
+//! **The end of all waits** comes when the database has stopped. [`LockManager::stop`](crate::LockManager::stop) sets
+//! the reason, then wakes every waiter. So each waiter is woken or does not park:
+//!
+//! - A waiter of a queue checks the reason before it parks. It parks only while its signal is unchanged, and the stop
+//!   raises the signal.
+//! - A waiter of a row publishes its edge before it parks. Its caller's `is_live` is checked when it parks, and has to
+//!   be false from before the stop.
 
 use crate::deadlock::Detector;
 use crate::graph::WaitGraph;
@@ -24,17 +29,17 @@ use foreshore_sync::{Clock, EventCount, Hot, Hottest, Nanos, ParkOutcome, Sharde
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The wait after which a waiter looks for transactions of its own thread for the first time.
+/// The wait after which a waiter first checks for transactions of its own thread.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
-/// The times of one wait.
+/// The start and the limits of one wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitTime {
     since: Nanos,
     timeout: Duration,
-    /// After how long it looks for transactions of its own thread.
+    /// The length of wait at which the waiter next checks for transactions of its own thread.
     next_look: Duration,
-    /// Whether it looks at all; known from the first park on.
+    /// Whether the waiter makes such checks at all; decided at the first park.
     looks: Option<bool>,
 }
 
@@ -44,16 +49,16 @@ impl WaitTime {
     }
 }
 
-/// Waits for locks, of all owners.
+/// The waits of all owners for locks.
 #[derive(Debug)]
 pub struct Waits {
     detector: Detector,
     clock: SystemClock,
-    /// Whether it pays to spin in front of a park for a row's holder.
+    /// Measures whether spinning before a park for a row's holder pays off.
     row_spins: SpinSite,
     /// Notified whenever an owner begins to wait for a lock.
     watcher: OnceLock<Arc<EventCount>>,
-    /// Why all waits have ended.
+    /// The reason why all waits have ended.
     stopped: OnceLock<Error>,
     begun: ShardedCounter,
     timeouts: ShardedCounter,
@@ -74,7 +79,7 @@ impl Waits {
         }
     }
 
-    /// Returns the clock that stamps the begins of transactions.
+    /// Returns the clock that stamps the starts of transactions.
     #[must_use]
     pub const fn clock(&self) -> SystemClock {
         self.clock
@@ -86,7 +91,7 @@ impl Waits {
         self.clock.now()
     }
 
-    /// Returns what measured threads (see [`foreshore_sync::spent`]) have waited longest for.
+    /// Returns the locks that measured threads (see [`foreshore_sync::spent`]) have waited longest for.
     #[must_use]
     pub fn hot(&self) -> Vec<Hot<Lockable>> {
         self.hot.list()
@@ -100,24 +105,24 @@ impl Waits {
 
     /// Makes every wait in a queue fail with `cause` from here on. The first cause stays.
     pub(crate) fn set_stopped(&self, cause: &Error) {
-        // No thread waits for the outcome: another thread may have been faster, with the same effect.
+        // If another thread has set a cause before, that one stays.
         let _ = self.stopped.set(cause.clone());
     }
 
-    /// Has `watcher` notified whenever an owner begins to wait for a lock.
+    /// Registers `watcher`, which is notified whenever an owner begins to wait for a lock.
     ///
     /// # Panics
-    /// The second time.
+    /// When it is called a second time.
     pub fn watch(&self, watcher: Arc<EventCount>) {
         assert!(self.watcher.set(watcher).is_ok(), "waits are watched by one");
     }
 
-    /// Counts of waits, of victims of deadlocks, and of time-outs.
+    /// Returns the numbers of waits, of deadlock victims, and of timeouts.
     pub(crate) fn counts(&self) -> [u64; 3] {
         [self.begun.sum(), self.detector.refused(), self.timeouts.sum()]
     }
 
-    /// Waits in a queue until `attempt` answers with a grant. A refusal names what is waited for; the owner stands in
+    /// Waits in a queue until `attempt` returns a grant. A refusal names what is waited for, and the owner stands in
     /// the queue by then. The first sleep publishes the edge and walks for a cycle. On an error the caller leaves the
     /// queue.
     pub(crate) fn until_granted<'n, T>(
@@ -153,13 +158,13 @@ impl Waits {
             }
         };
         if is_published {
-            // A verdict that comes after the grant means nothing, and an error has been found before.
+            // A verdict that comes after the grant is void. An error has taken its verdict already.
             slot.end_wait();
         }
         outcome
     }
 
-    /// Sleeps at a row because of its holder, once, and answers whether the owner was woken.
+    /// Sleeps once at a row, until its holder ends or the owner is woken. Calls `woken` if the owner was woken.
     pub(crate) fn for_holder(
         &self,
         graph: WaitGraph<'_>,
@@ -182,13 +187,12 @@ impl Waits {
                     woken()
                 }
             });
-        // It has not got the row: if it is a victim, it ends.
+        // The owner has not got the row yet. If it is a victim, the wait fails.
         let verdict = self.detector.end_ungranted(graph.slots, owner);
         outcome.and(verdict)
     }
 
-    /// Whether the holder of a row ends while one can wait for it without a park, which takes as long as a short
-    /// transaction.
+    /// Spins for about as long as a short transaction takes, and returns whether the holder of a row ended meanwhile.
     pub(crate) fn ends_soon(&self, is_live: &dyn Fn() -> bool) -> bool {
         let mut spin = self.row_spins.begin();
         // WAIT: window - as bounded as the budget.
@@ -201,12 +205,12 @@ impl Waits {
         false
     }
 
-    /// Runs a wait, and notes it if the thread is measured.
+    /// Runs a wait, and records its length if the thread is measured.
     pub(crate) fn noted<T>(&self, name: &LockName<'_>, wait: impl FnOnce() -> T) -> T {
         spent::during_noted(Spent::LockWait, wait, |took| self.hot.add(name.to_lockable(), took))
     }
 
-    /// Shows the edge, and counts the wait once it is decided whether it closes a cycle.
+    /// Publishes the edge, and counts the wait after the check for a cycle.
     fn publish(&self, graph: WaitGraph<'_>, owner: u32, edge: Edge, name: &LockName<'_>) -> Result<()> {
         let outcome = self.detector.publish(graph, owner, edge, name);
         self.begun.add(1);
@@ -216,8 +220,8 @@ impl Waits {
         outcome
     }
 
-    /// Parks at the row whose holder is waited for, or at the owner's number, until it is woken, while `is_unchanged`
-    /// holds, and no longer than `time` allows.
+    /// Parks until the owner is woken, while `is_unchanged` holds, and no longer than `time` allows. A waiter for a
+    /// holder parks at the row, any other at the owner's number.
     fn park(
         &self,
         graph: WaitGraph<'_>,
@@ -245,7 +249,7 @@ impl Waits {
                     }
                 }
                 ParkOutcome::TimedOut => {
-                    // A victim is told that it is one.
+                    // If the waiter is a victim, the deadlock is reported and not the timeout.
                     self.detector.check_verdict(graph.slots, owner)?;
                     self.timeouts.add(1);
                     let (holder, waited) = (graph.first_blocker(owner), self.now().since(time.since));

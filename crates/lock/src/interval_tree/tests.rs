@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Bound;
 
 thread_local! {
-    /// Nodes that looks of this thread have visited.
+    /// Nodes that searches of this thread have visited.
     pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -14,7 +14,7 @@ fn interval(low: u64, high: Option<u64>) -> Interval {
     Interval::between(Bound::Included(&low.to_be_bytes()), upper)
 }
 
-/// Numbers below what is asked for.
+/// A generator of numbers below a given bound.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +34,8 @@ fn owners_at(tree: &IntervalTree, key: u64) -> Vec<u32> {
     owners
 }
 
-/// Against a list: intervals come, grow and go. Owners may overlap themselves here.
+/// Compares the tree with a list while intervals are added, widened and removed. Intervals of one owner may overlap
+/// here.
 #[test]
 fn a_look_finds_the_owners_that_cover_the_key() {
     let mut random = Random(1);
@@ -72,7 +73,7 @@ fn a_look_finds_the_owners_that_cover_the_key() {
     }
 }
 
-/// Many owners with many intervals each, or with one wide one each behind which there are many others.
+/// Tests many owners with many intervals each, and owners with one wide interval each, followed by many others.
 #[test]
 fn a_look_visits_few_nodes() {
     let mut random = Random(2);
@@ -85,7 +86,7 @@ fn a_look_visits_few_nodes() {
             }
         }
         let count = f64::from(owners) * each as f64;
-        // The depth of a treap is 2 ln n on average. A look goes down once and to the side once a level.
+        // The depth of a treap is 2 ln n on average. A search visits one node below and one beside it at each level.
         let most = (12.0 * count.log2() + 12.0) as usize;
         for key in 0..2000 {
             VISITED.set(0);

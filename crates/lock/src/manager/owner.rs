@@ -1,4 +1,4 @@
-//! Owners: the lease of a slot by a transaction, from its begin to the release of its locks.
+//! Owners: the lease of a slot by a transaction, from its start to the release of its locks.
 
 use super::LockManager;
 use crate::held::Held;
@@ -10,17 +10,17 @@ use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_sync::{Nanos, thread_index};
 use std::sync::Arc;
 
-/// A transaction's lease of a slot, with what it holds. Dropped: releases everything.
+/// A transaction's lease of a slot, with the locks that it holds. Dropping it releases everything.
 #[derive(Debug)]
 pub struct Owner {
     manager: Arc<LockManager>,
     pub(super) held: Held,
     began: Nanos,
-    /// As the slot has it, which others read, until its transaction ends.
+    /// A copy of the thread that the slot publishes, until the transaction ends.
     thread: Option<usize>,
 }
 
-/// Keys of a table that are locked shared. A point lock is the interval of its key.
+/// Keys of a table that an owner has locked shared. A point lock is the interval of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldRange {
     /// The table.
@@ -30,23 +30,23 @@ pub struct HeldRange {
 }
 
 impl Owner {
-    /// Returns the number of the slot, below [`LockOptions::max_owners`](crate::LockOptions::max_owners). No other
-    /// owner has it now.
+    /// Returns the number of the slot, which is below [`LockOptions::max_owners`](crate::LockOptions::max_owners). No
+    /// other owner has this slot now.
     #[must_use]
     pub fn index(&self) -> usize {
         self.held.owner() as usize
     }
 
-    /// Starts a transaction in this slot under `label`, which errors of others will name. The calling thread works for
-    /// it.
+    /// Starts a transaction in this slot under `label`, by which errors of other transactions name it. The calling
+    /// thread works for it.
     ///
     /// # Panics
-    /// When locks of an earlier one are still held.
+    /// When locks of an earlier transaction are still held.
     pub fn begin(&mut self, label: &'static str) {
         self.begin_attempt(label, Attempt::default());
     }
 
-    /// Starts a transaction that is run again, as [`begin`](Self::begin) does.
+    /// Starts a transaction that is retried, as [`begin`](Self::begin) does.
     ///
     /// # Panics
     /// As [`begin`](Self::begin).
@@ -64,8 +64,8 @@ impl Owner {
         self.began
     }
 
-    /// Names the thread that works for the transaction: the one without which it does not end. `None` where another
-    /// can end it, too.
+    /// Sets the thread that works for the transaction, without which the transaction cannot end. `None` means that any
+    /// thread can end it.
     pub fn set_thread(&mut self, thread: Option<usize>) {
         if self.thread != thread {
             self.thread = thread;
@@ -73,23 +73,23 @@ impl Owner {
         }
     }
 
-    /// Sets what the transaction has to undo, by which victims of deadlocks are chosen.
+    /// Sets how much the transaction has to undo, by which victims of deadlocks are chosen.
     pub fn set_undo_bytes(&mut self, bytes: u64) {
         self.slot().set_undo_bytes(bytes);
     }
 
-    /// Shows the xid to the waiters for it. Called before the xid is written to a tuple header.
+    /// Publishes the xid to the waiters for it. The caller does this before it writes the xid to a tuple header.
     pub fn set_xid(&mut self, xid: Xid) {
         self.slot().show(xid);
     }
 
-    /// Returns the tables that it has locked.
+    /// Returns the tables that the owner has locked, with their modes.
     #[must_use]
     pub fn held_tables(&self) -> &[(TableId, TableMode)] {
         self.held.tables()
     }
 
-    /// Returns the keys that it has locked shared.
+    /// Returns the keys that the owner has locked shared.
     #[must_use]
     pub fn held_ranges(&self) -> Vec<HeldRange> {
         let point = |(table, key)| HeldRange { table, keys: Interval::of_key(key) };
@@ -115,7 +115,7 @@ impl Drop for Owner {
 }
 
 impl LockManager {
-    /// Leases a slot for a transaction, or for one after another (see [`Owner::begin`]).
+    /// Leases a slot for one transaction, or for several in turn (see [`Owner::begin`]).
     ///
     /// # Errors
     /// [`Error::TooManyTransactions`] when all slots are leased.
@@ -130,21 +130,22 @@ impl LockManager {
         Ok(owner)
     }
 
-    /// Releases everything that `owner` holds and wakes the waiters for it. The slot is ready for the next transaction.
+    /// Releases everything that `owner` holds, and wakes the waiters for it. The slot is then ready for the next
+    /// transaction.
     ///
-    /// A committer calls it after its commit record is appended and its status is set, with its commit number: tables
-    /// in which it wrote are tagged with it. From here on no thread may see it as live.
+    /// A committer calls it with its commit number, after its commit record is appended and its status is set. The
+    /// tables in which it wrote are tagged with that number. From here on no thread may see the transaction as live.
     pub fn finish(&self, owner: &mut Owner, csn: Option<Csn>) {
         self.end_exclusive(owner);
         self.release_tables(&mut owner.held, csn, |_| true);
         self.keys.release(&self.slots, &mut owner.held);
-        // The status is final before the obligations come out, so that a waiter that registers later finds the term
+        // The status is final before the obligations are taken out. So a waiter that registers later finds the term
         // over or the holder dead.
         owner.slot().end().into_iter().for_each(|row| self.slots.wake_row(row));
         debug_assert!(owner.held.is_empty(), "an owner has finished with locks: {owner:?}");
     }
 
-    /// Releases the shared locks of `owner` before the others, at its commit: those of keys, and those of tables in
+    /// Releases the shared locks of `owner` before the others, at its commit: all locks of keys, and those of tables in
     /// which it wrote nothing.
     pub fn release_shared(&self, owner: &mut Owner) {
         self.release_tables(&mut owner.held, None, |mode| !mode.writes());
@@ -156,7 +157,7 @@ impl LockManager {
         held.take_tables(goes).for_each(|lock| self.tables.release(&self.slots, owner, lock, csn));
     }
 
-    /// Takes keys that were held when the manager before ended. Before any other owner asks for a lock.
+    /// Locks the keys that were held in the previous run. It is called before any other owner requests a lock.
     pub fn take_ranges(&self, owner: &mut Owner, held: &[HeldRange]) {
         held.iter().for_each(|HeldRange { table, keys }| self.keys.restore(&self.slots, &mut owner.held, *table, keys));
     }

@@ -1,4 +1,4 @@
-//! Requests for locks of tables and keys: the waits in queues around the calls that do not wait.
+//! Requests for locks of tables and keys. They add the waits in queues to the calls that do not wait.
 
 use super::LockManager;
 use super::owner::Owner;
@@ -15,8 +15,9 @@ use std::time::Duration;
 impl LockManager {
     /// Locks `table` for `owner`, or strengthens its lock to the supremum of both modes.
     ///
-    /// When the new mode reads the whole table, returns the table's tag: the largest commit number of a writer that
-    /// has released it. The absence of rows may rest on that. Otherwise, and when the lock was held already, zero.
+    /// If the new mode reads the whole table, returns the table's tag: the largest commit number of a writer that has
+    /// released it. The absence of rows may rest on that commit. Otherwise, and if the lock was held already, returns
+    /// zero.
     ///
     /// # Errors
     /// [`Deadlock`](Error::Deadlock), [`LockTimeout`](Error::LockTimeout).
@@ -36,7 +37,7 @@ impl LockManager {
         Ok(tag)
     }
 
-    /// Locks a table as [`lock_table`](Self::lock_table) does, if that does not have to wait; otherwise `None`, and
+    /// Locks a table as [`lock_table`](Self::lock_table) does, if that needs no wait. Otherwise returns `None`, and
     /// nothing has changed.
     pub fn try_lock_table(&self, owner: &mut Owner, table: TableId, mode: TableMode) -> Option<Csn> {
         let held = &mut owner.held;
@@ -46,14 +47,14 @@ impl LockManager {
         Some(tag)
     }
 
-    /// Enters a shared lock of a key, to the end of the transaction; waits while a writer of another transaction has,
-    /// or waits for, its turn. Entering it again costs a look.
+    /// Enters a shared lock of a key, held to the end of the transaction. It waits while a writer of another
+    /// transaction has, or waits for, its turn. Entering the lock again only costs a lookup.
     ///
-    /// It enters nothing if the transaction's lock of the table lets it read all of it, or one of its intervals covers
-    /// the key.
+    /// It enters nothing if the transaction's lock of the table permits it to read the whole table, or if one of its
+    /// intervals covers the key.
     ///
-    /// The lock counts from the moment the caller reads the page afterwards, under a latch or validated by one. If it
-    /// finds a live xid of another transaction in the header of a row, the entry stays and the caller goes to
+    /// The lock takes effect when the caller afterwards reads the page, under a latch or validated by one. If the
+    /// caller finds a live xid of another transaction in the header of a row, the entry stays. The caller then calls
     /// [`wait_xid`](Self::wait_xid).
     ///
     /// # Errors
@@ -69,38 +70,39 @@ impl LockManager {
         granted.inspect_err(|_| self.keys.points().cancel_request(&self.slots, index, row))
     }
 
-    /// Enters a shared lock as [`share`](Self::share) does, if that does not have to wait; otherwise `None`, and
-    /// nothing has changed. Returns what [`unshare`](Self::unshare) takes back.
+    /// Enters a shared lock as [`share`](Self::share) does, if that needs no wait. Otherwise returns `None`, and
+    /// nothing has changed. [`unshare`](Self::unshare) undoes what it returns.
     pub fn try_share(&self, owner: &mut Owner, target: Target<'_>) -> Option<NewShare> {
         self.keys.share(&self.slots, &mut owner.held, target, false)
     }
 
-    /// Takes out again what [`try_share`](Self::try_share) has entered. For a caller that has handed out nothing that
-    /// it read under that lock. A lock that has been merged into an interval since stays.
+    /// Releases a lock that [`try_share`](Self::try_share) has entered. The caller must have returned nothing that it
+    /// read under that lock. A lock that was merged into an interval since stays.
     pub fn unshare(&self, owner: &mut Owner, share: NewShare) {
         self.keys.unshare(&self.slots, &mut owner.held, share);
     }
 
     /// Returns whether another transaction has the key shared, by a point lock or by an interval.
     ///
-    /// For a writer that holds the page's exclusive latch, before it logs; if there is a row whose header it stores its
-    /// xid in, then after it has. On `true` it puts the old header back, unlatches and goes to
-    /// [`wait_exclusive`](Self::wait_exclusive). A writer that finds its own xid in the header already does not ask:
-    /// readers that came since then wait for it.
+    /// The caller is a writer that holds the page's exclusive latch and has not logged yet:
+    ///
+    /// - If there is a row, it asks after it has stored its xid in the row's header.
+    /// - On `true` it restores the old header, unlatches and calls [`wait_exclusive`](Self::wait_exclusive).
+    /// - A writer that finds its own xid already in the header does not ask. Readers that came since then wait for it.
     #[must_use]
     pub fn shared_by_other(&self, owner: &Owner, target: Target<'_>) -> bool {
         self.keys.is_shared_by_other(&owner.held, target)
     }
 
-    /// Waits until no other transaction has the key shared, by a point lock or by an interval. On return new readers of
-    /// it, and new intervals with it, wait for this writer.
+    /// Waits until no other transaction has the key shared, by a point lock or by an interval. On return, new readers
+    /// of the key and new intervals that contain it wait for this writer.
     ///
-    /// A writer that has the key shared itself (an upgrade) goes ahead of those that have not, because they wait for
-    /// its lock too. Two upgrades are a deadlock.
+    /// A writer that has the key shared itself (an upgrade) goes ahead of the others, because they wait for its lock
+    /// too. Two upgrades of one key are a deadlock.
     ///
-    /// The caller latches the page and looks again. **Whatever it finds**, it calls
-    /// [`end_exclusive`](Self::end_exclusive) before it waits for anything else. The turn keeps out readers, among
-    /// them the transaction that a header may name by then.
+    /// The caller then latches the page and checks again. **Whatever it finds**, it calls
+    /// [`end_exclusive`](Self::end_exclusive) before it waits for anything else. The turn keeps out readers, which may
+    /// include the transaction that a header names by then.
     ///
     /// # Errors
     /// [`Deadlock`](Error::Deadlock), [`LockTimeout`](Error::LockTimeout). There is no turn to end then.
@@ -119,32 +121,31 @@ impl LockManager {
         granted
     }
 
-    /// Ends the turn that [`wait_exclusive`](Self::wait_exclusive) gave, if there is one: the next writer or the
-    /// readers go on.
+    /// Ends the turn that [`wait_exclusive`](Self::wait_exclusive) gave, if there is one. The next writer or the
+    /// readers continue.
     pub fn end_exclusive(&self, owner: &mut Owner) {
         if let Some(turn) = owner.held.take_turn() {
             self.keys.leave_turn(&self.slots, owner.held.owner(), turn);
         }
     }
 
-    /// Covers the keys of `interval` to the end of the transaction, if that does not have to wait; otherwise `None`,
-    /// and nothing has changed. Returns what [`uncover`](Self::uncover) takes back.
+    /// Covers the keys of `interval` to the end of the transaction, if that needs no wait. Otherwise returns `None`,
+    /// and nothing has changed. [`uncover`](Self::uncover) undoes what it returns.
     ///
-    /// The lock counts from the moment the caller validates, afterwards, the leaf that it has read before. Nothing is
-    /// covered if the transaction's lock of the table lets it read all of it.
+    /// The caller reads the leaf before the call and validates it afterwards. The lock takes effect at that validation.
+    /// Nothing is covered if the transaction's lock of the table permits it to read the whole table.
     pub fn try_cover(&self, owner: &mut Owner, table: TableId, interval: &Interval) -> Option<NewRange> {
         self.keys.cover(&self.slots, &mut owner.held, table, interval)
     }
 
-    /// Takes back what [`try_cover`](Self::try_cover) has added, the newest request first. For a caller that has
-    /// handed out nothing that it read under that lock. Where locks have been merged since, the intervals stay as wide
-    /// as they are.
+    /// Undoes an addition by [`try_cover`](Self::try_cover); the newest is undone first. The caller must have returned
+    /// nothing that it read under that lock. If locks were merged since, the intervals stay as they are.
     pub fn uncover(&self, owner: &mut Owner, new: NewRange) {
         self.keys.uncover(&self.slots, &mut owner.held, new);
     }
 
-    /// Waits until no writer of another transaction is queued on a key of the interval. Nothing is covered then: the
-    /// rows may be others by now, and the caller looks again which keys it needs.
+    /// Waits until no writer of another transaction is queued on a key of the interval. It covers nothing. The rows may
+    /// have changed meanwhile, so the caller checks again which keys it needs.
     ///
     /// # Errors
     /// [`Deadlock`](Error::Deadlock), [`LockTimeout`](Error::LockTimeout).
@@ -168,8 +169,8 @@ impl LockManager {
         granted.inspect_err(|_| ranges.cancel_request(&self.slots, held.owner(), table))
     }
 
-    /// Returns the error for a caller that does not wait for `target`. The transaction `holder` has it by its header;
-    /// without one, others have it by shared locks, or wait to write it.
+    /// Returns the error for a caller that does not wait for `target`. If the row's header names a transaction, that is
+    /// `holder`. Otherwise other transactions have shared locks, or wait to write the key.
     #[must_use]
     pub fn refusal(&self, owner: &Owner, target: Target<'_>, holder: Option<Xid>) -> Error {
         let other = || self.keys.other_at(owner.held.owner(), target).map(|index| self.slots.get(index).label());
@@ -195,7 +196,7 @@ impl LockManager {
     }
 }
 
-/// The holder may have ended since.
+/// Returns the error of a refused request. The holder has no label here if it has ended since.
 fn refused(name: &LockName<'_>, holder: Option<&'static str>) -> Error {
     Error::RowLocked { what: name.to_lockable(), holder: holder.unwrap_or_default() }
 }

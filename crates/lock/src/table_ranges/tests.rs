@@ -10,7 +10,7 @@ fn interval(low: u64, len: u64) -> Interval {
     Interval::between(Bound::Included(&low), Bound::Excluded(&high))
 }
 
-/// What the tree says of each key is what the lists of the owners say.
+/// Checks that the tree and the lists of the owners agree on each key.
 fn check(ranges: &TableRanges, at: &str) {
     for key in (0..KEYS + 40).step_by(3).map(u64::to_be_bytes) {
         let covering: Vec<u32> = (0..OWNERS).filter(|&owner| ranges.covers_key(owner, &key)).collect();
@@ -29,7 +29,7 @@ fn check(ranges: &TableRanges, at: &str) {
     assert!(ranges.held.iter().all(|(_, held)| !held.is_empty()), "{at}");
 }
 
-/// Whatever is added, merged, taken back and released in parts, both structures have the same intervals.
+/// Checks that both structures keep the same intervals through additions, merges, undos and partial releases.
 #[test]
 fn the_intervals_by_owner_and_by_key_are_the_same() {
     let mut seed = 7_u64;
@@ -52,7 +52,7 @@ fn the_intervals_by_owner_and_by_key_are_the_same() {
                     news.retain(|&(of, _)| of != owner);
                 }
                 1..10 => {
-                    // Of one owner the newest one comes first.
+                    // Additions of one owner are undone newest first.
                     if let Some(at) = news.iter().rposition(|&(of, _)| of == owner) {
                         let (_, change) = news.remove(at);
                         if ranges.undo_add(owner, change).is_none() {
