@@ -12,7 +12,7 @@
 //! | row X | **tuple header** (xid, status) | [`LockManager::wait_xid`]: parked by row, one woken at a time |
 //! | key S | [`LockManager::share`]: an entry by key hash, and a counter | behind an exclusive waiter |
 //! | interval S | [`LockManager::try_cover`]: a list per table, a counter | behind a writer queued on its keys |
-//! | key X over foreign S | [`LockManager::wait_exclusive`]: key entry, table list | until no foreign lock has the key |
+//! | key X over foreign S | [`LockManager::wait_exclusive`]: key entry, table list | until no foreign lock is left |
 //!
 //! **A writer detects readers** without searching a table. It stores its xid in the header, fences and reads two
 //! counters. A reader counts itself, fences and reads the header. At least one of the two sees the other.

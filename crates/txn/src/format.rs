@@ -1,7 +1,7 @@
-//! Bytes of transaction records.
+//! The format of transaction records.
 //!
-//! They are page-change records ([`ChangeRecord`]) that name no pages. The tag of a record is the xid of its
-//! transaction, zero where none is concerned.
+//! A transaction record is a page-change record ([`ChangeRecord`]) that names no pages. Its tag is the xid of its
+//! transaction, or zero if it concerns no transaction.
 //!
 //! | kind | number | tag | body |
 //! |---|---|---|---|
@@ -14,7 +14,7 @@
 //! | changes skipped | 102 | xid | LSNs of the changes, the newest first, n x u64 |
 //! | changes copied forward | 103 | xid | below |
 //!
-//! A compensation record has the kind, the table and the pages of the change that takes another one back, and the flag
+//! A compensation record has the kind, the table and the pages of the change that undoes another one, and the flag
 //! [`CLR`](foreshore_buffer::format::CLR). Its body:
 //!
 //! ```text
@@ -23,14 +23,14 @@
 //!  | undone, u64         |                  |
 //! ```
 //!
-//! A rollback goes from the newest change of its transaction to the oldest, so a compensation says that all newer
-//! changes have been undone. A change that a restart could not undo is *skipped*. The record that says so comes before
-//! the compensation of any older change, and the change stays until a compensation names it.
+//! A rollback goes from the newest change of its transaction to the oldest. So a compensation implies that all newer
+//! changes are undone. A change that a restart could not undo is *skipped*. The record of the skip precedes the
+//! compensation of any older change. The change remains to be undone until a compensation names it.
 //!
-//! A long-parked rollback has its remaining changes *copied* to the end of the log, so that older log can be
-//! truncated. The copies are a set of records, of which the first and the last are flagged. Once the last one is
-//! there, only the changes of the set count of the transaction, and no earlier record of it. A set without its last
-//! record is ignored. A change keeps its LSN, by which compensations name it. The body:
+//! The remaining changes of a rollback that stays parked are *copied* to the end of the log, so that older log can be
+//! truncated. The copies form a set of records, of which the first and the last are flagged. Once the last one is in
+//! the log, only the changes of the set count for the transaction, and its earlier records do not. A set without its
+//! last record is ignored. A copied change keeps its LSN, by which compensations name it. The body:
 //!
 //! ```text
 //!  0        1
@@ -40,9 +40,9 @@
 //!
 //! Flags: 1 the first record of the set, 2 the last. Kind and body are those of the undo entry in memory.
 //!
-//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A record behind
-//! it that says so decides that it is rolled back; it is durable before anything is undone, and any lock released.
-//! The body, all integers little-endian:
+//! A transaction with a prepare record ends by its commit or end record, however many restarts later. A decision record
+//! after it says that the transaction is rolled back. The decision is durable before any change is undone and any lock
+//! is released. The body, all integers little-endian:
 //!
 //! ```text
 //!  name: len u16, bytes | label: len u16, bytes
@@ -52,10 +52,10 @@
 //!  | note (rest)
 //! ```
 //!
-//! Tables are locked in mode 0 IS, 1 IX, 2 S, 3 SIX, 4 X. Ranges are locked shared: the keys from `low` up to `high`,
-//! without `high` itself. Where `has_high` is 0 there is no `high`, and they go to the end of the table. Rows are
-//! locked in their headers and were not changed, or back at a savepoint not any more: what their undo entries say. The
-//! note is the caller's.
+//! Tables are locked in mode 0 IS, 1 IX, 2 S, 3 SIX, 4 X. Ranges are locked shared: the keys from `low` up to but
+//! excluding `high`. If `has_high` is 0 there is no `high`, and the range goes to the end of the table. Rows are locked
+//! in their headers and have no logged change: either they were only locked, or a rollback to a savepoint undid their
+//! changes. Their entries here are undo entries. The note is the caller's.
 
 use crate::logged::{LoggedChange, PrepareBody};
 use foreshore_base::codec::{Decoder, Put, Short};
@@ -73,13 +73,13 @@ pub const END: u8 = 97;
 pub const XID_CEILING: u8 = 98;
 /// A checkpoint.
 pub const CHECKPOINT: u8 = 99;
-/// A transaction waits for a decision about it.
+/// A transaction is prepared and waits for a decision.
 pub const PREPARE: u8 = 100;
 /// A prepared transaction is to be rolled back.
 pub const ABORT: u8 = 101;
-/// A rollback leaves a change for later and goes on with older ones.
+/// A rollback skips changes for now and continues with older ones.
 pub const PASS: u8 = 102;
-/// What is left of a rollback, copied to the end of the log.
+/// The remaining changes of a rollback, copied to the end of the log.
 pub const COPY: u8 = 103;
 
 const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && COPY <= *TRANSACTION_KINDS.end());
@@ -88,10 +88,10 @@ const _: () = assert!(*TRANSACTION_KINDS.start() <= COMMIT && COPY <= *TRANSACTI
 pub const MARK_LEN: usize = change_header_len(0);
 /// Payload bytes of a ceiling record.
 pub const CEILING_LEN: usize = MARK_LEN + 8;
-/// Bytes in front of the body of a compensation.
+/// Bytes before the body of a compensation.
 pub const CLR_PREFIX: usize = 8;
 
-/// The payload of a record of `kind` without a body.
+/// Returns the payload of a record of `kind` without a body.
 #[must_use]
 pub fn encode_mark(kind: u8) -> [u8; MARK_LEN] {
     let mut header = [0; change_header_len(MAX_CHANGE_PAGES)];
@@ -99,7 +99,7 @@ pub fn encode_mark(kind: u8) -> [u8; MARK_LEN] {
     header[..len].try_into().expect("a record without pages has a header of this length")
 }
 
-/// The body of a ceiling record; `None` for one that no engine writes.
+/// Decodes the body of a ceiling record; `None` for a body that no engine writes.
 #[must_use]
 pub fn decode_ceiling(body: &[u8]) -> Option<Xid> {
     let ceiling = u64::from_le_bytes(body.try_into().ok()?);
@@ -109,8 +109,8 @@ pub fn decode_ceiling(body: &[u8]) -> Option<Xid> {
 /// Most changes that a record of kind [`PASS`] names.
 pub(crate) const MAX_PASSED: usize = 512;
 
-/// The changes named by the body of a record of kind [`PASS`], the newest first; `None` for a body that no engine
-/// writes.
+/// Decodes the body of a record of kind [`PASS`] into the changes that it names, the newest first; `None` for a body
+/// that no engine writes.
 #[must_use]
 pub fn decode_pass(body: &[u8]) -> Option<impl Iterator<Item = Lsn>> {
     let (lsns, []) = body.as_chunks::<8>() else { return None };
@@ -119,9 +119,9 @@ pub fn decode_pass(body: &[u8]) -> Option<impl Iterator<Item = Lsn>> {
 
 /// Flag of the first record of a set of copies.
 pub(crate) const COPY_FIRST: u8 = 1;
-/// Flag of the last one.
+/// Flag of the last record of a set of copies.
 pub(crate) const COPY_LAST: u8 = 2;
-/// Bytes of a copy in front of the body of its change.
+/// Bytes of a copied change before its body.
 pub(crate) const COPY_HEADER: usize = 15;
 
 /// Appends a change to the body of a record of kind [`COPY`].
@@ -148,9 +148,9 @@ pub struct CopiedChange<'a> {
 /// The body of a record of kind [`COPY`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyBody<'a> {
-    /// Whether a set begins with it.
+    /// Whether the record begins a set.
     pub is_first: bool,
-    /// Whether it completes the set.
+    /// Whether the record completes a set.
     pub is_last: bool,
     /// Its changes, the oldest first.
     pub changes: Vec<CopiedChange<'a>>,
@@ -224,7 +224,7 @@ pub(crate) fn encode_prepare(body: &PrepareBody) -> Vec<u8> {
     out
 }
 
-/// Decodes the body of a prepare record. The error says what does not fit.
+/// Decodes the body of a prepare record. The error says which part is invalid.
 pub fn decode_prepare(body: &[u8]) -> Result<PrepareBody, &'static str> {
     prepare_fields(body).unwrap_or(Err("a prepare record is too short"))
 }
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn prepare_records_that_no_engine_writes_are_refused() {
         let bytes = encode_prepare(&prepared());
-        // The note is what is left, so only a cut behind the lists makes sense.
+        // The note is the rest of the body, so a body may be cut only after the lists.
         for len in 0..bytes.len() - 1 {
             assert!(decode_prepare(&bytes[..len]).is_err(), "{len} bytes");
         }

@@ -1,8 +1,8 @@
-//! The stop of all transactions: because the log has stopped, a rollback has failed, or the database closes.
+//! The stop of all transactions. It happens when the log has stopped, a rollback has failed, or the database closes.
 //!
-//! 1. The flag is set. A transaction that is let on by a lock looks at it before it goes on.
+//! 1. The flag is set. A transaction that is granted a lock checks it before it continues.
 //! 2. All waits for locks end with the cause.
-//! 3. The waits for undo space and for a session are notified. Each looks for the cause and ends.
+//! 3. The waits for undo space and for a session are notified. Each waiter checks for the cause and ends.
 
 use foreshore_base::{Error, Result};
 use foreshore_lock::LockManager;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 pub(crate) struct Halt {
     log: Log,
     locks: Arc<LockManager>,
-    /// Rows of a rollback that failed stay locked for ever, and no transaction may wait for them.
+    /// Whether transactions have stopped. Rows of a failed rollback stay locked, so no transaction may wait for them.
     is_halted: AtomicBool,
-    /// Where transactions wait for something else than locks.
+    /// The events on which transactions wait for undo space and for a session.
     waits: [Arc<EventCount>; 2],
 }
 
 impl Halt {
-    /// A stop that also comes when `log` stops.
+    /// Returns a stop that is also triggered when `log` stops.
     pub(crate) fn new(log: Log, locks: Arc<LockManager>, waits: [Arc<EventCount>; 2]) -> Arc<Self> {
         let halt = Arc::new(Self { log, locks, is_halted: AtomicBool::new(false), waits });
         let weak = Arc::downgrade(&halt);
@@ -35,7 +35,7 @@ impl Halt {
         halt
     }
 
-    /// Stops the log because of `cause`, and so all waits.
+    /// Stops the log because of `cause`, and with it all waits.
     pub(crate) fn halt(&self, cause: &Error) {
         self.log.poison(cause);
         self.stop(&Error::poisoned(cause));
@@ -56,7 +56,7 @@ impl Halt {
         self.is_halted.load(Ordering::Acquire)
     }
 
-    /// Refuses to go on where transactions have stopped.
+    /// Fails if transactions have stopped.
     ///
     /// # Errors
     /// The cause.
@@ -65,7 +65,8 @@ impl Halt {
     }
 }
 
-/// Stops all transactions if a rollback unwinds: its rows stay as they are, and no transaction may wait for them.
+/// A guard that stops all transactions if a rollback panics. The rows of that rollback stay as they are, and no
+/// transaction may wait for them.
 pub(crate) struct HaltOnPanic<'a>(&'a Halt);
 
 impl<'a> HaltOnPanic<'a> {
@@ -73,7 +74,7 @@ impl<'a> HaltOnPanic<'a> {
         Self(halt)
     }
 
-    /// Ends the guard: nothing has unwound.
+    /// Ends the guard after the rollback has returned without a panic.
     pub(crate) const fn disarm(self) {
         std::mem::forget(self);
     }

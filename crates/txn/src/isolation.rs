@@ -1,20 +1,20 @@
-//! What transactions may see of others, and what they see of a row.
+//! Isolation levels, and the result of reading a row.
 
 use foreshore_base::InvalidOption;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a transaction may see of others.
+/// The isolation level of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each operation reads by a snapshot of its own, and waits for no transaction. Writes change what is newest.
+    /// Each operation reads by its own snapshot, and waits for no transaction. Writes change the newest version.
     ReadCommitted,
-    /// All operations read by one snapshot, taken at the start, and wait for no transaction. A write to a row that
-    /// another transaction has changed or locked since, and committed, fails with `Conflict`: the first one wins. A
-    /// transaction that has only locked rows, and changed none, leaves no conflict behind.
+    /// All operations read by one snapshot, taken at the start, and wait for no transaction. A write fails with
+    /// `Conflict` if another transaction has changed or locked the row since, and has committed. A transaction that
+    /// only locked rows, and changed none, causes no conflict.
     Snapshot,
-    /// Transactions seem to run one after the other: strict two-phase locking of keys, whether they exist or not, and
-    /// of intervals of keys.
+    /// Transactions behave as if they ran one after another. The method is strict two-phase locking of keys, whether
+    /// they exist or not, and of intervals of keys.
     #[default]
     Serializable,
 }
@@ -46,21 +46,20 @@ impl FromStr for Isolation {
     }
 }
 
-/// What a transaction sees of a row.
+/// The result of reading a row by a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The row as it is in its place.
+    /// The version in the leaf.
     Newest,
-    /// An older version with these flags; its value has been copied.
+    /// An older version with these flags. Its value was copied.
     Older(u16),
     /// No row.
     Nothing,
-    /// An older version that is in the file: after [`Txn::fetch`](crate::Txn::fetch) it is seen.
+    /// An older version in the spill file. A read after [`Txn::fetch`](crate::Txn::fetch) finds it.
     Spilled,
-    /// Nothing that makes sense. Either the page has changed since, or the snapshot was cancelled, or the row is
-    /// damaged.
+    /// The search failed. The page has changed since, the snapshot was cancelled, or the row is damaged.
     Lost,
-    /// Nothing: the search ended early, because the page was latched or had changed, or the snapshot was cancelled. The
-    /// row has to be read again, even if the page validates.
+    /// The search ended early, because the page was latched or had changed, or the snapshot was cancelled. The caller
+    /// must read the row again, even if the page validates.
     Unfinished,
 }

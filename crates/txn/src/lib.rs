@@ -1,23 +1,25 @@
 //! Transactions of Foreshore: xids, status, undo, commit, rollback.
 //!
-//! A [`Txn`] leases what it needs from the [`TxnManager`] at its start: a session of the log, a slot of the lock
-//! manager and memory for undo. It is not tied to a thread. It draws an xid when it first writes.
+//! A [`Txn`] leases resources from the [`TxnManager`] at its start: a session of the log, a slot of the lock manager
+//! and memory for undo. It is not tied to a thread. It draws an xid when it first writes.
 //!
-//! - **Commit** ([`Txn::commit`]): show that the commit is under way, append its record, set the status, release
-//!   the locks. Nothing between the second and the last of these can fail. The disk comes later, in the ticket.
-//! - **Rollback** ([`Txn::rollback`]): undo backwards through the [`ResourceManager`], from memory, with a compensation
-//!   record for each change; then an end record, the status, the locks. [`Txn::rollback_to`] undoes what came after a
-//!   [`Savepoint`] in the same way, keeps the locks, and the transaction goes on.
-//! - **Visibility**: a tuple header carries an xid, the status window tells whether that transaction is live, and its
-//!   commit number otherwise. [`Txn::row_holder`] returns the holder of a row and collects the **watermark**: the
-//!   newest commit that the transaction has read from, whose durability its own acknowledgement waits for.
+//! - **Commit** ([`Txn::commit`]): publish that the commit is under way, append its record, set the status, release the
+//!   locks. No step after the append can fail. The write to disk comes later, when the ticket is waited for or the
+//!   flusher runs.
+//! - **Rollback** ([`Txn::rollback`]): undo the changes backwards, from memory, through the [`ResourceManager`], with a
+//!   compensation record for each. Then append an end record, set the status, release the locks. [`Txn::rollback_to`]
+//!   undoes what came after a [`Savepoint`] in the same way. It keeps the locks, and the transaction continues.
+//! - **Visibility**: a tuple header carries an xid. The status window says whether that transaction is live, or gives
+//!   its commit number. [`Txn::row_holder`] returns the holder of a row and updates the **watermark**. The watermark is
+//!   the newest commit that the transaction has read from. The transaction's own acknowledgement waits until that
+//!   commit is durable.
 //! - **Snapshots** ([`Snapshot`]): one commit number each. A reader that finds a commit under way gives it a number
-//!   above its snapshot and goes on: readers wait for no transaction. A [`View`] tells which old versions no reader
+//!   above its snapshot and continues, so readers wait for no transaction. A [`View`] says which old versions no reader
 //!   needs.
 //!
-//! **Invariant:** an xid in a page or a log record lies below a ceiling that is durable, so no xid is used twice.
+//! **Invariant:** an xid in a page or a log record is below a ceiling that is durable. So no xid is used twice.
 //!
-//! **Invariant:** from the append of its commit record on, a transaction cannot fail.
+//! **Invariant:** after its commit record is appended, a transaction cannot fail.
 
 #![forbid(unsafe_code)]
 

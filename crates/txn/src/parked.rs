@@ -1,25 +1,30 @@
-//! Parked rollbacks: those that found no free page, no log space or a damaged page on their way.
+//! Parked rollbacks: rollbacks that stopped because they met a full disk, full buffers or a damaged page.
 //!
-//! A row that was made smaller may need a split to come back, and a split needs a page. Where the disk has none the
-//! rollback stops in front of that change and is parked. What it has undone is logged, the rest of its rows stay
-//! locked, and nothing is poisoned. Its transaction counts as running: checkpoints list it, and the next restart rolls
-//! it back if this run does not.
+//! The undo of a row that was made smaller may need a split, and a split needs a page. If the disk has no free page,
+//! the rollback stops before that change and is parked. What it has undone is logged, its other rows stay locked, and
+//! the log goes on. Its transaction counts as running: checkpoints list it. If this run does not complete the rollback,
+//! the next restart does.
 //!
 //! | state | row headers | slot of its lock owner | list |
 //! |---|---|---|---|
 //! | running | its xid, live | shows the xid | - |
 //! | parked | its xid, live | hides it | has it |
-//! | tried again, or copied forward ([`crate::manager`]) | its xid, live | shows the xid | - |
+//! | retried, or copied forward ([`crate::manager`]) | its xid, live | shows the xid | - |
 //! | ended | as before the transaction | free | - |
 //!
-//! To park: enter the list, then hide. To try again: show, then leave the list. So a writer that finds no holder to
-//! wait for finds the rollback in the list, and is refused with [`Error::RollbackParked`]; it never spins.
+//! **Protocol.**
 //!
-//! The owner of the manager calls [`TxnManager::retry_parked`](crate::TxnManager::retry_parked) when space was freed
-//! and from time to time; the signal of [`TxnManager::signal_parked`](crate::TxnManager::signal_parked) tells when
-//! there is a reason to begin.
+//! 1. To park a rollback, add it to the list, then hide its xid.
+//! 2. To retry it, show its xid, then remove it from the list.
 //!
-//! **Invariant:** a rollback is parked only between two of its changes, so it is tried again from where it stopped.
+//! So a writer that finds no holder to wait for finds the rollback in the list. The writer is refused with
+//! [`Error::RollbackParked`] and never spins.
+//!
+//! The owner of the manager calls [`TxnManager::retry_parked`](crate::TxnManager::retry_parked) when space was freed,
+//! and from time to time. The signal of [`TxnManager::signal_parked`](crate::TxnManager::signal_parked) tells it when
+//! to start.
+//!
+//! **Invariant:** a rollback is parked only between two of its changes, so a retry continues where it stopped.
 
 use crate::sessions::Lease;
 use foreshore_base::{Error, Lsn, Xid};
@@ -39,11 +44,11 @@ pub(crate) struct Rollback {
     /// LSN of its last record, zero before the first.
     pub(crate) last_lsn: Lsn,
     pub(crate) label: &'static str,
-    /// It is prepared, and the decision to roll it back is not durable yet.
+    /// The transaction is prepared, and the decision to roll it back is not durable yet.
     pub(crate) is_prepared: bool,
-    /// Some of its changes lie on damaged pages: only a restart can take them back.
+    /// The error of a change on a damaged page, which only a restart can undo; `None` if there is no such change.
     pub(crate) lost: Option<Error>,
-    /// Log that a copy of what is left takes, if that is known.
+    /// Bytes of log that a copy of the remaining changes takes, if known.
     pub(crate) copy_cost: Option<u64>,
 }
 
@@ -59,7 +64,7 @@ pub(crate) struct Parked {
 #[derive(Debug)]
 pub(crate) struct ParkedList {
     list: Mutex<List>,
-    /// The length of the list and those that are being tried: mostly zero, and then the list is not locked.
+    /// The number of rollbacks in the list or being retried. It is mostly zero, and then the list is not locked.
     count: AtomicUsize,
     signal: OnceLock<Signal>,
     time: SystemClock,
@@ -68,7 +73,7 @@ pub(crate) struct ParkedList {
 #[derive(Debug, Default)]
 struct List {
     waiting: VecDeque<Parked>,
-    /// Rollbacks that were taken out and are being tried.
+    /// The number of rollbacks that were taken out and are being retried.
     tried: usize,
 }
 
@@ -79,9 +84,9 @@ pub struct ParkedRollback {
     pub label: &'static str,
     /// The xid in the headers of its rows.
     pub xid: Xid,
-    /// Time since it was parked last.
+    /// The time since it was last parked.
     pub age: Duration,
-    /// Why it could not go on.
+    /// The reason why it stopped.
     pub cause: Arc<Error>,
 }
 
@@ -91,20 +96,20 @@ impl ParkedList {
         Self { list, count: AtomicUsize::new(0), signal: OnceLock::new(), time: SystemClock::new() }
     }
 
-    /// Names the thread that is signalled by [`signal`](Self::signal). The first call counts.
+    /// Sets the thread that [`signal`](Self::signal) notifies. Later calls have no effect.
     pub(crate) fn set_signal(&self, signal: Signal) {
         let _ = self.signal.set(signal);
     }
 
-    /// Signals that a rollback has been parked. Not for one that was tried again and parked anew: the thread that tries
-    /// would wake itself, over and over.
+    /// Signals that a rollback was parked for the first time. It is not called for one that was retried and parked
+    /// again, because the retrying thread would wake itself over and over.
     pub(crate) fn signal(&self) {
         if let Some(signal) = self.signal.get() {
             signal.notify();
         }
     }
 
-    /// Returns the rollbacks that wait to be tried again, the oldest first.
+    /// Returns the rollbacks that wait to be retried, the oldest first.
     pub(crate) fn all(&self) -> Vec<ParkedRollback> {
         let now = self.time.now();
         let shown = |parked: &Parked| {
@@ -114,7 +119,7 @@ impl ParkedList {
         self.list.lock().waiting.iter().map(shown).collect()
     }
 
-    /// Returns the answer for a writer that meets a row of `holder`, if the rollback of that is parked.
+    /// Returns the error for a writer that meets a row of `holder`, if the rollback of `holder` is parked.
     pub(crate) fn refusal(&self, holder: Xid) -> Option<Error> {
         if self.count() == 0 {
             return None;
@@ -123,12 +128,13 @@ impl ParkedList {
         list.waiting.iter().find(|parked| parked.rollback.xid == holder).map(Parked::refusal)
     }
 
-    /// Returns `rollback` as it is parked now because of `cause`.
+    /// Returns the list entry of `rollback`, which is parked now because of `cause`.
     pub(crate) fn entry(&self, rollback: Rollback, cause: Error) -> Parked {
         Parked { rollback, cause: Arc::new(cause), since: self.time.now() }
     }
 
-    /// Enters the list, then hides under the lock of the list: a try that takes it out shows it later.
+    /// Adds a rollback to the list, then hides it under the lock of the list. So a retry that takes it out shows it
+    /// later.
     pub(crate) fn add(&self, parked: Parked, hide: impl FnOnce()) {
         let mut list = self.list.lock();
         let xid = parked.rollback.xid;
@@ -144,14 +150,15 @@ impl ParkedList {
         self.count.store(list.waiting.len() + list.tried, Ordering::Release);
     }
 
-    /// Slots of those that have all their changes in memory, and whether any rollback is being tried.
+    /// Returns the slots of the rollbacks that have all their changes in memory, and whether any rollback is being
+    /// retried.
     pub(crate) fn movable(&self) -> (Vec<usize>, bool) {
         let list = self.list.lock();
         let movable = list.waiting.iter().filter(|parked| parked.rollback.lost.is_none());
         (movable.map(|parked| parked.rollback.lease.owner.index()).collect(), list.tried > 0)
     }
 
-    /// One that was taken out has ended or is back in the list.
+    /// Ends a retry: the rollback that was taken out has ended or is back in the list.
     pub(crate) fn end_try(&self) {
         let mut list = self.list.lock();
         assert!(list.tried > 0, "a rollback comes back to {} parked ones, and none was tried", list.waiting.len());
@@ -159,7 +166,7 @@ impl ParkedList {
         self.note_count(&list);
     }
 
-    /// Takes out the one that was parked first. Its waiters find it live from here on.
+    /// Takes out the rollback that was parked first. From here on its waiters find it live.
     pub(crate) fn take(&self) -> Option<Parked> {
         let mut list = self.list.lock();
         let parked = list.waiting.front_mut()?;
@@ -168,14 +175,14 @@ impl ParkedList {
         list.waiting.pop_front()
     }
 
-    /// Adds the lock owners of those that wait to be tried again: they give nothing up by themselves.
+    /// Adds the lock owners of the rollbacks that wait to be retried. Such an owner frees no memory by itself.
     pub(crate) fn add_owners(&self, owners: &mut Vec<usize>) {
         if self.count() > 0 {
             owners.extend(self.list.lock().waiting.iter().map(|parked| parked.rollback.lease.owner.index()));
         }
     }
 
-    /// Takes out those that `wanted` says so of.
+    /// Takes out the rollbacks for which `wanted` returns true.
     pub(crate) fn take_all(&self, wanted: impl Fn(&Parked) -> bool) -> Vec<Parked> {
         let mut list = self.list.lock();
         let List { waiting, tried } = &mut *list;
@@ -193,34 +200,34 @@ impl ParkedList {
 }
 
 impl Parked {
-    /// Returns what is told of it to the caller of its transaction, and to writers that meet its rows.
+    /// Returns the error for the caller of its transaction, and for writers that meet its rows.
     pub(crate) fn refusal(&self) -> Error {
         Error::RollbackParked { label: self.rollback.label, cause: Arc::clone(&self.cause) }
     }
 
-    /// Shows its xid. Before it leaves the list: see the head of the file.
+    /// Shows its xid. This happens before the rollback leaves the list: see the module head.
     fn show(&mut self) {
         self.rollback.lease.owner.set_xid(self.rollback.xid);
     }
 }
 
-/// Returns whether a rollback that met `cause` at a change may try that again later. Any other error stops the log.
+/// Returns whether a rollback that met `cause` at a change may retry that change later. Any other error stops the log.
 #[must_use]
 pub const fn may_wait(cause: &Error) -> bool {
     matches!(cause, Error::DiskFull { .. } | Error::Corrupted { .. } | Error::OutOfFrames { .. })
 }
 
-/// Why a rollback has not been completed.
+/// The reason why a rollback stopped.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// It stands in front of a change that may be undone later.
+    /// The rollback stopped before a change that may be undone later.
     Waits(Error),
-    /// It cannot go on in this run: the log has stopped, or undo that was moved to a file cannot be read.
+    /// The rollback cannot continue in this run: the log has stopped, or undo in the spill file cannot be read.
     Ends(Error),
 }
 
 impl Stop {
-    /// Returns what the resource manager has answered for a change.
+    /// Returns the stop for an error of the resource manager at a change.
     pub(crate) fn at_change(cause: Error) -> Self {
         if may_wait(&cause) { Self::Waits(cause) } else { Self::Ends(cause) }
     }

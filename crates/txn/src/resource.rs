@@ -1,4 +1,4 @@
-//! The way to the pages: redo and undo of changes, implemented above this layer and wired once.
+//! The interface to the pages: redo and undo of changes. The layer above implements it, and it is set once.
 
 use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_mark};
 use crate::logged::LoggedChange;
@@ -9,61 +9,66 @@ use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
 use foreshore_wal::{Dep, Record, Session, undo_log_cost};
 
-/// The owner of the pages: applies logged changes again and undoes changes.
+/// The owner of the pages. It redoes logged changes and undoes changes.
 pub trait ResourceManager: Send + Sync {
-    /// Applies `record` to `page`, its page number `index`, again. Called only if the page is older than the record;
-    /// the caller sets its LSN. Looks at nothing but the page and the record. The body of a compensation comes without
-    /// the LSN in front (see [`crate::format::split_clr`]).
+    /// Redoes `record` on `page`, which is number `index` among the record's pages. It is called only if the page is
+    /// older than the record, and the caller sets the page's LSN. It depends on the page and the record only. The body
+    /// of a compensation comes without its leading LSN (see [`crate::format::split_clr`]).
     ///
     /// # Errors
     /// `Corrupted` when record and page do not fit together.
     fn redo(&self, record: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()>;
 
-    /// Undoes `entry` by its key, wherever that lies by now: page and position may have moved. Reserves through
-    /// [`UndoContext::reserve`] before its first latch, and logs what it does by [`UndoContext::log_clr`], unless the
-    /// entry is only a lock, which is not logged either. A row that is out of reach for readers, too, for good, is left
-    /// as it is, by [`UndoContext::pass_for_good`].
+    /// Undoes `entry` by its key, because the row may have moved to another page or position. It reserves log by
+    /// [`UndoContext::reserve`] before its first latch, and logs what it does by [`UndoContext::log_clr`]. An entry
+    /// that is only a lock is not logged. If the row is permanently out of reach, for readers too, it is left as it is,
+    /// by [`UndoContext::pass_for_good`].
     ///
-    /// Returns whether the row stays locked by [`UndoEntry::keep`]; `false` where that is none, or where another lock,
-    /// which lasts, covers the row anyway. A row that was not there before is kept as a ghost then.
+    /// Returns whether the row stays locked by [`UndoEntry::keep`]. Returns false if that is `None`, or if another lock
+    /// that stays covers the row anyway. A row that stays locked and did not exist before is kept as a ghost.
     ///
     /// # Errors
-    /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not undone, and it is tried again later (see
-    /// [`TxnManager::parked`](crate::TxnManager::parked)). Any other stops the log.
+    /// `DiskFull`, `Corrupted`, `OutOfFrames`: the change is not undone, and is retried later (see
+    /// [`TxnManager::parked`](crate::TxnManager::parked)). Any other error stops the log.
     fn undo(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<bool>;
 
-    /// The row that a change of `kind` with `body` concerns, as bytes that differ from those of all other rows of its
-    /// table. `None` for a change that rests on all that its transaction does later, such as the creation of a table.
+    /// Returns the row that a change of `kind` with `body` concerns, as bytes that are unique in its table. `None` for
+    /// a change on which all later changes of its transaction depend, such as the creation of a table.
     ///
     /// # Errors
     /// `Corrupted` for a body that no engine writes.
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>>;
 
-    /// Returns the body of an undo entry of `kind` with the xid `is` of its transaction in place of `was`. After a
-    /// restart the log has a transaction under another xid than the rows have.
+    /// Returns the body of an undo entry of `kind` with the transaction's xid `was` replaced by `is`. After a restart,
+    /// the log has a transaction under another xid than the rows have.
     ///
     /// # Errors
     /// `Corrupted` for a body that no engine writes.
     fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>>;
 
-    /// Has the rows of a prepared transaction, or of one that could not be rolled back, held again after a restart.
-    /// Enters for each of `changes`, which are in their order, how it is undone and what the row was before. Leaves the
-    /// xid that the transaction has now in the headers of the rows. Its last changes are in their pages. No other
-    /// thread changes one. All changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], but for
-    /// those that its rollback will pass over for good.
+    /// Locks the rows of a transaction again after a restart. The transaction was prepared, or could not be rolled
+    /// back.
+    ///
+    /// - For each of `changes`, which come in log order, it enters the undo and the row's earlier state.
+    /// - It writes the transaction's new xid to the headers of the rows.
+    /// - The transaction's last changes are in their pages, and no other thread changes one.
+    /// - Changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], except those that the rollback
+    ///   will skip for good.
     ///
     /// # Errors
     /// `Corrupted` when rows and changes do not fit together; `TransactionTooLarge`, `Io`, `OutOfFrames`, `Poisoned`.
     fn take_over(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()>;
 }
 
-/// A prepared transaction, or one that could not be rolled back, whose rows are being held again.
+/// A transaction whose rows are being locked again after a restart: a prepared one, or one that could not be rolled
+/// back.
 pub trait TakeOver {
-    /// Returns whether the transaction is one that a restart could not roll back. What it passed over is in the log.
+    /// Returns whether the transaction is one that a restart could not roll back. The log has the changes that it
+    /// skipped.
     fn is_loser(&self) -> bool;
 
-    /// Leaves out a change whose row cannot be reached because of `cause`. Refused, with the same error, unless the
-    /// page is damaged and the transaction is to be rolled back: the next restart then finds the change in the log.
+    /// Leaves out a change whose row cannot be reached because of `cause`. That is permitted only if the page is
+    /// damaged and the transaction is to be rolled back. The next restart then finds the change in the log.
     ///
     /// # Errors
     /// `cause`.
@@ -72,32 +77,33 @@ pub trait TakeOver {
     /// Returns the xid that goes into the headers of its rows.
     fn xid(&self) -> Xid;
 
-    /// Returns the xid that its records have.
+    /// Returns the xid that its records carry.
     fn was(&self) -> Xid;
 
-    /// Returns whether the transaction with `xid`, whose row this one is said to have changed, has ended, or is this
-    /// one.
+    /// Returns whether the transaction with `xid` has ended, or is this one. The row's header names `xid`, and a change
+    /// of this transaction is to be entered for the row.
     fn may_change_row_of(&mut self, xid: Xid) -> bool;
 
-    /// Returns the session, for changes of structure that finding a row needs.
+    /// Returns the session, for structure changes that finding a row requires.
     fn session(&mut self) -> &mut Session;
 
-    /// Makes sure that one entry of so many bytes, of its body and of the row before, can be entered.
+    /// Ensures that one entry can be added. `bytes` counts its body and the row before.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`: the memory is smaller than it was. It does not wait, as no transaction ends
-    /// yet.
+    /// `TransactionTooLarge`, `UndoMemory`: the memory is smaller than in the previous run. The call does not wait,
+    /// because no transaction ends yet.
     fn reserve(&mut self, bytes: usize) -> Result<()>;
 
-    /// Enters how a change is undone, and what the row was. Called under the latch that covers the row.
+    /// Adds the undo entry of a change, with the row's earlier state. Called under the latch that covers the row.
     fn enter(&mut self, change: &Undoable<'_>, lsn: Lsn) -> UndoPtr;
 }
 
-/// Bytes by which the body of a compensation may be longer than that of its undo entry: a row that leaves a ghost
-/// instead of nothing.
+/// Bytes by which a compensation's body may exceed that of its undo entry: an undone insert may leave a ghost instead
+/// of nothing.
 const LONGER: usize = 16;
 
-/// Log space that is charged for the compensation of an undo entry with a body of so many bytes, on up to two pages.
+/// Returns the log space that is charged for the compensation of an undo entry. `body` is the length of the entry's
+/// body, and the compensation changes at most two pages.
 pub(crate) fn compensation_cost(body: usize) -> u64 {
     undo_log_cost(UndoContext::clr_cost(2, body + LONGER))
 }
@@ -111,14 +117,14 @@ pub struct UndoContext<'a> {
     tag: Xid,
     last_lsn: Lsn,
     at_restart: bool,
-    /// A change was passed over for good, and the log does not say so.
+    /// Whether a change was skipped for good that the log does not mention yet.
     has_passed: bool,
-    /// What became of the transactions that it runs among.
+    /// The statuses of the other transactions.
     others: Option<&'a Visibility>,
 }
 
 impl<'a> UndoContext<'a> {
-    /// The rollback of `xid`, whose last record has `last_lsn`, logged through `session`.
+    /// Returns the rollback of `xid`, whose last record has `last_lsn`. It logs through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
         Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, others: None }
     }
@@ -128,65 +134,66 @@ impl<'a> UndoContext<'a> {
         Self { at_restart: true, ..Self::new(session, xid, last_lsn) }
     }
 
-    /// Runs the rollback among other transactions, of which it asks whether they are settled.
+    /// Provides the statuses of other transactions, to find out whether they are settled.
     #[must_use]
     pub(crate) fn among(self, others: &'a Visibility) -> Self {
         Self { others: Some(others), ..self }
     }
 
-    /// Gives the records of the rollback another xid than rows have.
+    /// Sets the xid that the records of the rollback carry, if rows have another one.
     pub(crate) fn logged_as(self, tag: Xid) -> Self {
         Self { tag, ..self }
     }
 
-    /// Returns what [`Txn::is_settled`](crate::Txn::is_settled) returns; never true at a restart, where it is not yet
-    /// known.
+    /// Returns what [`Txn::is_settled`](crate::Txn::is_settled) returns. At a restart that is not yet known, and it
+    /// returns false.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
         !self.at_restart && self.others.is_some_and(|others| others.is_settled(header_xid))
     }
 
-    /// Returns whether this is a restart. A row may then carry the lock of another transaction, for locks in headers
-    /// are not logged. A page can go home with the lock of one that followed a commit, and the commit be lost.
+    /// Returns whether this is a restart. At a restart a row may carry the lock of another transaction, because locks
+    /// in headers are not logged. A page may have been written with the lock of a transaction that followed a commit,
+    /// and then the commit was lost.
     #[must_use]
     pub const fn is_at_restart(&self) -> bool {
         self.at_restart
     }
 
-    /// The transaction rolled back.
+    /// Returns the xid of the transaction that is rolled back.
     #[must_use]
     pub const fn xid(&self) -> Xid {
         self.xid
     }
 
-    /// LSN of its last record.
+    /// Returns the LSN of the transaction's last record.
     #[must_use]
     pub const fn last_lsn(&self) -> Lsn {
         self.last_lsn
     }
 
-    /// The session, for changes of structure that the undo needs and that belong to no transaction.
+    /// Returns the session, for structure changes that the undo needs and that belong to no transaction.
     pub fn session(&mut self) -> &mut Session {
         self.session
     }
 
-    /// Makes sure that records of `bytes` together can be appended, from the space kept back for rollbacks if need be.
-    /// Before the first latch.
+    /// Ensures that records of `bytes` together can be appended. If necessary it uses the space that is kept for
+    /// rollbacks. Called before the first latch.
     ///
     /// # Errors
-    /// `DiskFull`, if more was used than the account provides for; `Poisoned`.
+    /// `DiskFull` if more was used than was charged; `Poisoned`.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         self.session.reserve_rollback(bytes)
     }
 
-    /// Bytes that a compensation over `pages` pages with a body of `body` bytes takes of a reservation.
+    /// Returns the bytes of log to reserve for a compensation over `pages` pages with a body of `body` bytes.
     #[must_use]
     pub fn clr_cost(pages: usize, body: usize) -> usize {
         foreshore_buffer::change_cost(pages, CLR_PREFIX + body)
     }
 
-    /// Logs that `change` takes `entry` back, and marks and stamps its `pages`; `dep` is what it rests on beside them
-    /// and the transaction itself. The flags are completed here.
+    /// Logs that `change` undoes `entry`, marks its `pages` dirty and sets their LSNs. `dep` has the dependencies
+    /// besides the pages and the transaction itself. The flags are completed here.
     pub fn log_clr(
         &mut self,
         entry: &UndoEntry<'_>,
@@ -202,12 +209,12 @@ impl<'a> UndoContext<'a> {
         let lsn = foreshore_buffer::change(self.session, dep, self.tag.0, &clr, pages);
         assert!(entry.lsn < lsn && self.last_lsn < lsn, "the change at {} is compensated at {lsn}", entry.lsn);
         self.last_lsn = lsn;
-        // The share of the group stays until the end: structure that goes with the rows takes log, too.
+        // The share of the group stays until the end, because structure changes that follow the rows take log, too.
         self.session.pay_undo_log(Self::clr_cost(2, entry.body.len() + LONGER) as u64);
         self.last_lsn
     }
 
-    /// Logs that nothing is left to undo.
+    /// Logs that all changes are undone.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -215,8 +222,8 @@ impl<'a> UndoContext<'a> {
         self.log_mark(END)
     }
 
-    /// Logs that the rollback leaves `changes` for later, which come from the newest to the oldest. Before the
-    /// compensation of an older one. It takes less log than was charged for the compensations of these.
+    /// Logs that the rollback skips `changes`, which come newest first. Called before the compensation of an older
+    /// change. The record takes less log than was charged for the compensations of these changes.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -229,8 +236,8 @@ impl<'a> UndoContext<'a> {
         Ok(())
     }
 
-    /// Passes over the change of `entry` for good: its row is out of reach. A restart says so in the log before it
-    /// undoes an older change, unless one before it did.
+    /// Skips the change of `entry` for good, because its row is out of reach. At a restart the skip is logged before an
+    /// older change is undone, unless an earlier restart has logged it.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -242,7 +249,7 @@ impl<'a> UndoContext<'a> {
         self.log_pass(&[entry.lsn])
     }
 
-    /// Returns whether a change was passed over for good at a restart.
+    /// Returns whether a change was skipped for good at a restart.
     #[must_use]
     pub const fn has_passed(&self) -> bool {
         self.has_passed

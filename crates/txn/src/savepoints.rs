@@ -1,25 +1,25 @@
-//! Places in a transaction that it can be rolled back to.
+//! Savepoints: places to which a transaction can be rolled back.
 
 use crate::undo::{Place, UndoPtr};
 use foreshore_base::{Error, Result};
 use std::sync::Arc;
 
-/// A place in a transaction that it can be rolled back to, more than once.
+/// A place to which a transaction can be rolled back, more than once.
 #[derive(Debug)]
 pub struct Savepoint(Arc<()>);
 
-/// A savepoint as its transaction keeps it.
+/// The transaction's own record of a savepoint.
 #[derive(Debug)]
 struct Mark {
-    /// Shared with the savepoint, which it tells from all others.
+    /// A token shared with the savepoint. It identifies the savepoint.
     token: Arc<()>,
-    /// What is newer than this among the undo entries goes.
+    /// Undo entries newer than this place are undone.
     place: Place,
-    /// Log that was charged for compensations.
+    /// Bytes of log that were charged for compensations at this place.
     undo_log: u64,
 }
 
-/// Savepoints whose memory is kept for the next transaction.
+/// Number of savepoints whose memory is kept for the next transaction.
 const KEPT: usize = 64;
 
 /// The savepoints of a transaction, in the order of their places.
@@ -27,11 +27,10 @@ const KEPT: usize = 64;
 pub(crate) struct Savepoints(Vec<Mark>);
 
 impl Savepoints {
-    /// Marks a place at which so much log was charged for compensations.
+    /// Adds a savepoint at `place`. `undo_log` is the log charged for compensations so far.
     pub(crate) fn add(&mut self, place: Place, undo_log: u64) -> Savepoint {
         if self.0.len() == self.0.capacity() {
-            // A savepoint that was dropped is of no use. With capacity for as many again as are left, this is not done
-            // often.
+            // Dropped savepoints are removed here. The reserve doubles what is left, so this happens rarely.
             self.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
             self.0.reserve(self.0.len().max(4));
         }
@@ -40,12 +39,12 @@ impl Savepoints {
         Savepoint(token)
     }
 
-    /// Returns whether there is one that can be gone back to.
+    /// Returns whether there is a savepoint that was not dropped.
     pub(crate) fn is_any_in_use(&self) -> bool {
         self.0.iter().any(|mark| Arc::strong_count(&mark.token) > 1)
     }
 
-    /// Returns whether one that can be gone back to has `entry` as its newest one.
+    /// Returns whether `entry` is the newest entry at a savepoint that was not dropped.
     pub(crate) fn is_any_at(&self, entry: UndoPtr) -> bool {
         let mut there = self.0.iter().rev().take_while(|mark| mark.place.newest == entry);
         there.any(|mark| Arc::strong_count(&mark.token) > 1)
@@ -59,12 +58,12 @@ impl Savepoints {
     /// Checks that the transaction can go back to `savepoint`.
     ///
     /// # Errors
-    /// `NoSavepoint`: it is of another transaction, or was taken after one that the transaction has gone back to.
+    /// `NoSavepoint`: the savepoint belongs to another transaction, or was taken after one that was rolled back to.
     pub(crate) fn check(&self, savepoint: &Savepoint) -> Result<()> {
         self.place_of(savepoint).map(drop)
     }
 
-    /// Forgets the savepoints behind `savepoint`, and returns its place and what was charged there.
+    /// Removes the savepoints after `savepoint`. Returns its place and the log charged there.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -74,7 +73,7 @@ impl Savepoints {
         Ok((self.0[at].place, self.0[at].undo_log))
     }
 
-    /// Moves the newest savepoint to `place`: the locks that were kept lie before it from now on.
+    /// Moves the newest savepoint to `place`, which lies behind the entries of the locks that were kept.
     pub(crate) fn move_newest(&mut self, place: Place) {
         self.0.last_mut().expect("the transaction has gone back to it").place = place;
     }

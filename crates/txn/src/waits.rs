@@ -1,7 +1,7 @@
-//! How long a transaction waits: for a session, for locks, for undo space and for log space.
+//! The limits of a transaction's waits for a session, for locks, for undo space and for log space.
 //!
-//! A deadline ends all waits of a transaction. Each wait ends with an error of its own, which says what was waited for.
-//! Waits for durability, and what a rollback or the end of a transaction needs, have no limit.
+//! A deadline ends all waits of a transaction. Each kind of wait ends with its own error, which says what was waited
+//! for. Waits for durability have no limit, nor have those that a rollback or the end of a transaction needs.
 
 use foreshore_lock::Patience;
 use foreshore_sync::Nanos;
@@ -10,32 +10,31 @@ use std::time::Duration;
 /// The limits of the waits of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// When all its waits are over.
+    /// The time at which all its waits end.
     deadline: Option<Nanos>,
     lock_timeout: Duration,
-    /// The time of the operation that runs for its waits for locks, from the first of them on.
+    /// The limit for all lock waits of the current operation, from the first wait on.
     patience: Option<Patience>,
 }
 
 impl Waits {
-    /// Returns the waits of a transaction whose first attempt was asked for at `first`, all of them over `deadline`
-    /// later.
+    /// Returns the limits of a transaction whose first attempt was requested at `first`. `deadline` counts from there.
     pub(crate) fn new(first: Nanos, deadline: Option<Duration>, lock_timeout: Duration) -> Self {
         Self { deadline: deadline.map(|deadline| first + deadline), lock_timeout, patience: None }
     }
 
-    /// Returns what is left for waits, if there is a deadline. `now` reads the clock.
+    /// Returns the time left until the deadline, if there is one. `now` reads the clock.
     pub(crate) fn left(&self, now: impl FnOnce() -> Nanos) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.since(now()))
     }
 
-    /// Returns the time of the operation that runs for all its waits for locks.
+    /// Returns the limit for all lock waits of the current operation.
     pub(crate) fn patience(&mut self, now: Nanos) -> &mut Patience {
         let timeout = self.left(|| now).map_or(self.lock_timeout, |left| left.min(self.lock_timeout));
         self.patience.get_or_insert(Patience::new(timeout))
     }
 
-    /// Ends the operation: the next one has the time for locks anew.
+    /// Ends the operation. The next one has the full lock timeout again.
     pub(crate) const fn end_operation(&mut self) {
         self.patience = None;
     }

@@ -1,24 +1,24 @@
-//! Parked rollbacks let old log go: what is left of them is copied forward, to the end of the log.
+//! Copying forward: the remaining changes of parked rollbacks are copied to the end of the log, so that old log can be
+//! truncated.
 //!
-//! A restart takes a parked rollback back from its log records, so these are kept, with all log behind them, for as
-//! long as it is parked. On a full disk that would be all the log there is. So the changes that are left are logged
-//! again, and the transaction needs no earlier record from then on (see [`crate::format`]):
+//! A restart completes a parked rollback from its log records. So these are kept, with all later log, while it is
+//! parked. On a full disk that could be the whole log. Therefore the remaining changes are logged again, and the
+//! transaction then needs no earlier record (see [`crate::format`]):
 //!
-//! 1. The rollbacks leave the list of parked ones, as for a try.
+//! 1. The rollbacks leave the list of parked ones, as for a retry.
 //! 2. The number of the next group is loaded.
 //! 3. Records of kind [`COPY`] carry the undo entries, the oldest first. The last one completes the set.
-//! 4. The first group of the transaction moves up to that group. A checkpoint that sees this rests on a clock at or
-//!    above the LSN of the last copy. So the copies are durable before its superblock names a scan start behind the
-//!    old records.
+//! 4. The first group of the transaction moves up to the loaded group. A checkpoint that sees this depends on a clock
+//!    at or above the LSN of the last copy. So the copies are durable before its superblock names a scan start behind
+//!    the old records.
 //!
-//! A crash before the last copy is durable leaves a set that counts for nothing, and the old records, which are still
-//! there.
+//! After a crash before the last copy is durable, the set is ignored. The old records are then still there.
 //!
-//! **Space.** A copy takes less log than the compensation for which the change is charged. So it is taken from the
-//! charge of its own transaction, which the log that is truncated after the next two checkpoints makes good.
+//! **Space.** A copy takes less log than the compensation for which the change is charged. So the copy is taken from
+//! the charge of its own transaction. The log that is truncated after the next two checkpoints replaces it.
 //!
-//! **Invariant:** a set is logged only between two tries of a rollback, so no compensation of its transaction lies
-//! among its records.
+//! **Invariant:** a set is logged only between two tries of a rollback. So no compensation of its transaction lies
+//! among the set's records.
 
 use super::TxnManager;
 use crate::format::{COPY, COPY_FIRST, COPY_HEADER, COPY_LAST, CopiedChange, MARK_LEN, encode_copied, encode_mark};
@@ -27,17 +27,17 @@ use crate::sessions::Lease;
 use foreshore_base::{GroupNo, Lsn, Result, Xid};
 use foreshore_wal::{Dep, Record, Session, undo_log_cost};
 
-/// Bytes of changes from which on a record of copies is logged.
+/// Bytes of copied changes at which a record is logged.
 const BATCH: usize = 8 << 10;
 
-/// What came of [`TxnManager::copy_forward`].
+/// The result of [`TxnManager::copy_forward`](TxnManager::copy_forward).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// No parked rollback keeps log that copies would let go.
+    /// No parked rollback keeps log that copies would free.
     Nothing,
-    /// One may, and it is being tried just now.
+    /// A rollback may keep such log, but it is being retried now.
     Busy,
-    /// The log before the copies is not needed for parked rollbacks any more.
+    /// Parked rollbacks no longer need the log before the copies.
     Done,
 }
 
@@ -70,14 +70,14 @@ impl Copies<'_> {
 }
 
 impl TxnManager {
-    /// Copies parked rollbacks forward that keep log which no other transaction needs. `is_worth` decides, by the group
-    /// before which that log lies and the bytes of the copies; it is asked with zero bytes first. By the thread that
-    /// takes checkpoints.
+    /// Copies forward the parked rollbacks that keep log which no other transaction needs. `is_worth` decides; its
+    /// arguments are the group before which that log lies and the bytes of the copies. It is called with zero bytes
+    /// first. The checkpoint thread calls this method.
     pub fn copy_forward(&self, is_worth: impl Fn(GroupNo, u64) -> bool) -> Forward {
         if self.parked.count() == 0 {
             return Forward::Nothing;
         }
-        // What comes later needs later log.
+        // Transactions that start later need only later log.
         let next = self.log.next_group();
         let (movable, is_any_tried) = self.parked.movable();
         let (mut from, mut limit) = (next, next);
@@ -92,7 +92,7 @@ impl TxnManager {
             |parked: &Parked| self.xids.active().first_group(parked.rollback.lease.owner.index()).unwrap_or(next);
         let mut taken = self.parked.take_all(|parked| parked.rollback.lost.is_none() && first_of(parked) < limit);
         taken.sort_by_key(first_of);
-        // The oldest ones, as many as are worth it together.
+        // The oldest rollbacks are copied, as many as are worth it together.
         let (mut cost, mut count) = (0, 0);
         for at in 0..taken.len() {
             let Ok(more) = copy_cost(&mut taken[at].rollback) else { break };
@@ -128,8 +128,8 @@ impl TxnManager {
             copies.body[0] |= COPY_LAST;
             copies.log()
         });
-        // The records of a set that has failed are in the log, too. The next set follows them, in whatever lane it is
-        // logged.
+        // The records of a failed set are in the log, too. The next set must follow them, whichever lane it is logged
+        // in.
         *last_lsn = copies.last_lsn;
         copied?;
         self.xids.active().move_on(index, first_group);
@@ -137,13 +137,13 @@ impl TxnManager {
     }
 }
 
-/// Returns how much log copies of what is left of a rollback take.
+/// Returns how much log the copies of a rollback's remaining changes take.
 fn copy_cost(rollback: &mut Rollback) -> Result<u64> {
     if let Some(cost) = rollback.copy_cost {
         return Ok(cost);
     }
     let bytes = rollback.lease.undo.logged_bytes(COPY_HEADER)?;
-    // A record ends with the change that makes it long enough, so none is much longer than a page.
+    // A record ends with the change that reaches the batch size, so none is much longer than a page.
     let records = bytes / BATCH as u64 + 1;
     let cost = bytes + records * undo_log_cost(Session::cost(MARK_LEN + 1)) + bytes / 8;
     rollback.copy_cost = Some(cost);

@@ -1,4 +1,4 @@
-//! Rollbacks: of a whole transaction, to a savepoint, and of those that are parked.
+//! Rollbacks: of a whole transaction, to a savepoint, and retries of parked ones.
 //!
 //! A rollback goes back through the undo entries of a transaction, newest first. The resource manager undoes each
 //! change and logs a compensation. An end record follows, then the status, then the locks.
@@ -22,12 +22,12 @@ impl TxnManager {
         (rollback, outcome)
     }
 
-    /// Ends a rollback with its outcome. `has_xid`: it had changed or locked rows.
+    /// Ends a rollback with its outcome. `has_xid` says that the transaction had changed or locked rows.
     pub(super) fn end_rollback(&self, mut lease: Box<Lease>, has_xid: bool, outcome: Result<()>) -> Result<()> {
         self.ended.rollbacks.add(1);
         match &outcome {
-            // It still shows as running: a group that was being cut when the log stopped may carry a checkpoint to the
-            // disk.
+            // The transaction still shows as running. A group that was being cut when the log stopped may write a
+            // checkpoint to the disk.
             Err(cause) => self.halt.halt(cause),
             Ok(()) if has_xid => self.xids.active().leave(lease.owner.index()),
             Ok(()) => {}
@@ -47,8 +47,8 @@ impl TxnManager {
         let mut context = UndoContext::new(session, *xid, *last_lsn).logged_as(*logged_as).among(&self.visibility);
         if *is_prepared {
             let decided = context.log_abort()?;
-            // WAIT: help - or park behind the leader. A restart that found it prepared again would lock once more what
-            // others may have locked by then: the first row that is released is free at once.
+            // WAIT: help - or park behind the leader. The first row that is released is free at once. A restart that
+            // found the transaction prepared again would lock rows that others may have locked by then.
             if !mutant("sabotage: a prepared one is taken back before that is durable") {
                 self.log.force(decided)?;
             }
@@ -75,7 +75,7 @@ impl TxnManager {
             context.log_end()?;
         }
         pause::point("txn: a rollback is logged");
-        // Only now do others see that nothing is left.
+        // Others see the rollback only now, when all changes are undone.
         if !is_early {
             self.visibility.abort(*xid)?;
         }
@@ -139,19 +139,21 @@ impl TxnManager {
         lease.run.end();
         lease.session.release();
         lease.undo.release(false);
-        // Its read locks protect nothing any more. Its writes keep its tables from being dropped.
+        // The read locks protect nothing any more. The locks of tables in which it wrote keep these tables from being
+        // dropped.
         self.locks.release_shared(&mut lease.owner);
         lease.owner.set_thread(None);
         let owner = lease.owner.index();
         self.parked.add(parked, || self.locks.hide(owner));
-        // It keeps its undo memory until it is retried: a session that waits for that waits in vain from here on.
+        // The rollback keeps its undo memory until it is retried. A session that waits for that memory has to learn of
+        // it.
         if !mutant("parked: no session that waits for memory is told") {
             self.undo.arena().tell();
         }
     }
 
-    /// Names the thread that calls [`retry_parked`](Self::retry_parked): it is signalled when a rollback is parked for
-    /// the first time. The first call counts.
+    /// Sets the thread that calls [`retry_parked`](Self::retry_parked). It is signalled when a rollback is parked for
+    /// the first time. Later calls have no effect.
     pub fn signal_parked(&self, signal: Signal) {
         self.parked.set_signal(signal);
     }
@@ -162,11 +164,11 @@ impl TxnManager {
         self.parked.all()
     }
 
-    /// Retries each parked rollback once. Returns how many are parked when it ends. For one thread or several.
+    /// Retries each parked rollback once. Returns how many are parked afterwards. Several threads may call it.
     pub fn retry_parked(&self) -> usize {
         for _ in 0..self.parked.count() {
             let Some(Parked { rollback, .. }) = self.parked.take() else { break };
-            // One that is parked again is in the list; one that stops the log tells all callers.
+            // A rollback that is parked again is in the list. One that stops the log is reported to all callers.
             let _ = self.roll_back(rollback);
             self.parked.end_try();
         }

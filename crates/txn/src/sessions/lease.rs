@@ -1,4 +1,4 @@
-//! What a transaction leases for its time.
+//! The lease: the resources that a transaction has from its start to its end.
 
 use super::running::Running;
 use crate::undo::Undo;
@@ -9,35 +9,35 @@ use foreshore_lock::Owner;
 use foreshore_wal::Session;
 use std::any::Any;
 
-/// A session of the log, an owner of locks, memory for undo, and the state of the transaction that has them. One
-/// transaction after another uses it.
+/// A session of the log, an owner of locks, memory for undo, and the state of the transaction that has them.
+/// Transactions use a lease one after another.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) session: Session,
-    /// The transaction that has it.
+    /// The state of the transaction that has the lease.
     pub(crate) run: Running,
     pub(crate) owner: Owner,
     pub(crate) undo: Undo,
     pub(crate) view: KeptView,
     pub(crate) last_row: LastRow,
-    /// Where a change is encoded.
+    /// The buffer in which changes are encoded.
     pub(crate) buffer: Vec<u8>,
-    /// What the layer above keeps from one transaction to the next.
+    /// Memory that the layer above keeps from one transaction to the next.
     pub(crate) kept: Option<Box<dyn Any + Send>>,
-    /// Whether it is for system transactions.
+    /// Whether the lease is for system transactions.
     pub(super) is_system: bool,
-    /// The shard of the pool that it goes back to.
+    /// The shard of the pool to which the lease is returned.
     pub(super) shard: usize,
 }
 
 impl Lease {
-    /// Returns whether it is for system transactions.
+    /// Returns whether the lease is for system transactions.
     pub(crate) const fn is_system(&self) -> bool {
         self.is_system
     }
 }
 
-/// Where a row is in its leaf.
+/// The position of a row in its leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct RowPosition {
     /// The leaf.
@@ -46,7 +46,8 @@ pub struct RowPosition {
     pub at: usize,
 }
 
-/// The last row of a session. It is never out of date: a leaf that has changed is not at its position any more.
+/// The position of the last row that a session noted. It is never stale: a leaf that has changed no longer has that
+/// page position.
 #[derive(Debug, Default)]
 pub(crate) struct LastRow {
     place: Option<(TableId, RowPosition)>,
@@ -54,7 +55,7 @@ pub(crate) struct LastRow {
 }
 
 impl LastRow {
-    /// Notes where the row of `key` is.
+    /// Records the position of the row of `key`.
     #[inline]
     pub(crate) fn note(&mut self, table: TableId, key: &[u8], position: RowPosition) {
         self.place = Some((table, position));
@@ -62,7 +63,7 @@ impl LastRow {
         self.key.extend_from_slice(key);
     }
 
-    /// Returns where the row of `key` was, if it is the last one noted.
+    /// Returns the position of the row of `key`, if that row was recorded last.
     #[inline]
     pub(crate) fn find(&self, table: TableId, key: &[u8]) -> Option<RowPosition> {
         self.place.filter(|&(of, _)| of == table && self.key == key).map(|(_, position)| position)

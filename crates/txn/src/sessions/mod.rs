@@ -1,27 +1,27 @@
-//! The leases of transactions, and the waits for one.
+//! The leases of transactions, and the waits for a lease.
 //!
 //! | part | does |
 //! |---|---|
-//! | `lease` | what a transaction has for its time |
-//! | `running` | what a transaction knows of itself, a part of its lease |
+//! | `lease` | the resources of a transaction |
+//! | `running` | the state of a transaction, a part of its lease |
 //! | `pool` | idle leases, in shards by thread |
 //! | `queue` | the order of transactions that wait for a lease |
 //!
 //! A transaction that begins takes, in this order:
 //!
 //! 1. an idle lease of its thread's shard;
-//! 2. an idle lease of another shard, once there are many;
-//! 3. a new lease, as long as there may be more;
-//! 4. the lease of a commit that holds its locks until it is durable, which it makes durable;
+//! 2. an idle lease of another shard, if there are many leases;
+//! 3. a new lease, up to the maximum;
+//! 4. the lease of a commit that holds its locks until it is durable; the new transaction makes that commit durable;
 //! 5. the lease of a transaction that ends, after a wait in the queue. System transactions do not wait.
 //!
-//! **Held commits.** Without early release of all locks a commit returns its lease when it is acknowledged, in whatever
-//! thread that happens. Such commits can be as many as there are leases: the next transaction makes them durable then,
-//! and is not refused. It may begin in a callback of a ticket, on the thread that acknowledges those very commits:
-//! leases come back before any callback is called there.
+//! **Held commits.** Without early release of all locks, a commit returns its lease when it is acknowledged, in
+//! whichever thread that happens. There can be as many such commits as leases. The next transaction then makes them
+//! durable, and is not refused. It may begin in a callback of a ticket, on the thread that acknowledges those very
+//! commits. That works because the thread returns all leases before it calls a callback.
 //!
 //! **Invariant:** no returned lease is missed. A waiter registers with `returned`, fences and searches. A thread that
-//! returns a lease puts it into its shard, fences and looks for waiters. One of the two sees the other.
+//! returns a lease puts it into its shard, fences and checks for waiters. At least one of the two sees the other.
 
 mod lease;
 mod pool;
@@ -54,19 +54,19 @@ pub(crate) struct Sessions {
     halt: Arc<Halt>,
     visibility: Arc<Visibility>,
     arena: Arc<Arena>,
-    /// Those of ordinary transactions, and of system transactions.
+    /// The leases of ordinary transactions, and those of system transactions.
     pools: [Pool<Box<Lease>>; 2],
     queue: Queue,
-    /// Where threads wait for a lease to come back.
+    /// The event on which threads wait for a lease to be returned.
     returned: Arc<EventCount>,
     time: SystemClock,
-    /// Ordinary transactions at once.
+    /// Most ordinary transactions that run at once.
     max: usize,
 }
 
 impl Sessions {
-    /// Returns the leases of at most `max` ordinary transactions and `system` system transactions at once. `returned`
-    /// is notified when transactions stop, too.
+    /// Returns the leases of at most `max` ordinary and `system` system transactions at once. `returned` is notified
+    /// also when transactions stop.
     pub(crate) fn new(
         halt: Arc<Halt>,
         log: Log,
@@ -84,12 +84,12 @@ impl Sessions {
         &self.pools[is_system as usize]
     }
 
-    /// Leases what a transaction needs. `most` tells how long it may wait in the queue, if it has to.
+    /// Takes a lease for a transaction. `most` returns how long the caller may wait in the queue, if it has to.
     ///
     /// # Errors
     /// `TooManyTransactions` when all leases are in use; `Poisoned`.
     pub(crate) fn take(&self, is_system: bool, most: impl FnOnce() -> Duration) -> Result<Box<Lease>> {
-        // Behind the threads in the queue, at either look.
+        // Both times the caller yields to the threads in the queue.
         let is_first = || is_system || !self.queue.is_any();
         let idle = if is_first() { self.pool(is_system).take() } else { None };
         if let Some(lease) = self.checked(is_system, idle)? {
@@ -102,15 +102,15 @@ impl Sessions {
         }
     }
 
-    /// Returns `lease`, which was just taken, if the log goes on. The lease of a rollback that failed comes back when
-    /// the log has stopped, and is not used again; one that is missing then may be lost.
+    /// Returns `lease`, which was just taken, if the log has not stopped. The lease of a failed rollback is returned
+    /// when the log has stopped, and is not used again. A lease that is missing then may be lost.
     fn checked(&self, is_system: bool, lease: Option<Box<Lease>>) -> Result<Option<Box<Lease>>> {
         let Some(error) = self.log.poisoned() else { return Ok(lease) };
         lease.into_iter().for_each(|lease| self.pool(is_system).give_back(lease.shard, lease));
         Err(error)
     }
 
-    /// Returns a lease that is idle or new; `None` if running transactions have all.
+    /// Returns an idle or a new lease; `None` if running transactions have all leases.
     fn free(&self, is_system: bool) -> Result<Option<Box<Lease>>> {
         let pool = self.pool(is_system);
         let idle = match pool.take_elsewhere() {
@@ -152,15 +152,18 @@ impl Sessions {
         }))
     }
 
-    /// Returns a lease, after a wait if a commit that is not durable has one; `None` if running transactions have all.
+    /// Returns a lease, after a wait if a commit that is not durable has one; `None` if running transactions have all
+    /// leases.
     fn take_held(&self, pool: &Pool<Box<Lease>>) -> Result<Option<Box<Lease>>> {
         loop {
             let key = self.returned.prepare();
-            // Before the look: one that is not counted any more is idle, or another transaction has it.
+            // Counted before the search. A commit that is no longer counted has returned its lease, which is idle or
+            // taken again.
             let before = pool.held();
             pause::point("txn: counted the commits that hold locks");
             let lease = pool.take_any();
-            // And after it: another may have committed with the one that came back, and have taken that one's place.
+            // Counted again after the search. Another transaction may have taken a returned lease, committed, and
+            // become held.
             let none_since = pool.held().ever == before.ever || mutant("leases: held commits are counted once");
             if lease.is_some() || (before.now == 0 && none_since) {
                 self.returned.cancel(key);
@@ -177,13 +180,13 @@ impl Sessions {
         }
     }
 
-    /// Returns a lease after a wait in the queue, for `most` at most.
+    /// Returns a lease after a wait in the queue of at most `most`.
     fn take_in_turn(&self, most: Duration) -> Result<Box<Lease>> {
         if most.is_zero() {
             return Err(self.refusal());
         }
         let until = self.time.now() + most;
-        // WAIT: park - for those in front, for no longer than the transaction waits.
+        // WAIT: park - for the threads ahead in the queue, up to the transaction's limit.
         let Some(_turn) = self.queue.join(&self.time, most) else { return Err(self.refusal()) };
         loop {
             let key = self.returned.prepare();
@@ -204,7 +207,7 @@ impl Sessions {
         Error::TooManyTransactions { max: self.max, oldest }
     }
 
-    /// Takes the lease of a transaction that has ended with commit number `csn`; zero if it was rolled back.
+    /// Takes back the lease of a transaction that has ended with commit number `csn`; zero if it was rolled back.
     pub(crate) fn give_back(&self, mut lease: Box<Lease>, csn: Csn) {
         let entries = lease.undo.entries();
         assert!(
@@ -218,12 +221,12 @@ impl Sessions {
         lease.session.set_frees(false);
         lease.undo.put_on_shelf();
         self.pool(lease.is_system).give_back(lease.shard, lease);
-        // Passes a full fence, for both.
+        // This passes a full fence, which the next call also needs.
         self.arena.tell();
         self.notify_queue();
     }
 
-    /// Notifies the first in the queue that a lease has come back. Behind a full fence.
+    /// Notifies the first thread in the queue that a lease was returned. The caller has passed a full fence.
     #[inline]
     fn notify_queue(&self) {
         if self.queue.is_any() && !mutant("queue: a session comes back without a word") {
@@ -236,11 +239,11 @@ impl Sessions {
         self.pool(is_system).begin_hold();
     }
 
-    /// Ends a hold after the lease has come back, or is lost by a panic: waiters look again.
+    /// Ends a hold after the lease was returned, or lost by a panic. Waiters then search again.
     pub(crate) fn end_hold(&self, is_system: bool) {
         self.pool(is_system).end_hold();
         if !mutant("leases: one comes back without a word") {
-            // All: a waiter that finds it taken again may have nothing left to wait for.
+            // All waiters: one that finds the lease taken again may have nothing left to wait for.
             self.returned.notify_all();
         }
     }
@@ -250,13 +253,12 @@ impl Sessions {
         self.pools.iter().any(|pool| pool.held().now > 0)
     }
 
-    /// Returns how many leases there are.
+    /// Returns the number of leases.
     pub(crate) fn made(&self) -> usize {
         self.pools.iter().map(Pool::made).sum()
     }
 
-    /// Takes the log space that idle sessions keep for the rollbacks of their next transactions, and returns it in
-    /// blocks.
+    /// Takes the log space that idle sessions keep for the rollbacks of their next transactions. Returns it in blocks.
     pub(crate) fn take_idle_undo_log(&self) -> u64 {
         let mut blocks = 0;
         self.pools.iter().for_each(|pool| pool.each_idle(|idle| blocks += idle.session.take_idle_undo_log()));

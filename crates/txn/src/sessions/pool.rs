@@ -1,26 +1,28 @@
-//! The leases of transactions: sessions, slots and undo that one transaction after another uses.
+//! The pool of leases, in shards by thread.
 //!
-//! They lie in shards by thread. A thread that runs one transaction after another has the same lease again and again,
-//! and meets no other thread on the way. With the lease it has the lane, the kept intents and the undo of the
-//! transaction before. A lease goes back to the shard of the thread that took it, whichever thread ends the
-//! transaction. Once there are more leases than threads that run at once, an idle one of another shard is taken before
-//! one more is made. A lease keeps its log space for ever, and only so are those of threads that have ended of use to
+//! A thread that runs one transaction after another gets the same lease each time, and contends with no other thread.
+//! With the lease it gets the log lane, the kept intents and the undo memory of the transaction before. A lease returns
+//! to the shard of the thread that took it, whichever thread ends the transaction.
+//!
+//! If there are more leases than threads that can run at once, an idle lease of another shard is taken before a new one
+//! is made. A lease is never freed and keeps its log space. Only in this way do the leases of ended threads serve
 //! others.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, available_parallelism, pause, rmw};
 
-/// More than threads run at once on most machines. A thread too many shares a shard.
+/// The number of shards: more than the threads that run at once on most machines. Surplus threads share shards.
 const SHARDS: usize = if MODEL { 2 } else { 64 };
-/// With so many leases for each thread that runs at once, idle ones are looked for everywhere before one more is made.
+/// Leases per core from which on idle leases of other shards are taken before a new one is made.
 const PER_CORE: usize = 2;
 
 /// Leases for one kind of transactions, in shards by thread.
 pub(super) struct Pool<T> {
     shards: Box<[CachePadded<Mutex<Shard<T>>>]>,
     most: usize,
-    /// How many more may be made. A thread that searches all shards for certain holds it for so long.
+    /// The number of leases that may still be made. A thread that searches all shards exhaustively holds this lock
+    /// meanwhile.
     left: Mutex<usize>,
     held: Mutex<Held>,
 }
@@ -28,18 +30,18 @@ pub(super) struct Pool<T> {
 /// Commits that hold their leases until they are durable.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Held {
-    /// Those that do.
+    /// The number of such commits now.
     pub(super) now: usize,
-    /// Those that ever did.
+    /// The number of such commits since the start.
     pub(super) ever: u64,
 }
 
 struct Shard<T> {
-    /// Those that no transaction has, the last used on top.
+    /// Idle leases, the last used on top.
     idle: Vec<T>,
-    /// A thread searches all shards: what comes back stays for it.
+    /// Whether a thread searches all shards. Leases that are returned meanwhile stay for that thread.
     barred: bool,
-    /// The thread that had the shard last.
+    /// The thread that last locked the shard.
     last: usize,
 }
 
@@ -54,17 +56,18 @@ impl<T> Pool<T> {
         Self { shards, most, left: Mutex::new(LockRank::Leases, most), held }
     }
 
-    /// The shard of the calling thread.
+    /// Returns the shard of the calling thread.
     pub(super) fn home(&self) -> usize {
         thread_index() % self.shards.len()
     }
 
-    /// An idle lease of the calling thread's shard.
+    /// Returns an idle lease of the calling thread's shard.
     pub(super) fn take(&self) -> Option<T> {
         self.take_from(self.home())
     }
 
-    /// An idle lease of another shard, unless there are few leases. One that comes back meanwhile may be missed.
+    /// Returns an idle lease of another shard, unless there are few leases. It may miss a lease that is returned
+    /// meanwhile.
     pub(super) fn take_elsewhere(&self) -> Option<T> {
         if self.made() < PER_CORE * available_parallelism() {
             return None;
@@ -80,12 +83,12 @@ impl<T> Pool<T> {
         shard.idle.push(lease);
     }
 
-    /// Returns how many there are.
+    /// Returns how many leases were made.
     pub(super) fn made(&self) -> usize {
         self.most - *self.left.lock()
     }
 
-    /// Counts one more, if there may be one more.
+    /// Counts one more lease, if the maximum permits. Returns whether it does.
     pub(super) fn may_make_one(&self) -> bool {
         let mut left = self.left.lock();
         let may = *left > 0;
@@ -93,17 +96,17 @@ impl<T> Pool<T> {
         may
     }
 
-    /// The one that was to be made was not.
+    /// Uncounts a lease that was to be made and was not.
     pub(super) fn not_made(&self) {
         let mut left = self.left.lock();
         assert!(*left < self.most, "{} of {} leases are left, and one was not made", *left, self.most);
         *left += 1;
     }
 
-    /// An idle lease of any shard. `None`: at one moment all leases were in use.
+    /// Returns an idle lease of any shard. `None` means that at one moment all leases were in use.
     pub(super) fn take_any(&self) -> Option<T> {
-        // One search at a time, and no other thread takes from a shard between its two looks. A shard that is empty
-        // both times was so all the time between, the moment after the first looks included.
+        // There is one search at a time, and no other thread takes from a shard between its two visits. So a shard that
+        // is empty at both visits was empty all the time between them. That includes the moment after the first round.
         let _turn = self.left.lock();
         let mut found: Option<T> = None;
         for barred in [true, false] {
@@ -135,7 +138,7 @@ impl<T> Pool<T> {
         held.now -= 1;
     }
 
-    /// Has `each` see all idle leases.
+    /// Calls `each` with every idle lease.
     pub(super) fn each_idle(&self, mut each: impl FnMut(&mut T)) {
         for index in 0..self.shards.len() {
             self.lock(index).idle.iter_mut().for_each(&mut each);
@@ -154,20 +157,20 @@ impl<T> Pool<T> {
         let mut shard = self.shards[index].lock();
         let thread = thread_index();
         if std::mem::replace(&mut shard.last, thread) != thread {
-            // To lock and to unlock what another thread wrote.
+            // One for the lock and one for the unlock of what another thread wrote.
             rmw::contended(2);
         }
         shard
     }
 }
 
-/// A number of the calling thread.
+/// Returns a number of the calling thread.
 #[cfg(not(foreshore_shuttle))]
 fn thread_index() -> usize {
     foreshore_sync::thread_index()
 }
 
-/// Threads of a model have no numbers, so each call is that of any thread.
+/// Returns an arbitrary number, because threads of a model have none.
 #[cfg(foreshore_shuttle)]
 fn thread_index() -> usize {
     foreshore_sync::model::choose(SHARDS as u64) as usize

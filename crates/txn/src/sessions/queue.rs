@@ -16,7 +16,7 @@ pub(super) struct Queue {
     turns: Turns,
 }
 
-/// The first place in the queue. Its drop leaves it to the next thread.
+/// The first place in the queue. Dropping it passes the place to the next thread.
 pub(super) struct First<'a> {
     _turn: Turn<'a>,
     _waiting: Waiting<'a>,
@@ -26,7 +26,7 @@ pub(super) struct First<'a> {
 struct Waiting<'a>(&'a Queue);
 
 impl Queue {
-    /// Joins the queue, and returns when the caller is the first in it; `None` after `most`.
+    /// Joins the queue, and returns when the caller is first in it; `None` if that takes longer than `most`.
     pub(super) fn join(&self, time: &SystemClock, most: Duration) -> Option<First<'_>> {
         // ORDERING: store, fence, look: the fence is that of `EventCount::prepare`; pairs with `is_any` behind a
         // returned session.
@@ -36,7 +36,7 @@ impl Queue {
         self.turns.take(time, most).map(|_turn| First { _turn, _waiting })
     }
 
-    /// Returns whether a thread is in it.
+    /// Returns whether a thread is in the queue.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         // ORDERING: Relaxed. For a thread that begins it is a hint; one that gives a session back has fenced before.

@@ -1,4 +1,4 @@
-//! What a running transaction knows of itself.
+//! The state of a running transaction.
 
 use crate::isolation::Isolation;
 use crate::savepoints::Savepoints;
@@ -8,60 +8,60 @@ use crate::visibility::{SnapshotKind, SnapshotLimits};
 use crate::waits::Waits;
 use foreshore_base::{Csn, Lsn, Xid};
 
-/// The state of a transaction. Its memory is used by one transaction after another.
+/// The state of a transaction. Transactions use the memory of it one after another.
 ///
-/// **Invariant:** [`begin`](Self::begin) sets every field, and [`end`](Self::end) frees what others wait for, so
-/// nothing of a transaction is left to the next one.
+/// **Invariant:** [`begin`](Self::begin) sets every field. [`end`](Self::end) releases what others wait for. So no
+/// state of one transaction reaches the next.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) label: &'static str,
     pub(crate) xid: Option<Xid>,
-    /// The xid was drawn, and the window and the ceiling of xids may have to move up.
+    /// The xid was just drawn, so the status window and the ceiling of xids may have to move up.
     pub(crate) is_new_xid: bool,
     pub(crate) trail: Trail,
     pub(crate) waits: Waits,
     pub(crate) reads: Reads,
-    /// Those that can be rolled back to, by age.
+    /// The savepoints that can be rolled back to, by age.
     pub(crate) savepoints: Savepoints,
-    /// A rollback to a savepoint stopped half-way: it can only be rolled back as a whole.
+    /// A rollback to a savepoint stopped half-way, so only the whole transaction can be rolled back.
     pub(crate) is_broken: bool,
-    /// The current reservation, made again after a wait: bytes of the log, and of the undo entry, if there is to be
-    /// one.
+    /// The current reservation, which is repeated after a wait: bytes of log, and bytes of an undo entry if there will
+    /// be one.
     pub(crate) reserved: (usize, Option<usize>),
 }
 
-/// What a transaction has in the log, and what its records rest on.
+/// The transaction's records in the log, and the commits on which they depend.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     /// LSN of its last record, zero before the first.
     pub(crate) last_lsn: Lsn,
     /// The newest commit that the transaction has read from.
     pub(crate) observed: Csn,
-    /// Once it is prepared, the xid under which the log has it: after a restart that is not the one in rows.
+    /// For a prepared transaction, the xid under which the log has it. After a restart its rows have another xid.
     pub(crate) prepared_as: Option<Xid>,
 }
 
 impl Trail {
-    /// Returns the xid that the records carry of the transaction with `xid`.
+    /// Returns the xid in the records of the transaction whose rows have `xid`.
     pub(crate) fn logged_as(&self, xid: Option<Xid>) -> Option<Xid> {
         self.prepared_as.or(xid)
     }
 }
 
-/// How a transaction reads.
+/// The way in which a transaction reads.
 #[derive(Debug)]
 pub(crate) struct Reads {
     pub(crate) isolation: Isolation,
     pub(crate) kind: SnapshotKind,
     pub(crate) limits: Option<SnapshotLimits>,
-    /// The snapshot of the whole transaction, if it reads by one.
+    /// The snapshot of the whole transaction, if it has one.
     pub(crate) snapshot: OwnSnapshot,
-    /// What was fetched from the file of old versions.
+    /// Old versions that were fetched from the spill file.
     pub(crate) fetched: Option<Box<Fetched>>,
 }
 
 impl Running {
-    /// The state of a session that no transaction has.
+    /// Returns the state of a session without a transaction.
     pub(super) fn idle() -> Self {
         Self {
             label: "",
@@ -82,7 +82,7 @@ impl Running {
         }
     }
 
-    /// Begins a transaction, which has nothing yet.
+    /// Resets the state for a new transaction.
     pub(crate) fn begin(
         &mut self,
         label: &'static str,
@@ -98,8 +98,8 @@ impl Running {
         savepoints.clear();
     }
 
-    /// The transaction has ended, or does nothing any more but to be rolled back: it reads no more and goes back to no
-    /// savepoint.
+    /// Ends the reads and the savepoints. The transaction has ended, or from now on can only be rolled back or
+    /// committed.
     pub(crate) fn end(&mut self) {
         self.reads.snapshot.end();
         self.reads.fetched = None;

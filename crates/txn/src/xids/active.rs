@@ -1,4 +1,4 @@
-//! What a checkpoint sees of a running transaction.
+//! The xids of running transactions, as checkpoints see them.
 
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::mutant;
@@ -9,41 +9,47 @@ use std::ops::Range;
 /// A transaction that has an xid and has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Active {
-    /// That of its records.
+    /// The xid that its records carry.
     pub(crate) xid: Xid,
-    /// No record of it lies in an earlier log group. `None` as long as it has no record: it needs no log.
+    /// A log group such that no record of the transaction lies in an earlier one. `None` while the transaction has no
+    /// record and needs no log.
     pub(crate) first_group: Option<GroupNo>,
 }
 
-/// A session's xids.
+/// The xids of one session.
 #[derive(Debug, Default)]
 struct Slot {
     active: Option<Active>,
-    /// Drawn for its next transactions.
+    /// Xids drawn for the session's next transactions.
     left: Range<u64>,
 }
 
-/// One slot a session, by the number of its lock owner.
+/// The slots of all sessions, indexed by the number of the session's lock owner.
 ///
-/// A session draws xids in blocks, so that sessions do not meet at the next xid, nor at the status words of their xids,
-/// with each transaction. It holds its slot's lock while it draws a block, and while it takes an xid from one.
+/// A session draws xids in blocks. So sessions do not contend, with each transaction, for the next xid or for the
+/// status words of their xids. A session holds its slot's lock while it draws a block, and while it takes an xid from
+/// one.
 ///
-/// A checkpointer loads the next xid first and locks each slot afterwards. An xid below what it loaded is of a block
-/// that was drawn under the lock before. So the checkpointer finds the xid active, or its transaction has ended, or it
-/// is left in the block. What is left the checkpointer takes away: no transaction will ever have it. The lock lets the
-/// checkpointer park if the owner is off its core in between.
+/// A checkpointer loads the next xid first and locks each slot afterwards. Each xid below the loaded one belongs to a
+/// block that was drawn under a slot's lock before. So one of these holds:
 ///
-/// A transaction shows the group that the log is about to fill before it appends its first record, and holds back no
-/// log before. With an xid and no record it may wait for log space, and that comes only if it lets old log go. A
-/// checkpointer that finds no group has loaded the next group before it looked, so the first record comes in that group
-/// or a later one.
+/// - The checkpointer finds the xid active.
+/// - Its transaction has ended.
+/// - The xid is left in the block. The checkpointer then voids what is left, so no transaction ever gets it.
 ///
-/// What is left in blocks holds the status window. It is taken away when it has become old, and all of it where the
-/// window is full.
+/// The lock lets the checkpointer park if the owner is off its core meanwhile.
+///
+/// Before a transaction appends its first record, it publishes the group that the log is about to fill. It keeps no log
+/// before that. A transaction with an xid and no record may wait for log space, which comes only if it lets old log be
+/// truncated. A checkpointer that finds no group has loaded the next group before it checked. So the first record comes
+/// in that group or a later one.
+///
+/// Xids left in blocks hold the status window. They are voided when they have become old. If the window is full, all of
+/// them are voided.
 #[derive(Debug)]
 pub(crate) struct ActiveSlots {
     slots: Box<[CachePadded<Mutex<Slot>>]>,
-    /// Undo entries of the transaction in each slot after its last operation. Written by its session.
+    /// The number of undo entries of each slot's transaction after its last operation. The slot's session writes it.
     versions: Box<[CachePadded<AtomicU64>]>,
 }
 
@@ -54,7 +60,7 @@ impl ActiveSlots {
         Self { slots: (0..count).map(slot).collect(), versions }
     }
 
-    /// The transaction in a slot has so many undo entries. By its session.
+    /// Records the number of undo entries of the transaction in a slot. Only its session calls it.
     pub(crate) fn note_versions(&self, index: usize, versions: u64) {
         // ORDERING: hint, a statistic.
         self.versions[index].store(versions, Ordering::Relaxed);
@@ -65,11 +71,13 @@ impl ActiveSlots {
         self.versions[index].load(Ordering::Relaxed)
     }
 
-    /// Shows the next xid of the session, from a block that `draw` draws where none is left; `None` if none could be
-    /// drawn. `first_group` is that of a transaction of the run before, which has records. `begin` has its status tell
-    /// that it runs, or says that the xid is void, and then the next one is taken. It is called under the lock: a
-    /// thread that takes what is left finds no xid that is neither left nor running. In the log it has another xid if
-    /// it was prepared before a restart.
+    /// Publishes the next xid of the session; `None` if none could be drawn.
+    ///
+    /// - `draw` draws a block if none is left.
+    /// - `first_group` is set for a transaction of the previous run, which has records.
+    /// - `begin` sets the status of the xid to running, or returns false if the xid is void. Then the next one is
+    ///   taken. It is called under the lock, so a thread that voids xids finds each xid either left or running.
+    /// - `logged_as` is the xid in the log of a transaction that was taken over from the previous run.
     pub(super) fn enter(
         &self,
         index: usize,
@@ -93,13 +101,13 @@ impl ActiveSlots {
         Some(xid)
     }
 
-    /// The first group of the transaction that runs on the session of a slot.
+    /// Returns the first group of the transaction that runs on the session of a slot.
     pub(crate) fn first_group(&self, index: usize) -> Option<GroupNo> {
         self.slots[index].lock().active.and_then(|active| active.first_group)
     }
 
-    /// The first record of the transaction that runs on the session of a slot is about to be appended. `next_group` is
-    /// called under the lock: a checkpointer that has loaded a later group finds the one noted.
+    /// Records the group before the first record of the slot's transaction is appended. `next_group` is called under
+    /// the lock. So a checkpointer that has loaded a later group finds the recorded one.
     pub(super) fn note_first_record(&self, index: usize, next_group: impl FnOnce() -> GroupNo) {
         let mut slot = self.slots[index].lock();
         let active = slot.active.as_mut().expect("a transaction that runs");
@@ -107,8 +115,8 @@ impl ActiveSlots {
         active.first_group = Some(next_group());
     }
 
-    /// Notes that the log has nothing of the transaction before `first_group` from now on. It runs, on the session of
-    /// this slot.
+    /// Records that the log has no record of the slot's transaction before `first_group` any more. The transaction is
+    /// running.
     pub(crate) fn move_on(&self, index: usize, first_group: GroupNo) {
         let mut slot = self.slots[index].lock();
         let active = slot.active.as_mut().expect("a transaction that runs");
@@ -116,19 +124,19 @@ impl ActiveSlots {
         active.first_group = Some(first_group);
     }
 
-    /// The transaction has ended: its status is final, and its last record is in the log.
+    /// Removes a transaction that has ended: its status is final, and its last record is in the log.
     pub(crate) fn leave(&self, index: usize) {
         let left = self.slots[index].lock().active.take();
         assert!(left.is_some(), "a transaction ends once");
     }
 
-    /// All of them, each with the number of its slot. Not one moment.
+    /// Returns all running transactions with the numbers of their slots. The slots are not read at one moment.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Active)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| slot.lock().active.map(|active| (index, active)))
     }
 
-    /// Takes from each session what is left of its block, if that starts below `below`, and hands it to `void` before
-    /// others find it gone. Returns those that run.
+    /// Takes the rest of each session's block, if that rest starts below `below`. Passes it to `void` under the slot's
+    /// lock. Returns the running transactions.
     pub(super) fn take_left(&self, below: Xid, mut void: impl FnMut(Range<u64>)) -> Vec<Active> {
         let mut all = Vec::new();
         for slot in &self.slots {

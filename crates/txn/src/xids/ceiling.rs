@@ -1,8 +1,8 @@
-//! Handing out xids, each once in the life of a database.
+//! The source of xids. It hands out each xid once in the life of a database.
 //!
-//! An xid reaches the disk in tuple headers that were never logged (row locks), so a restart cannot learn from the log
-//! which were used. It goes on at the **ceiling** instead: xids are handed out only below a ceiling that is logged and
-//! durable. It moves up in blocks, half a block ahead of need, so that sessions rarely wait for it.
+//! An xid also reaches the disk in tuple headers that were never logged (row locks). So a restart cannot learn from the
+//! log which xids were used. It continues at the **ceiling** instead: xids are handed out only below a ceiling that is
+//! logged and durable. The ceiling moves up in blocks, half a block ahead of need, so sessions rarely wait for it.
 
 use crate::format::{CEILING_LEN, XID_CEILING, encode_mark};
 use foreshore_base::limits::MAX_XID;
@@ -12,15 +12,16 @@ use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 use foreshore_wal::{Dep, Log, Record, Session};
 use std::ops::Range;
 
-/// Bytes of a reservation that raising the ceiling takes.
+/// Bytes of log that raising the ceiling reserves.
 pub(super) const RAISE_COST: usize = Session::cost(CEILING_LEN);
 
 /// The source of xids.
 #[derive(Debug)]
 pub(super) struct XidSource {
-    /// The next xid that no session has drawn. Raised by sessions that draw.
+    /// The next xid that no session has drawn. Sessions raise it when they draw.
     next: CachePadded<AtomicU64>,
-    /// Xids below it may be drawn: below the durable ceiling, and with a word in the status window. Never falls.
+    /// The limit: xids below it may be drawn. They are below the durable ceiling and have a word in the status window.
+    /// It never falls.
     limit: AtomicU64,
     /// A session that draws this xid or a later one raises the ceiling.
     raise_at: AtomicU64,
@@ -28,7 +29,7 @@ pub(super) struct XidSource {
     block: u64,
 }
 
-/// How far xids may go.
+/// The logged and the durable ceiling.
 #[derive(Debug)]
 struct Ceiling {
     /// The newest ceiling that was logged.
@@ -39,7 +40,7 @@ struct Ceiling {
     durable: u64,
 }
 
-/// What stops the next xid from being handed out.
+/// The bound that stops the next xid from being handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     /// Nothing.
@@ -51,7 +52,8 @@ pub(super) enum Bound {
 }
 
 impl XidSource {
-    /// Xids from `first` on, the durable ceiling that the last run left; `block` of them to a ceiling.
+    /// Returns a source of xids from `first` on, the durable ceiling of the previous run. The ceiling moves up by
+    /// `block` xids.
     pub(super) fn new(first: Xid, block: u64) -> Self {
         assert!(first > Xid::ZERO && block > 1, "xid zero means no transaction");
         let ceiling = Ceiling { logged: first.0, lsn: Lsn::ZERO, durable: first.0 };
@@ -64,18 +66,18 @@ impl XidSource {
         }
     }
 
-    /// The first xid that was not drawn.
+    /// Returns the first xid that was not drawn.
     pub(super) fn next(&self) -> Xid {
         // ORDERING: Acquire, pairs with `draw`: a checkpointer that sees an xid drawn sees that its slot was locked.
         Xid(self.next.load(Ordering::Acquire))
     }
 
-    /// The newest ceiling in the log. No xid at or above it was handed out.
+    /// Returns the newest ceiling in the log. No xid at or above it was handed out.
     pub(super) fn ceiling(&self) -> Xid {
         Xid(self.ceiling.lock().logged)
     }
 
-    /// Draws xids, up to a multiple of `most`; `None` at the limit.
+    /// Draws the xids up to the next multiple of `most`; `None` at the limit.
     pub(super) fn draw(&self, most: u64) -> Option<Range<u64>> {
         // ORDERING: Acquire, pairs with `raise_limit`: below the limit the ceiling is durable and the status words read
         // zero.
@@ -88,17 +90,17 @@ impl XidSource {
         Some(first..end(first))
     }
 
-    /// Returns whether the ceiling should move up though `xid` is below it.
+    /// Returns whether the ceiling should move up although `xid` is below it.
     pub(super) fn is_near(&self, xid: Xid) -> bool {
-        // ORDERING: hint; a stale value costs a look under the lock.
+        // ORDERING: hint; a stale value costs a check under the lock.
         xid.0 >= self.raise_at.load(Ordering::Relaxed)
     }
 
-    /// Logs a higher ceiling if less than half a block is left and none is on its way. Returns the LSN of a ceiling
-    /// that is not durable yet. The session has reserved [`RAISE_COST`].
+    /// Logs a higher ceiling if less than half a block is left and no higher one is being written. Returns the LSN of a
+    /// ceiling that is not durable yet. The session has reserved [`RAISE_COST`].
     ///
     /// # Errors
-    /// `XidsUsedUp` if the last one was drawn.
+    /// `XidsUsedUp` if the last xid was drawn.
     pub(super) fn raise(&self, session: &mut Session, log: &Log) -> Result<Option<Lsn>> {
         let mut ceiling = self.lock_ceiling(log);
         let next = self.next().0;
@@ -111,7 +113,8 @@ impl XidSource {
         if ceiling.logged == MAX_XID || ceiling.logged.saturating_sub(next) > self.block / 2 {
             return Ok(None);
         }
-        // Noted before it is appended, under the lock: a checkpoint that does not find it here precedes its record.
+        // The ceiling is set before its record is appended, under the lock. So a checkpoint that does not find it here
+        // precedes the record.
         let before = (ceiling.logged, ceiling.lsn);
         ceiling.logged = (next + self.block).min(MAX_XID);
         assert!(before.0 <= ceiling.logged, "the ceiling falls from {} to {}", before.0, ceiling.logged);
@@ -124,7 +127,7 @@ impl XidSource {
         Ok(Some(ceiling.lsn))
     }
 
-    /// Raises the limit to the durable ceiling, or to the first xid that has no status word, which `cleared` reads.
+    /// Raises the limit to the durable ceiling, or to the first xid without a status word, which `cleared` reads.
     /// Returns what stops the next xid.
     pub(super) fn raise_limit(&self, log: &Log, cleared: impl FnOnce() -> Xid) -> Bound {
         let ceiling = self.lock_ceiling(log);

@@ -1,11 +1,11 @@
-//! The xids of transactions: where they come from, and which transactions run under them.
+//! The xids of transactions: their source, and the transactions that run under them.
 //!
-//! | part | knows |
+//! | part | job |
 //! |---|---|
-//! | `ceiling` | the next xid, and how far xids may go before a higher ceiling is durable |
-//! | `active` | the xid of each running transaction, and what each session has drawn for later |
+//! | `ceiling` | the next xid, and the durable ceiling below which xids may be drawn |
+//! | `active` | the xid of each running transaction, and the xids that each session has drawn for later |
 //!
-//! 1. A session draws a block of xids below the limit, and sets their status words aside.
+//! 1. A session draws a block of xids below the limit, and reserves their status words.
 //! 2. A transaction that changes or locks its first row takes the next xid of its session's block.
 //! 3. A session that finds no xid raises the limit: it logs a higher ceiling, or moves the status window. It does both
 //!    ahead of need.
@@ -26,14 +26,14 @@ use foreshore_wal::{Log, Session};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most xids that a session draws at once. Their status words are lines of their own.
+/// Most xids that a session draws at once. Their status words fill cache lines of their own.
 const MOST_DRAWN: usize = 64;
-/// Xids drawn between two moves of the status window.
+/// Number of xids drawn between two moves of the status window.
 const SLIDE_STRIDE: u64 = 4096;
-/// A session has at least so many moves of the window to use what it has drawn.
+/// Number of window moves that a session has at least to use what it has drawn.
 const STRIDES: u64 = 4;
 
-/// The running transaction whose log is the oldest.
+/// The running transaction whose log is the oldest, with what is kept for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldestTransaction {
     /// Its xid.
@@ -42,11 +42,11 @@ pub struct OldestTransaction {
     pub first_group: Option<GroupNo>,
     /// Its label.
     pub label: &'static str,
-    /// How long it has run. One that was prepared before the last restart has run since then.
+    /// The time that it has run. A transaction that was prepared before the last restart has run since that restart.
     pub age: Duration,
-    /// About how many bytes of log are kept for it.
+    /// Approximate number of bytes of log that are kept for it.
     pub log_bytes: u64,
-    /// Versions of rows that are kept for its rollback.
+    /// Number of row versions that are kept for its rollback.
     pub versions: u64,
 }
 
@@ -56,13 +56,13 @@ pub struct Xids {
     locks: Arc<LockManager>,
     source: XidSource,
     active: ActiveSlots,
-    /// Most xids that a session draws at once here.
+    /// Most xids that a session draws at once in this database.
     draw: u64,
 }
 
 impl Xids {
-    /// Returns the xids from `first` on, `block` of them to a ceiling, for at most so many `sessions` beside a status
-    /// window of `capacity` words.
+    /// Returns the xids from `first` on. The ceiling moves up by `block`. At most `sessions` sessions draw, beside a
+    /// status window of `capacity` words.
     pub(crate) fn new(
         log: Log,
         locks: Arc<LockManager>,
@@ -85,8 +85,8 @@ impl Xids {
         self.source.ceiling()
     }
 
-    /// Draws an xid for the transaction of a session, and shows it to checkpoints; `None` if none is left below the
-    /// limit. `logged`: the xid that the log has a transaction of the run before under, and the group of its first
+    /// Draws an xid for the transaction of a session, and publishes it to checkpoints; `None` if none is left below the
+    /// limit. `logged` is set for a transaction of the previous run: its xid in the log, and the group of its first
     /// record.
     pub(crate) fn draw(&self, visibility: &Visibility, index: usize, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
         let (logged_as, first_group) = logged.unzip();
@@ -99,7 +99,8 @@ impl Xids {
         self.active.enter(index, first_group, draw, |xid| window.begin(xid), logged_as)
     }
 
-    /// Raises the limit that has refused the next xid. `kept_back`: with log space for rollbacks, if need be.
+    /// Raises the limit that has refused the next xid. With `kept_back` it may use log space that is kept for
+    /// rollbacks.
     ///
     /// # Errors
     /// `TooManyTransactions` when more run than the status window has words for; `XidsUsedUp`; `DiskFull`; `LogSpace`;
@@ -135,7 +136,7 @@ impl Xids {
         Ok(())
     }
 
-    /// Returns what stops the next xid after the limit was raised as far as it may be.
+    /// Returns what stops the next xid, after it has raised the limit as far as permitted.
     fn bound(&self, visibility: &Visibility) -> Bound {
         self.source.raise_limit(&self.log, || visibility.window().cleared())
     }
@@ -144,8 +145,8 @@ impl Xids {
         visibility.slide(self.next(), most)
     }
 
-    /// Returns whether running transactions hold the window: as many as it can pin, and one more. One that has only
-    /// just committed keeps it until that is durable.
+    /// Returns whether a running transaction holds the window. A transaction that has just committed holds it only
+    /// until it is durable, and does not count.
     fn is_window_held(&self, visibility: &Visibility) -> bool {
         let window = visibility.window();
         let lo = window.lo();
@@ -155,8 +156,8 @@ impl Xids {
         self.slide(visibility, u64::MAX) == 0 && window.lo() == lo && window.get(lo) == Status::Live
     }
 
-    /// Moves window and ceiling on ahead of need, by the session that drew `xid`. `sessions` counts the sessions that
-    /// draw.
+    /// Moves the window and the ceiling ahead of need. The session that drew `xid` calls it. `sessions` counts the
+    /// sessions that draw.
     ///
     /// # Errors
     /// Those of the status table; `XidsUsedUp`; `DiskFull`; `LogSpace`; `Poisoned`.
@@ -170,7 +171,7 @@ impl Xids {
         let stride = SLIDE_STRIDE.min(visibility.window().capacity() as u64 / 8);
         if xid.0.is_multiple_of(stride) {
             self.void_old(visibility, sessions());
-            // Faster than xids are drawn, so that it catches up after an old transaction has ended.
+            // The window moves faster than xids are drawn, so it catches up after an old transaction has ended.
             self.slide(visibility, 4 * stride);
             visibility.prepare_table(xid)?;
         }
@@ -183,14 +184,15 @@ impl Xids {
         Ok(())
     }
 
-    /// Takes away what sessions have drawn and not used, where it starts below `below`, so that the window can move
-    /// over it. Returns the transactions that run. No status table is told: no row has such an xid.
+    /// Voids the unused blocks of sessions that start below `below`, so that the window can move over them. Returns the
+    /// running transactions. No status table learns of it, because no row has such an xid.
     fn void_left(&self, visibility: &Visibility, below: Xid) -> Vec<Active> {
         self.active.take_left(below, |left| left.for_each(|xid| visibility.window().void(Xid(xid))))
     }
 
-    /// Takes away what holds the window and was drawn long ago. A session that goes on drawing has used it by then, and
-    /// is not made to draw anew: it may draw two blocks in a few strides. Never more than a quarter of the window.
+    /// Voids blocks that hold the window and were drawn long ago. A session that keeps drawing has used its block by
+    /// then. So it loses nothing, even if it draws two blocks within a few strides. The limit is never more than a
+    /// quarter of the window behind the next xid.
     fn void_old(&self, visibility: &Visibility, sessions: usize) {
         let window = visibility.window();
         let in_use = STRIDES * SLIDE_STRIDE + 2 * self.draw * sessions as u64;
@@ -200,28 +202,28 @@ impl Xids {
         }
     }
 
-    /// Returns the next xid, which was read before, and the transactions that run. No xid below the next one is still
-    /// to be used: sessions lose what they have drawn for later.
+    /// Returns the next xid and the running transactions, which were read after it. No xid below it will be used later,
+    /// because sessions lose what they have drawn.
     pub(crate) fn for_checkpoint(&self, visibility: &Visibility) -> (Xid, Vec<Active>) {
         // The next xid before the slots: see `ActiveSlots`.
         let next = self.next();
         (next, self.void_left(visibility, next))
     }
 
-    /// Returns the transactions that run, by session.
+    /// Returns the running transactions, by session.
     pub(crate) const fn active(&self) -> &ActiveSlots {
         &self.active
     }
 
-    /// Notes that the first record of a session's transaction is about to be appended.
+    /// Records that the first record of a session's transaction is about to be appended.
     pub(crate) fn note_first_record(&self, index: usize) {
         if !mutant("txn: checkpoints overlook the first record") {
             self.active.note_first_record(index, || self.log.next_group());
         }
     }
 
-    /// Returns the running transaction whose log is the oldest, of those that have an xid. Those without a record come
-    /// last, the one with the oldest xid first.
+    /// Returns the running transaction with an xid whose log is the oldest. Transactions without a record come last,
+    /// the oldest xid first.
     #[must_use]
     pub fn oldest_transaction(&self) -> Option<OldestTransaction> {
         let by_log = |&(_, active): &(usize, Active)| (active.first_group.is_none(), active.first_group, active.xid);
@@ -232,8 +234,8 @@ impl Xids {
         Some(OldestTransaction { xid, first_group, label, age, log_bytes, versions })
     }
 
-    /// Names the oldest transaction in an error that says that the disk is full, if log could be truncated but for that
-    /// one.
+    /// Adds the oldest transaction's label to an error of a full disk, if only that transaction keeps log from being
+    /// truncated.
     #[cold]
     pub(crate) fn name_log_holder(&self, error: Error) -> Error {
         let Error::DiskFull { path, held_by: None } = error else { return error };
@@ -257,8 +259,8 @@ impl std::fmt::Debug for Xids {
     }
 }
 
-/// Returns how many xids a session draws at once: a power of two, so that the window moves at the first of a block.
-/// What all sessions have drawn and not used is an eighth of the window at most.
+/// Returns how many xids a session draws at once. It is a power of two, so that the window moves at the first xid of a
+/// block. Unused blocks of all sessions take at most an eighth of the window.
 fn most_drawn(capacity: usize, sessions: usize) -> u64 {
     let most = (capacity / (8 * sessions)).clamp(1, MOST_DRAWN);
     1 << most.ilog2()

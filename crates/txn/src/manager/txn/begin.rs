@@ -1,4 +1,4 @@
-//! The begin of a transaction.
+//! The start of a transaction.
 
 use super::{Txn, TxnOptions};
 use crate::isolation::Isolation;
@@ -8,14 +8,15 @@ use foreshore_sync::BiasedOwner;
 use std::sync::Arc;
 
 impl TxnManager {
-    /// Returns a reference for one transaction. It allocates: a caller that begins many transactions hands out its own.
+    /// Returns a reference for one transaction. It allocates, so a caller that begins many transactions hands out
+    /// references of its own.
     #[must_use]
     pub fn reference(self: &Arc<Self>) -> ManagerRef {
         BiasedOwner::new(Arc::clone(self)).hand_out()
     }
 
-    /// Begins a transaction. Where all sessions are in use it waits in the queue for one, as long as
-    /// [`session_timeout`](TxnOptions::session_timeout) says.
+    /// Begins a transaction. If all sessions are in use, it waits in the queue for up to
+    /// [`session_timeout`](TxnOptions::session_timeout).
     ///
     /// # Errors
     /// `TooManyTransactions` when all sessions are in use; `Poisoned`.
@@ -23,7 +24,7 @@ impl TxnManager {
         Self::begin_by(self.reference(), options)
     }
 
-    /// Begins a transaction as [`begin`](Self::begin) does, which holds its manager by `manager`.
+    /// Begins a transaction as [`begin`](Self::begin) does, through the reference `manager`.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -31,8 +32,8 @@ impl TxnManager {
         Txn::begin(manager, options, false)
     }
 
-    /// Begins a system transaction, one of the engine itself. It takes no session away from the others, and does not
-    /// wait for one.
+    /// Begins a system transaction, which the engine itself runs. It takes no session from ordinary transactions, and
+    /// does not wait for one.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).

@@ -1,4 +1,4 @@
-//! The entry of changes: their undo entries, and the links to older versions of their rows.
+//! The changes of a transaction: their log records, their undo entries, and the links to older row versions.
 
 use super::Txn;
 use crate::manager::TxnManager;
@@ -26,15 +26,15 @@ impl Txn {
         self.lease_mut().buffer = buffer;
     }
 
-    /// Notes that a record of this transaction is about to be appended. If it is the first one, checkpoints keep the
-    /// log from here on.
+    /// Prepares for a record of this transaction that is about to be appended. Before the first record, checkpoints are
+    /// told to keep the log from here on.
     pub(super) fn before_record(&self) {
         if self.run().trail.last_lsn == Lsn::ZERO {
             self.manager.xids.note_first_record(self.lease().owner.index());
         }
     }
 
-    /// Returns the newest view of the readers that any session has computed. It tells which old versions are needed.
+    /// Returns the newest view of the readers that any session has computed. It says which old versions are needed.
     pub fn view(&mut self) -> &View {
         let (manager, lease) = self.manager_and_lease();
         manager.visibility.renew(&mut lease.view);
@@ -50,8 +50,8 @@ impl Txn {
     }
 
     /// Logs a change of this transaction, marks its `pages` dirty and sets their LSNs. `dep` has the dependencies
-    /// besides the pages and the transaction itself. If the change is [`UNDOABLE`], the newest undo entry is that of
-    /// the change.
+    /// besides the pages and the transaction itself. If the change is [`UNDOABLE`], the newest undo entry belongs to
+    /// it.
     pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
         let xid = self.run().xid.expect("a transaction that changes has an xid");
         let is_late = mutant("txn: the first record is noted behind it");
@@ -77,7 +77,7 @@ impl Txn {
 
     /// Adds the undo entry of a change, before the change itself, and returns the pointer for the tuple header. The
     /// entry has the old value of the row and the data for the undo. A change that is not logged gets an entry too,
-    /// with a kind of the resource manager's own. Called under the latch that covers the row, whose last holder has
+    /// with a kind of the resource manager's own. Called under the latch that covers the row. The row's last holder has
     /// ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
         assert!(self.run().xid.is_some(), "a transaction that changes has an xid");
@@ -98,8 +98,8 @@ impl Txn {
         self.lease_mut().undo.push(&change, &link)
     }
 
-    /// Prefetches the undo entry of a row that is about to be changed or locked. With an old reader every update reads
-    /// the entry of the update before it. `undo` is the pointer in the row's header.
+    /// Prefetches the undo entry of a row that is about to be changed or locked. While there is an old reader, every
+    /// update reads the entry of the previous update. `undo` is the pointer in the row's header.
     pub fn expect_undo(&self, undo: UndoPtr) {
         if self.lease().view.newest_reader().is_some() {
             self.manager.undo.arena().prefetch(undo);
@@ -109,8 +109,8 @@ impl Txn {
     /// Returns the state of a row before this transaction locked it, without the value, if a change of the row may
     /// replace the entry of the lock. `undo` is the pointer to that entry in the row's header.
     ///
-    /// A change may replace it if there is no later entry and no savepoint in between. The caller enters the change
-    /// with this state, so that the row has one entry and not two.
+    /// A change may replace the entry if it is the newest one and no savepoint was taken since. The caller adds the
+    /// change with this state, so the row has one entry and not two.
     #[must_use]
     pub fn before_lock(&self, undo: UndoPtr) -> Option<Before<'static>> {
         // The savepoints are searched only if the lock is the newest entry.
@@ -119,8 +119,8 @@ impl Txn {
         self.lease().undo.before_lock(undo).filter(|_| !goes_back())
     }
 
-    /// Returns the commit number of the row's present version, and the link to the version before if a reader may need
-    /// it.
+    /// Returns the commit number of the row's current version, and the link to the version before it if a reader may
+    /// need that.
     fn behind(&mut self, before: &Before<'_>) -> Link {
         if self.run().xid == Some(before.xid) {
             return self.manager.undo.arena().behind_own(before.undo);

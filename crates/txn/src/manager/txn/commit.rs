@@ -12,19 +12,19 @@ use foreshore_sync::pause;
 use foreshore_wal::{CommitTicket, Dep, Log, Record, Session, flags};
 use std::sync::Arc;
 
-/// How a commit gets to the disk.
+/// The way in which a commit gets to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
-    /// The caller waits, and so writes the group itself if the log is free.
+    /// The caller waits, and writes the group itself if the log is free.
     ByCaller,
-    /// The flusher writes it as soon as it may.
+    /// The flusher writes the commit as soon as it may.
     Soon,
-    /// It comes with a later group, for no answer depends on it.
+    /// The commit comes with a later group, because no answer depends on it.
     Later,
 }
 
 impl Flush {
-    /// Asks `log` for what is up to `lsn`.
+    /// Requests that `log` writes the records up to `lsn`.
     fn ask(self, log: &Log, session: &mut Session, lsn: Lsn) {
         match self {
             Self::ByCaller => {}
@@ -33,8 +33,8 @@ impl Flush {
         }
     }
 
-    /// Calls the callbacks that are due of tickets of a session, if the caller goes on: they may want what this
-    /// transaction had.
+    /// Calls the due ticket callbacks of a session, if the caller does not wait. The callbacks may want what this
+    /// transaction held, so this is called after the release.
     fn acknowledge(self, log: &Log, session: usize) {
         if self != Self::ByCaller {
             log.acknowledge(session);
@@ -43,12 +43,12 @@ impl Flush {
 }
 
 impl Txn {
-    /// Commits: the order is fixed and the locks are free when it returns; the ticket tells when the commit, and all
-    /// that the transaction has read from, is durable. No flusher is woken to write it: the caller waits on the ticket,
-    /// and so writes the group itself if the log is free.
+    /// Commits. On return the commit order is fixed and the locks are free. The ticket says when the commit, and all
+    /// that the transaction has read from, is durable. No flusher is woken. The caller waits on the ticket, and writes
+    /// the group itself if the log is free.
     ///
     /// # Errors
-    /// `Poisoned`, and then it is rolled back; `RolledBack` after a rollback to a savepoint that stopped half-way.
+    /// `Poisoned`: the transaction is rolled back. `RolledBack`: an earlier rollback to a savepoint stopped half-way.
     pub fn commit(self) -> Result<CommitTicket> {
         self.pre_commit(Flush::ByCaller, |_| ())
     }
@@ -61,8 +61,9 @@ impl Txn {
         self.commit_pipelined_then(|_| ())
     }
 
-    /// Commits as [`commit_pipelined`](Self::commit_pipelined) does. `then` is called with the commit's number when the
-    /// locks are free, before callbacks that are due: they may wait for whatever the caller still counts as running.
+    /// Commits as [`commit_pipelined`](Self::commit_pipelined) does. `then` is called with the commit number when the
+    /// locks are free. It runs before callbacks that are due, because they may wait for transactions that the caller
+    /// still counts as running.
     ///
     /// # Errors
     /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
@@ -70,8 +71,8 @@ impl Txn {
         self.pre_commit(Flush::Soon, then)
     }
 
-    /// Commits for a caller that waits for no durability, now or later: it comes with a later group. `then` is called
-    /// as by [`commit_pipelined_then`](Self::commit_pipelined_then).
+    /// Commits for a caller that never waits for durability: the commit comes with a later group. `then` is called as
+    /// by [`commit_pipelined_then`](Self::commit_pipelined_then).
     ///
     /// # Errors
     /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
@@ -88,16 +89,16 @@ impl Txn {
             return Err(Error::RolledBack);
         }
         self.note_thread();
-        // With an xid it has changed rows or locked them, and readers by snapshots find that xid in their headers. They
-        // have to find it on one side of theirs for good. So the commit takes a stamp, unless it puts all those headers
-        // back.
+        // A transaction with an xid has changed or locked rows. Readers by snapshots find that xid in the headers, and
+        // must find it on one side of their snapshot for good. So the commit takes a stamp, unless it restores all
+        // those headers.
         if self.run().trail.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
             let place = self.place();
             if self.puts_locks_back() {
                 return Ok(self.end_unlogged(place, flush, then));
             }
         }
-        // A commit may use what is kept back: a rollback in its place would take more.
+        // A commit may use the reserve for rollbacks, because a rollback in its place would take more.
         let reserved = self.session().reserve_end(Session::cost(MARK_LEN));
         if let Err(cause) = reserved {
             self.abandon_prepared(&cause);
@@ -111,15 +112,15 @@ impl Txn {
         if mutant("sabotage: shared locks are free before the commit has its place") {
             locks.release_shared(&mut lease.owner);
         }
-        // Before the record: a snapshot that could see the commit finds it under way.
+        // This precedes the record: a snapshot that could see the commit finds it under way.
         visibility.window().begin_commit(xid);
-        // The point of no return: the record may be on disk at once. Nothing below can fail.
+        // This is the point of no return: the record may be on disk at once. No step after it can fail.
         let dep = Dep::none().transaction(last_lsn).observed(observed);
         let lsn = append_commit(&mut lease.session, tag, dep);
         pause::point("txn: a commit is logged");
         assert!(lsn.csn() > observed, "a commit comes after all that it has seen");
-        // The record before the status, the status before the locks: a thread that is let on by one finds the ones
-        // before it.
+        // The record comes before the status, and the status before the locks. A thread that sees one of these steps
+        // also sees the steps before it.
         let csn = visibility.commit(xid, lsn.csn(), |least| push(log, &mut lease.session, tag, lsn, least));
         assert!(lsn.csn() <= csn, "{xid} commits as {csn}, below its record at {lsn}");
         xids.active().leave(lease.owner.index());
@@ -138,21 +139,21 @@ impl Txn {
         Ok(ticket)
     }
 
-    /// Releases what a commit need not hold, and holds the rest and its lease until it is durable.
+    /// Releases what a commit need not hold, and holds the other locks and the lease until it is durable.
     fn hold_until_durable(&self, mut lease: Box<Lease>, csn: Csn, release: PrecommitRelease) {
         release(&self.manager.locks, &mut lease.owner);
-        // What its last operation reserved and did not use is not held that long, nor what a rollback would have taken.
+        // Unused reservations of the last operation are not held, and neither is log space for a rollback.
         lease.session.end_undo_log();
         lease.session.release();
         lease.run.end();
-        // It ends in whatever thread acknowledges it.
+        // The commit ends in whichever thread acknowledges it.
         lease.owner.set_thread(None);
         let held = HeldCommit::begin(&self.manager, lease.is_system());
         self.manager.log.release_when_durable(csn.lsn(), move || held.end(lease, csn));
     }
 
-    /// Stops all transactions if this one was prepared: no transaction of this run rolls it back, nor ends it another
-    /// way. Those that wait for what it holds are let on, and are told that all have stopped.
+    /// Stops all transactions if this one was prepared, because no transaction of this run may roll it back or end it
+    /// another way. Waiters for its locks are woken and told of the stop.
     fn abandon_prepared(&mut self, cause: &Error) {
         if self.run().trail.prepared_as.is_some() {
             let (manager, lease) = self.manager_and_lease();
@@ -161,30 +162,30 @@ impl Txn {
         }
     }
 
-    /// The place in the order of commits of a transaction that changes nothing. Called before it releases a lock.
+    /// Returns the place in the commit order of a transaction that changes nothing. Called before it releases a lock.
     ///
-    /// It is not below what the transaction has read. The commit numbers of frozen rows are not known any more, but
-    /// such rows are durable, and a snapshot is not below what it sees. Nor is it above both that and what was
-    /// observed, so no ticket waits for more.
+    /// The place is not below what the transaction has read. The commit numbers of frozen rows are no longer known. But
+    /// such rows are durable, and a snapshot is not below what it sees. Nor is the place above both that and what was
+    /// observed, so no ticket waits for more than necessary.
     fn place(&self) -> Csn {
         let durable = self.manager.log.durable().csn();
         let frozen = self.run().reads.snapshot.get().map_or(durable, |snapshot| snapshot.csn().min(durable));
         self.observed().max(frozen)
     }
 
-    /// The ticket of a transaction that logs nothing. It waits for what was observed, and for nothing beyond.
+    /// Returns the ticket of a transaction that logs nothing. It waits for what was observed, and for nothing beyond.
     fn unlogged_ticket(&self, lease: &mut Lease, place: Csn, flush: Flush) -> CommitTicket {
         let (log, seen) = (&self.manager.log, lease.run.trail.observed.lsn());
-        // The committer of what was seen may not have asked for a flush yet.
+        // The observed commit's own caller may not have requested a flush yet.
         if flush != Flush::ByCaller && seen > log.durable() {
             flush.ask(log, &mut lease.session, seen);
         }
         lease.session.ticket(place.lsn(), place, place.lsn())
     }
 
-    /// Puts the headers of all rows back that the transaction has locked and not changed, and ends its xid, as a
-    /// rollback does. `false` if a damaged page, or the file of old versions, keeps it from that: the rest of the
-    /// headers has to find a commit.
+    /// Restores the headers of all rows that the transaction has locked and not changed, and ends its xid, as a
+    /// rollback does. Returns false if a damaged page or the spill file prevents that. Readers of the remaining headers
+    /// then need a commit.
     fn puts_locks_back(&mut self) -> bool {
         let lease = self.lease.take().expect("a running transaction has its lease");
         let Ok(rollback) = to_rollback(lease) else { unreachable!("a transaction that has locked rows has an xid") };
@@ -193,7 +194,7 @@ impl Txn {
         outcome.is_ok()
     }
 
-    /// Commits a transaction that has changed no row, and has locked none or put their headers back, at its `place`.
+    /// Commits a transaction at its `place`. It has changed no row, and has locked none or restored their headers.
     fn end_unlogged(mut self, place: Csn, flush: Flush, then: impl FnOnce(Csn)) -> CommitTicket {
         assert_eq!(
             self.run().trail.last_lsn,
@@ -206,7 +207,7 @@ impl Txn {
             self.manager.xids.active().leave(lease.owner.index());
         }
         self.manager.ended.commits.add(1);
-        // It has no undo entry, or none any more.
+        // The transaction has no undo entry left.
         self.manager.locks.finish(&mut lease.owner, None);
         self.manager.sessions.give_back(lease, Csn::ZERO);
         then(place);
@@ -214,12 +215,12 @@ impl Txn {
         ticket
     }
 
-    /// Rolls back, and returns the watermark: a result that is handed out in spite of the rollback rests on commits up
+    /// Rolls back, and returns the watermark. A result that is returned in spite of the rollback depends on commits up
     /// to it.
     ///
     /// # Errors
     /// `RollbackParked`: the rest is rolled back later (see [`TxnManager::parked`]). `Poisoned`: the rollback could not
-    /// be completed, the log has stopped, and the next restart rolls back.
+    /// be completed, and the log has stopped. The next restart rolls back.
     pub fn rollback(mut self) -> Result<Csn> {
         let observed = self.observed();
         self.roll_back()?;
@@ -251,7 +252,7 @@ fn to_rollback(lease: Box<Lease>) -> Result<Rollback, Box<Lease>> {
 }
 
 impl TxnManager {
-    /// Releases the locks of a commit, and takes its lease back.
+    /// Releases the locks of a commit, and takes back its lease.
     fn release(&self, mut lease: Box<Lease>, csn: Csn) {
         self.locks.finish(&mut lease.owner, Some(csn));
         self.sessions.give_back(lease, csn);
@@ -270,10 +271,11 @@ impl HeldCommit {
         Self { manager: Arc::clone(manager), is_system }
     }
 
-    /// Ends a commit that is durable. If the log has stopped instead, nothing will be any more, and a transaction that
-    /// is let on hears of that.
+    /// Ends a commit that is durable. If the log has stopped instead, no commit will become durable any more.
+    /// Transactions that are granted the locks learn of the stop.
     fn end(self, mut lease: Box<Lease>, csn: Csn) {
-        // A panic halts before the lease is dropped, which lets on those that wait for its locks.
+        // A panic stops all transactions before the lease is dropped, because dropping it lets waiters for its locks
+        // continue.
         let unwinds = HaltOnPanic::new(&self.manager.halt);
         pause::point("txn: a lease comes back");
         self.manager.locks.finish(&mut lease.owner, Some(csn));
@@ -293,17 +295,18 @@ fn append_commit(session: &mut Session, xid: Xid, dep: Dep) -> Lsn {
     session.append(Record { tag: xid.0, flags: flags::COMMIT, parts: &[&encode_mark(COMMIT)] }, dep)
 }
 
-/// A commit number at or above `least` for `xid`, whose commit record at `lsn` was too early for a reader; the log's
-/// clock of commits is raised to it.
+/// Returns a commit number at or above `least` for `xid`, whose commit record at `lsn` was too early for a reader. The
+/// log's commit clock is raised to that number.
 #[cold]
 fn push(log: &Log, session: &mut Session, xid: Xid, lsn: Lsn, least: Csn) -> Csn {
     if log.raise_commit_clock(least) {
         return least;
     }
-    // Stamps are positions: a second record has one above all that a reader can have taken for its snapshot so far.
+    // Stamps are log positions. The position of a second record is above every snapshot that a reader can have taken so
+    // far.
     match session.reserve_end(Session::cost(MARK_LEN)) {
         Ok(()) => append_commit(session, xid, Dep::none().transaction(lsn)).csn(),
-        // The log has stopped, whether the commit survives is unknown, and nothing becomes durable up to that number.
+        // The log has stopped. Whether the commit survives is unknown, and nothing becomes durable up to that number.
         Err(_) => least,
     }
 }
@@ -314,7 +317,7 @@ impl Drop for Txn {
         if lease.run.trail.prepared_as.is_some() {
             return;
         }
-        // A rollback that is parked is listed, and one that fails stops the log.
+        // A parked rollback is listed, and a failed one stops the log.
         let _ = self.roll_back();
     }
 }

@@ -1,4 +1,4 @@
-//! The locks of a transaction, and its waits for those of others.
+//! The locks of a transaction, and its waits for the locks of others.
 
 use super::Txn;
 use crate::manager::TxnManager;
@@ -8,12 +8,12 @@ use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_lock::{Interval, LockManager, Owner, Patience, TableMode, Target};
 
 impl Txn {
-    /// Locks a table to the end of the transaction, or strengthens its lock. In a mode that reads the whole table the
-    /// newest commit in it counts as observed.
+    /// Locks a table to the end of the transaction, or strengthens its lock. If the mode reads the whole table, the
+    /// newest commit in the table counts as observed.
     ///
     /// # Errors
-    /// `Deadlock`, `LockTimeout`; and, after a wait, those of [`reserve`](Self::reserve), and `Poisoned` when a
-    /// rollback could not be completed.
+    /// `Deadlock`, `LockTimeout`. After a wait also those of [`reserve`](Self::reserve), and `Poisoned` if a rollback
+    /// could not be completed.
     pub fn lock_table(&mut self, table: TableId, mode: TableMode) -> Result<()> {
         if self.try_lock_table(table, mode) {
             return Ok(());
@@ -23,13 +23,13 @@ impl Txn {
             tag = locks.lock_table(owner, table, mode, patience.left(locks.waits().now()))?;
             Ok(())
         });
-        // Even if the reservation failed after the grant: a lock that is held already comes without its tag.
+        // Also if the reservation failed after the grant, because a later request for a held lock returns no tag.
         self.observe(tag);
         granted
     }
 
-    /// Locks a table as [`lock_table`](Self::lock_table) does, if that needs no wait; otherwise `false`, and nothing
-    /// has changed.
+    /// Locks a table as [`lock_table`](Self::lock_table) does, if that needs no wait. Otherwise returns false, and
+    /// nothing has changed.
     pub fn try_lock_table(&mut self, table: TableId, mode: TableMode) -> bool {
         let (locks, owner) = self.locks();
         let Some(tag) = locks.try_lock_table(owner, table, mode) else { return false };
@@ -50,8 +50,8 @@ impl Txn {
         })
     }
 
-    /// Locks `target` as [`share`](Self::share) does, if that needs no wait; otherwise `false`, and nothing has
-    /// changed. Latches may be held.
+    /// Locks `target` as [`share`](Self::share) does, if that needs no wait. Otherwise returns false, and nothing has
+    /// changed. The caller may hold latches.
     pub fn try_share(&mut self, target: Target<'_>) -> bool {
         let (locks, owner) = self.locks();
         locks.try_share(owner, target).is_some()
@@ -75,23 +75,23 @@ impl Txn {
         let granted = self.waiting(|TxnManager { locks, .. }, owner, patience| {
             locks.wait_exclusive(owner, target, patience.left(locks.waits().now()))
         });
-        // The wait may have succeeded and the reservation after it failed.
+        // The wait may have succeeded before the reservation failed.
         granted.inspect_err(|_| {
             let (locks, owner) = self.locks();
             locks.end_exclusive(owner);
         })
     }
 
-    /// Waits for `holder`, which [`row_holder`](Self::row_holder) named for the row, and returns when there is reason
-    /// to look again. Without latches.
+    /// Waits for `holder`, which [`row_holder`](Self::row_holder) returned for the row. Returns when there is reason to
+    /// check again. The caller holds no latch.
     ///
     /// # Errors
-    /// `RollbackParked` where the rollback of the holder is parked; as [`lock_table`](Self::lock_table).
+    /// `RollbackParked` if the rollback of the holder is parked; those of [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
         self.waiting(|TxnManager { visibility, locks, log, parked, halt, .. }, owner, patience| {
             if let Status::Committed(csn) = visibility.status(holder) {
-                // WAIT: help - or park behind the leader: the holder has only its durability to wait for. With early
-                // release of all locks no transaction comes here.
+                // WAIT: help - or park behind the leader: the holder is only not durable yet. With early release of all
+                // locks no transaction comes here.
                 return log.force(csn.lsn());
             }
             if let Some(refusal) = parked.refusal(holder) {
@@ -102,18 +102,18 @@ impl Txn {
         })
     }
 
-    /// Returns the lock manager and the transaction's owner there, for what needs no wait.
+    /// Returns the lock manager and the transaction's owner there, for calls that need no wait.
     pub fn locks(&mut self) -> (&LockManager, &mut Owner) {
         let (manager, lease) = self.manager_and_lease();
         (&manager.locks, &mut lease.owner)
     }
 
-    /// Runs a wait for a lock, in what is left of the time of the operation. Log space that is reserved, and undo space
-    /// where it is short, is returned before the wait and reserved again after it. The holder of the lock may need it
+    /// Runs a wait for a lock, limited by the operation's remaining time. Reserved log space is returned before the
+    /// wait and reserved again after it. So is undo space, if it is short. The holder of the lock may need that space
     /// to end.
     ///
-    /// A rollback that failed has released its locks with its rows as they were: a transaction that is let on by it
-    /// ends.
+    /// A failed rollback releases its locks although its rows are not restored. A transaction that is granted such a
+    /// lock fails.
     fn waiting<T>(&mut self, wait: impl FnOnce(&TxnManager, &mut Owner, &mut Patience) -> Result<T>) -> Result<T> {
         let may_spill = self.may_spill();
         let (manager, Lease { session, undo, owner, run, .. }) = self.manager_and_lease();

@@ -27,25 +27,25 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-/// How a transaction runs.
+/// The options of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct TxnOptions {
-    /// Shown by errors and warnings that name this transaction.
+    /// The name of this transaction in errors and warnings.
     pub label: &'static str,
-    /// How long it waits for a lock.
+    /// The most time that one operation waits for locks.
     pub lock_timeout: Duration,
-    /// How long it waits in the queue for a session to begin in.
+    /// The most time that it waits in the queue for a session.
     pub session_timeout: Duration,
-    /// How long after its first attempt was asked for all its waits are over: for a session, for locks, for undo memory
-    /// and for log space.
+    /// The time after which all its waits end: for a session, for locks, for undo memory and for log space. It counts
+    /// from the request of the first attempt.
     pub deadline: Option<Duration>,
-    /// What came before, if it is run again.
+    /// The history of earlier attempts, if it is retried.
     pub attempt: Attempt,
-    /// What it may see of others.
+    /// The isolation level.
     pub isolation: Isolation,
-    /// Which snapshots it reads by, if it does.
+    /// The kind of its snapshots, if it reads by snapshots.
     pub reads: SnapshotKind,
-    /// What these may take; `None` for what the manager's options say.
+    /// The limits of these snapshots; `None` for the manager's options.
     pub snapshot_limits: Option<SnapshotLimits>,
 }
 
@@ -76,55 +76,55 @@ impl TxnOptions {
     }
 }
 
-/// The holder of a row, by the xid in its header.
+/// The holder of a row, according to the xid in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowHolder {
-    /// None: its writer has ended.
+    /// No transaction, because the writer has ended.
     None,
     /// This transaction.
     Me,
-    /// Another, which is live.
+    /// Another transaction, which is live.
     Other(Xid),
-    /// No transaction has had an xid like that: the header is damaged, and to wait would be for ever.
+    /// No transaction has had this xid. The header is damaged, and a wait would never end.
     Unknown,
 }
 
-/// A transaction. Dropped before its end, it is rolled back.
+/// A transaction. If it is dropped before its end, it is rolled back.
 ///
-/// Any error of a wait or a reservation leaves it as it was. The caller chooses whether to go on or to roll back. After
-/// a deadlock it rolls back, for others wait until it does.
+/// An error of a wait or a reservation leaves the transaction as it was. The caller chooses whether to continue or to
+/// roll back. After a deadlock it has to roll back, because others wait until it does.
 pub struct Txn {
     manager: ManagerRef,
-    /// With all that it knows of itself. Taken at the end.
+    /// The lease, with the state of the transaction. It is taken out at the end.
     lease: Option<Box<Lease>>,
 }
 
-/// It may move between threads at any time.
+/// A transaction may move between threads at any time.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Txn>();
 };
 
 impl Txn {
-    /// The xid, if the transaction has one.
+    /// Returns the xid, if the transaction has one.
     #[must_use]
     pub fn xid(&self) -> Option<Xid> {
         self.run().xid
     }
 
-    /// Its label.
+    /// Returns the label.
     #[must_use]
     pub fn label(&self) -> &'static str {
         self.run().label
     }
 
-    /// When this attempt began, by the clock of the lock manager.
+    /// Returns when this attempt began, by the clock of the lock manager.
     #[must_use]
     pub fn began(&self) -> Nanos {
         self.lease().owner.began()
     }
 
-    /// Notes that the calling thread works for it.
+    /// Records that the calling thread works for the transaction.
     pub fn note_thread(&mut self) {
         self.lease_mut().owner.set_thread(Some(thread_index()));
     }
@@ -141,32 +141,32 @@ impl Txn {
         self.run().trail.last_lsn
     }
 
-    /// Notes that an answer given to this transaction rests on a commit.
+    /// Records that an answer given to this transaction depends on a commit.
     pub fn observe(&mut self, csn: Csn) {
         let trail = &mut self.run_mut().trail;
         trail.observed = trail.observed.max(csn);
     }
 
-    /// Notes that an answer given to this transaction rests on what one that has ended has done, whichever that is. It
-    /// has ended for this thread, which was granted a lock that the other had.
+    /// Records that an answer given to this transaction depends on an unknown transaction that has ended. This thread
+    /// knows of the end because it was granted a lock that the other held.
     pub fn observe_ended(&mut self) {
         self.observe(self.manager.log.current().csn());
     }
 
-    /// Notes where the row of `key` is, which the transaction has locked.
+    /// Records the position of the row of `key`, which the transaction has locked.
     #[inline]
     pub fn note_row(&mut self, table: TableId, key: &[u8], position: RowPosition) {
         self.lease_mut().last_row.note(table, key, position);
     }
 
-    /// Returns where the row of `key` was, if it is the last one noted.
+    /// Returns the position of the row of `key`, if that row was recorded last.
     #[inline]
     #[must_use]
     pub fn last_row(&self, table: TableId, key: &[u8]) -> Option<RowPosition> {
         self.lease().last_row.find(table, key)
     }
 
-    /// Takes what the caller gave to [`keep`](Self::keep) in the last transaction of the session, if that was a `T`.
+    /// Takes the memory that the session's last transaction gave to [`keep`](Self::keep), if it is a `T`.
     pub fn take_kept<T: Any>(&mut self) -> Option<Box<T>> {
         self.lease_mut().kept.take()?.downcast().ok()
     }
@@ -176,14 +176,14 @@ impl Txn {
         self.lease_mut().kept = Some(memory);
     }
 
-    /// The session, for changes of structure that belong to no transaction.
+    /// Returns the session, for structure changes that belong to no transaction.
     pub fn session(&mut self) -> &mut Session {
         &mut self.lease_mut().session
     }
 
-    /// Returns the holder of the row whose header names `header_xid`. Called under the latch that covers the header, or
-    /// between an optimistic read of it and the validation; the answer for a header that does not validate means
-    /// nothing. If the writer has committed, that commit counts as observed.
+    /// Returns the holder of the row whose header names `header_xid`. If the writer has committed, that commit counts
+    /// as observed. Called under the latch that covers the header, or between an optimistic read of it and the
+    /// validation. For a header that does not validate the answer is meaningless.
     pub fn row_holder(&mut self, header_xid: Xid) -> RowHolder {
         if header_xid == Xid::ZERO {
             return RowHolder::None;
@@ -193,8 +193,8 @@ impl Txn {
         }
         let (visibility, is_drawn) = (&self.manager.visibility, || header_xid < self.manager.xids.next());
         match visibility.status(header_xid) {
-            // The writer of the header had drawn its xid and begun with it, and the latch, or its version, shows that
-            // here.
+            // The writer had drawn its xid and set its status before it wrote the header. The latch, or its version,
+            // makes that visible here.
             Status::Live if !is_drawn() => RowHolder::Unknown,
             Status::Spare => RowHolder::Unknown,
             Status::Live => RowHolder::Other(header_xid),
@@ -204,7 +204,7 @@ impl Txn {
                 self.observe(csn);
                 RowHolder::None
             }
-            // What an aborted writer left in a header is what its rollback meant to leave.
+            // A header with an aborted xid is in the state in which the rollback left it.
             Status::Aborted => {
                 visibility.confirm(header_xid, Some(false), is_drawn);
                 RowHolder::None
@@ -216,32 +216,32 @@ impl Txn {
         }
     }
 
-    /// Returns whether nothing that `header_xid` did can be lost or undone any more, and no reader has to know what was
-    /// there before: a ghost of it may be purged.
+    /// Returns whether the changes of `header_xid` are final and no reader needs the state before them. Final means
+    /// that they can be neither lost nor undone. A ghost with that xid may be purged.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
         self.manager.visibility.is_settled(header_xid)
     }
 
-    /// Returns whether the transaction that has written a header may still be rolled back.
+    /// Returns whether the transaction that wrote a header is live and may still be rolled back.
     #[must_use]
     pub fn is_live(&self, header_xid: Xid) -> bool {
         header_xid != Xid::ZERO && self.manager.visibility.status(header_xid) == Status::Live
     }
 
-    /// Returns the same as [`is_settled`](Self::is_settled), as far as the view tells that this transaction has.
+    /// Returns the same as [`is_settled`](Self::is_settled), but only as far as this transaction's own view knows.
     #[must_use]
     pub fn was_settled(&self, header_xid: Xid) -> bool {
         let view = &self.lease().view;
         self.manager.visibility.csn_by(view, header_xid).is_some_and(|csn| csn <= view.horizon())
     }
 
-    /// The xid that its records carry.
+    /// Returns the xid that its records carry.
     fn logged_as(&self) -> Option<Xid> {
         self.run().trail.logged_as(self.run().xid)
     }
 
-    /// Returns what is left for waits, if there is a deadline.
+    /// Returns the time left until the deadline, if there is one.
     fn time_left(&self) -> Option<Duration> {
         self.run().waits.left(|| self.manager.now())
     }
@@ -262,7 +262,7 @@ impl Txn {
         self.lease.as_mut().expect("a running transaction has its lease")
     }
 
-    /// Returns the manager and the lease, borrowed apart: a clone of the manager would write its count.
+    /// Returns the manager and the lease as separate borrows. Cloning the manager would write its reference count.
     fn manager_and_lease(&mut self) -> (&TxnManager, &mut Lease) {
         (&self.manager, self.lease.as_mut().expect("a running transaction has its lease"))
     }

@@ -1,4 +1,4 @@
-//! What a transaction sees of rows.
+//! Reads by snapshots: what a transaction sees of rows.
 
 use super::Txn;
 use crate::isolation::{Isolation, Seen};
@@ -12,7 +12,7 @@ use foreshore_sync::BiasedOwner;
 use foreshore_sync::model::mutant;
 
 impl TxnManager {
-    /// Takes a snapshot. `label` is shown by errors and warnings that name its reader.
+    /// Takes a snapshot. Errors and warnings name its reader by `label`.
     #[must_use]
     pub fn snapshot(&self, kind: SnapshotKind, label: &'static str) -> Snapshot {
         self.visibility.snapshot(kind, self.visibility.about(label, self.now(), None), || self.xids.next())
@@ -20,13 +20,13 @@ impl TxnManager {
 }
 
 impl Txn {
-    /// The level at which the transaction runs.
+    /// Returns the isolation level of the transaction.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.run().reads.isolation
     }
 
-    /// Takes the snapshot by which the whole transaction reads. It began just now.
+    /// Takes the snapshot for the whole transaction, which has just begun.
     pub(super) fn take_snapshot(&mut self) {
         let (TxnManager { visibility, xids, .. }, Lease { run, owner, .. }) = self.manager_and_lease();
         let Running { label, reads: Reads { kind, limits, snapshot, .. }, .. } = run;
@@ -40,7 +40,8 @@ impl Txn {
         BiasedOwner::new(manager.visibility.snapshot(*kind, about, || manager.xids.next())).hand_out()
     }
 
-    /// The snapshot by which an operation that begins now reads; `None` if it reads what is newest, under locks.
+    /// Returns the snapshot for an operation that begins now; `None` if the operation reads the newest versions under
+    /// locks.
     ///
     /// # Errors
     /// `SnapshotTooOld`.
@@ -56,7 +57,7 @@ impl Txn {
         }
     }
 
-    /// Begins an operation that reads by `snapshot` what may go when no snapshot needs it.
+    /// Begins an operation that reads by `snapshot` versions that are kept only while a snapshot needs them.
     ///
     /// # Errors
     /// `SnapshotTooOld`.
@@ -68,7 +69,7 @@ impl Txn {
         Error::SnapshotTooOld { label: self.run().label, age, bytes }
     }
 
-    /// Asked after a read, and before anything of it is handed out.
+    /// Checks that `snapshot` was not cancelled. Called after a read, before its result is returned.
     ///
     /// # Errors
     /// `SnapshotTooOld`: what was read may be wrong.
@@ -76,10 +77,11 @@ impl Txn {
         snapshot.cost().map_or(Ok(()), |cost| Err(self.too_old(cost)))
     }
 
-    /// Returns what this transaction sees by `snapshot` of a row whose header has `xid` and `undo`. Called under the
-    /// latch that covers the header, or between an optimistic read of it and its validation. `holds` tells whether the
-    /// page validates; the answer for one that does not means nothing. An older value goes to `image`. The commit that
-    /// left what is seen counts as observed.
+    /// Returns what this transaction sees, by `snapshot`, of a row whose header has `xid` and `undo`.
+    ///
+    /// Called under the latch that covers the header, or between an optimistic read of it and its validation. `holds`
+    /// returns whether the page validates; otherwise the answer is meaningless. An older value goes to `image`. The
+    /// commit that left the seen version counts as observed.
     pub fn see(
         &mut self,
         snapshot: &Snapshot,
@@ -95,8 +97,8 @@ impl Txn {
         seen
     }
 
-    /// Asks for the older version that [`see`](Self::see) would miss in a page that the caller has not come to. Nothing
-    /// of the row is handed out, so no commit counts as observed. Called as [`see`](Self::see).
+    /// Requests the older version that [`see`](Self::see) would need for a row on a page that the caller has not
+    /// reached yet. Nothing of the row is returned, so no commit counts as observed. Called as [`see`](Self::see) is.
     pub fn want(
         &mut self,
         snapshot: &Snapshot,
@@ -108,7 +110,7 @@ impl Txn {
         self.find(snapshot, xid, undo, image, holds);
     }
 
-    /// Finds what [`see`](Self::see) returns, and the commit that left it.
+    /// Returns the result of [`see`](Self::see), and the commit that left the seen version.
     fn find(
         &mut self,
         snapshot: &Snapshot,
@@ -128,7 +130,7 @@ impl Txn {
         if let Some(csn) = if is_mine { None } else { snapshot.sees(xid) } {
             return (Seen::Newest, Some(csn));
         }
-        // What a cancelled one is led through may be circles of what was written over.
+        // A cancelled snapshot may follow links into overwritten undo, even in circles.
         let holds = || holds() && !snapshot.is_cancelled();
         let mut older = self.manager.undo.arena().older(undo, snapshot.csn(), image, holds);
         if let Older::Spilled(from) = older {
@@ -143,9 +145,9 @@ impl Txn {
         }
     }
 
-    /// Returns what it sees of a row that it has changed; `None` for one that it has locked and not changed. That is
-    /// what it was before: a snapshot may be older. The snapshot of the whole transaction is not, as it would not have
-    /// been locked.
+    /// Returns what the transaction sees of a row that it has changed; `None` for a row that it has only locked. A
+    /// locked row is seen as it was before the lock, because a snapshot of one operation may be older than the row. The
+    /// snapshot of the whole transaction is never older, or the lock would have failed.
     fn see_own(&mut self, snapshot: &Snapshot, undo: UndoPtr) -> Option<Seen> {
         if self.run().reads.snapshot.get().is_some() || mutant("txn: a locked row is seen as it is") {
             return Some(Seen::Newest);
@@ -157,12 +159,12 @@ impl Txn {
         is_lock.map_or(Some(Seen::Spilled), |is_lock| (!is_lock).then_some(Seen::Newest))
     }
 
-    /// Reads the older versions of which [`see`](Self::see) has said that they are in the file, so that they are seen
-    /// if the same is asked next. The first `needed` of them are those that the caller cannot go on without. Called
-    /// after the pages were found as they had been and the snapshot in use, without a latch.
+    /// Reads from the spill file the older versions that [`see`](Self::see) reported as spilled. The same call of `see`
+    /// then finds them. The caller cannot continue without the first `needed` of them. Called without a latch, after
+    /// the pages have validated and the snapshot was found in use.
     ///
     /// # Errors
-    /// `Io`; `Corrupted` if the file does not hold what was written. Of what is needed.
+    /// `Io`; `Corrupted` if the file does not hold what was written. Only needed versions cause errors.
     pub fn fetch(&mut self, snapshot: &Snapshot, needed: usize) -> Result<()> {
         let is_cancelled = || snapshot.is_cancelled();
         let (manager, lease) = self.manager_and_lease();
@@ -176,57 +178,59 @@ impl Txn {
         self.run().reads.fetched.as_ref().map_or(0, |fetched| fetched.wanted())
     }
 
-    /// Returns whether a caller may ask for more versions than it needs, without more memory than is meant for that.
+    /// Returns whether a caller may request more versions than it needs within the memory meant for that.
     #[must_use]
     pub fn may_fetch_more(&self) -> bool {
         self.run().reads.fetched.as_ref().is_none_or(|fetched| fetched.has_space())
     }
 
-    /// Returns whether what was fetched, of which much is not asked for again, takes twice the memory that is meant for
-    /// it.
+    /// Returns whether the fetched versions take twice the memory meant for them, although most are not requested
+    /// again.
     #[must_use]
     pub fn fetched_is_over(&self) -> bool {
         self.run().reads.fetched.as_ref().is_some_and(|fetched| fetched.is_over())
     }
 
-    /// Fetches no more than the first so many next: the others were of a page that has changed.
+    /// Cancels the requests from number `from` on, because their page has changed.
     pub fn unwant(&mut self, from: usize) {
         if let Some(fetched) = &mut self.run_mut().reads.fetched {
             fetched.unwant(from);
         }
     }
 
-    /// Forgets what was fetched, and what is to be.
+    /// Drops what was fetched, and what was requested.
     pub fn forget_fetched(&mut self) {
         if let Some(fetched) = &mut self.run_mut().reads.fetched {
             fetched.forget();
         }
     }
 
-    /// Exchanges what was fetched: a scan keeps its own between two steps, beside which other reads of the transaction
-    /// fetch theirs.
+    /// Exchanges the fetched versions with `other`. A scan keeps its own between two steps, so that other reads of the
+    /// transaction do not mix with them.
     pub fn swap_fetched(&mut self, other: &mut Option<Box<Fetched>>) {
         std::mem::swap(&mut self.run_mut().reads.fetched, other);
     }
 
-    /// Nothing is above the snapshot but numbers of pages that do not validate.
+    /// Records that the transaction has read from `csn`. Only numbers from pages that do not validate are above the
+    /// snapshot.
     fn observe_by(&mut self, snapshot: &Snapshot, csn: Csn) {
         self.observe(csn.min(snapshot.csn()));
     }
 
-    /// Refuses to change a row whose header has `xid`, the last holder, which has ended, if the transaction reads by a
-    /// snapshot that does not see it.
+    /// Refuses to change a row if the transaction's snapshot does not see the row's last holder. `xid` is that holder,
+    /// which has ended.
     ///
     /// An xid of zero stands for a row that does not exist.
     ///
     /// # Errors
-    /// `Conflict`; `SnapshotTooOld`, for a snapshot that was cancelled sees what it should not, and has no say on what
-    /// is purged.
+    /// `Conflict`. `SnapshotTooOld` if the snapshot was cancelled: it may see what it should not, and no longer keeps
+    /// versions from being purged.
     pub fn check_conflict(&self, table: TableId, key: &[u8], xid: Xid) -> Result<()> {
         let Some(snapshot) = self.run().reads.snapshot.get() else { return Ok(()) };
         let is_mine = self.run().xid == Some(xid) || xid == Xid::ZERO || mutant("txn: the last updater wins");
         let sees = is_mine || snapshot.sees(xid).is_some();
-        // Afterwards: a reader that finds the window moved without regard to the snapshot finds that cancelled.
+        // Checked afterwards. A status window that moved without regard to the snapshot implies that the snapshot was
+        // cancelled.
         self.check_snapshot(snapshot)?;
         if sees { Ok(()) } else { Err(Error::Conflict { table: table.into(), key: key.into() }) }
     }

@@ -1,4 +1,4 @@
-//! What a transaction takes before it changes something: log space, undo space, and its xid.
+//! The resources that a transaction takes before a change: log space, undo space, and its xid.
 
 use super::Txn;
 use crate::format::MARK_LEN;
@@ -10,7 +10,7 @@ use foreshore_base::{Error, GroupNo, Result, Xid};
 use foreshore_wal::{Session, SpaceWait};
 
 impl Txn {
-    /// Runs `work` of this transaction that frees space: it may use log space that is kept back on a full disk.
+    /// Runs `work`, which frees space. On a full disk it may use log space that is kept for such work.
     pub fn freeing<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.session().set_frees(true);
         let done = work(self);
@@ -18,8 +18,8 @@ impl Txn {
         done
     }
 
-    /// Runs `work`, and again where the disk has refused it space and log is given up on request, for a bounded time.
-    /// Without latches. What was reserved before is not reserved any more.
+    /// Runs `work`. If the disk is full and log may be freed on request, waits for that and retries, for a bounded
+    /// time. The caller holds no latch. Earlier reservations are lost.
     ///
     /// # Errors
     /// Those of `work`; `Poisoned`.
@@ -36,29 +36,29 @@ impl Txn {
         }
     }
 
-    /// Makes sure that records of `log_bytes` together (see [`Session::cost`]) and one undo entry, of `undo_bytes` in
-    /// its body and the rest of the value before, can be entered. Without latches; waits by this transaction keep it.
+    /// Ensures that records of `log_bytes` together (see [`Session::cost`]) and one undo entry can be added.
+    /// `undo_bytes` counts the entry's body and the rest of the value before. The caller holds no latch. Waits by this
+    /// transaction keep the reservation.
     ///
     /// # Errors
     /// `TransactionTooLarge`, `UndoMemory`, `DiskFull`, `LogSpace`, `Poisoned`. Nothing has changed then.
     pub fn reserve(&mut self, log_bytes: usize, undo_bytes: usize) -> Result<()> {
         self.reserve_undo(undo_bytes)?;
-        // The commit record goes with it, so that a commit after changes has it already as a rule.
+        // The commit record is included, so a commit after changes usually has its space already.
         let bytes = log_bytes + Session::cost(MARK_LEN);
         self.reserve_log(bytes, compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
         self.run_mut().reserved = (bytes, Some(undo_bytes));
         Ok(())
     }
 
-    /// Ends an operation: log space that it reserved and did not use goes back. A transaction that is idle must not sit
-    /// on it, because the space is that of the log's buffer and others may wait for it. So does memory for undo where
-    /// it is short.
+    /// Ends an operation. Log space that it reserved and did not use is returned. An idle transaction must not keep it,
+    /// because it belongs to the log's buffer and others may wait for it. Undo memory is also returned, if it is short.
     pub fn release(&mut self) {
         self.run_mut().waits.end_operation();
         self.give_back();
     }
 
-    /// Gives back what is reserved and was not used.
+    /// Returns what is reserved and was not used.
     fn give_back(&mut self) {
         self.run_mut().reserved = (0, None);
         let may_spill = self.may_spill();
@@ -72,18 +72,19 @@ impl Txn {
         }
     }
 
-    /// Returns whether it changes nothing of its undo before it rolls back all, so that full chunks may be moved.
+    /// Returns whether the transaction can change its undo only by rolling back everything, so that full chunks may be
+    /// moved to the spill file.
     pub(super) fn may_spill(&self) -> bool {
         self.manager.undo.arena().can_spill() && !self.run().savepoints.is_any_in_use()
     }
 
-    /// Makes sure that one entry of `bytes` fits. Where memory is spent, the transaction waits for some (see
+    /// Ensures that one entry of `bytes` fits. If memory is used up, the transaction waits for some (see
     /// [`crate::undo`]), up to its deadline.
     fn reserve_undo(&mut self, bytes: usize) -> Result<()> {
         self.reserve_undo_or_wait(bytes, true)
     }
 
-    /// Does the same as [`reserve_undo`](Self::reserve_undo). `waits` says whether to wait for other transactions.
+    /// Does the same as [`reserve_undo`](Self::reserve_undo). `waits` says whether it may wait for other transactions.
     pub(super) fn reserve_undo_or_wait(&mut self, bytes: usize, waits: bool) -> Result<()> {
         let (manager, Lease { undo, view, .. }) = self.manager_and_lease();
         if manager.undo.try_reserve(undo, view, bytes).is_ok() {
@@ -92,7 +93,7 @@ impl Txn {
         let request = Request { bytes, may_spill: self.may_spill(), waits, most: self.time_left() };
         let (manager, Lease { session, undo, view, .. }) = self.manager_and_lease();
         session.release();
-        // WAIT: park - see there.
+        // WAIT: park - see `UndoSpace::wait`.
         manager.undo.wait(request, undo, view, manager)
     }
 
@@ -105,12 +106,13 @@ impl Txn {
 
     fn reserve_log(&mut self, log_bytes: usize, undo_log: u64) -> Result<()> {
         let session = self.session();
-        // A wait for space gives the reservation of the buffer back, so that comes last.
+        // A wait for space returns the reservation of the buffer, so the buffer comes last.
         let reserved = session.reserve_undo_log(undo_log).and_then(|()| session.reserve(log_bytes));
         reserved.map_err(|error| self.manager.xids.name_log_holder(error))
     }
 
-    /// Returns the transaction's xid; draws one the first time. Without latches: it may wait for the log.
+    /// Returns the transaction's xid, and draws one the first time. It may wait for the log, so the caller holds no
+    /// latch.
     ///
     /// # Errors
     /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `LogSpace`; `Poisoned`.
@@ -124,10 +126,11 @@ impl Txn {
         Ok(xid)
     }
 
-    /// Returns the transaction's xid, which is drawn if that needs no wait; otherwise `None`. Latches may be held, and
-    /// what is reserved stays. When they are free again the caller calls [`after_xid`](Self::after_xid).
+    /// Returns the transaction's xid. It is drawn now if that needs no wait; otherwise the result is `None`. The caller
+    /// may hold latches, and reservations stay. After it has released the latches it calls
+    /// [`after_xid`](Self::after_xid).
     ///
-    /// For operations that may find that they change and lock nothing: they need no xid then.
+    /// This is for operations that may turn out to change and lock nothing, and then need no xid.
     pub fn try_xid(&mut self) -> Option<Xid> {
         if self.run().xid.is_none() {
             self.enter_xid(None);
@@ -136,7 +139,7 @@ impl Txn {
         self.run().xid
     }
 
-    /// Completes the draw of an xid by [`try_xid`](Self::try_xid). Without latches. Reservations end.
+    /// Completes the draw of an xid by [`try_xid`](Self::try_xid). The caller holds no latch. Reservations are lost.
     ///
     /// # Errors
     /// As [`ensure_xid`](Self::ensure_xid).
@@ -150,8 +153,8 @@ impl Txn {
         xids.keep_ahead(visibility, xid, &mut lease.session, || sessions.made())
     }
 
-    /// Draws the xid, and shows it to checkpoints. `logged`: the xid that the log has a transaction of the run before
-    /// under, and the group of its first record.
+    /// Draws the xid, and publishes it to checkpoints. `logged` is set for a transaction of the previous run: its xid
+    /// in the log, and the group of its first record.
     pub(super) fn draw_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Result<Xid> {
         loop {
             if let Some(xid) = self.enter_xid(logged) {
@@ -162,7 +165,7 @@ impl Txn {
         }
     }
 
-    /// Draws the xid if one is left.
+    /// Draws the xid, if one is left below the limit.
     fn enter_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
         assert!(self.run().xid.is_none(), "{:?} draws a second xid", self.run().xid);
         let (TxnManager { xids, visibility, .. }, Lease { owner, .. }) = self.manager_and_lease();

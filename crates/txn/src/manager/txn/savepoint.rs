@@ -1,12 +1,12 @@
-//! Rollback of part of a transaction.
+//! Savepoints: rollback of part of a transaction.
 //!
-//! A savepoint is a place among the undo entries. A rollback to it undoes the newer ones as any rollback does, with a
-//! compensation record for each change. So a restart finds them compensated and undoes only what stands.
+//! A savepoint is a place among the undo entries. A rollback to it undoes the newer entries as any rollback does, with
+//! a compensation record for each change. So a restart finds those changes compensated and undoes only the others.
 //!
-//! **Locks stay.** What the transaction has read, found absent or been told since the savepoint it may still act on.
-//! The lock of a row is in its tuple header, so the entry of the first change of a row is not dropped. It becomes that
-//! of a lock, and the header keeps the xid and leads to it. The version before the transaction stays where readers look
-//! for it. A row that was inserted stays as a ghost. None of this takes memory or can be refused.
+//! **Locks stay.** The transaction may still act on what it has read or found absent since the savepoint. The lock of a
+//! row is in its tuple header, so the entry of the first change of a row is not dropped. It becomes the entry of a
+//! lock, and the header keeps the xid and points to it. Readers still find the version from before the transaction
+//! through it. An inserted row stays as a ghost. None of this takes memory or can be refused.
 
 use super::Txn;
 use crate::halt::HaltOnPanic;
@@ -20,7 +20,7 @@ impl Txn {
     /// Marks the place that the transaction has reached.
     pub fn savepoint(&mut self) -> Savepoint {
         if self.may_spill() {
-            // What is behind this place stays as it is.
+            // The entries before this place stay as they are, so they may be spilled.
             self.lease_mut().undo.let_spill();
         }
         let (place, undo_log) = (self.lease().undo.place(), self.lease().session.undo_log());
@@ -30,17 +30,17 @@ impl Txn {
     /// Returns whether [`rollback_to`](Self::rollback_to) can go back to `savepoint`.
     ///
     /// # Errors
-    /// `NoSavepoint`: it is of another transaction, or was taken after one that the transaction has gone back to.
+    /// `NoSavepoint`: the savepoint belongs to another transaction, or was taken after one that was rolled back to.
     pub fn check_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
         self.run().savepoints.check(savepoint)
     }
 
-    /// Takes back what was changed since `savepoint`. All locks stay, but for those in tables that `is_new` says were
-    /// created since, and are gone.
+    /// Undoes the changes since `savepoint`. All locks stay, except those in tables for which `is_new` returns true.
+    /// Such tables were created since and are gone.
     ///
     /// # Errors
-    /// `NoSavepoint`, and nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: it could not be completed, and
-    /// the transaction can only be rolled back as a whole from here on. `Poisoned`: as those, and the log has stopped.
+    /// `NoSavepoint`: nothing has changed. `DiskFull`, `Corrupted` or `OutOfFrames`: the rollback stopped half-way, and
+    /// from here on only the whole transaction can be rolled back. `Poisoned`: the same, and the log has stopped.
     pub fn rollback_to(&mut self, savepoint: &Savepoint, is_new: impl Fn(TableId) -> bool) -> Result<()> {
         let (until, undo_log) = self.run_mut().savepoints.go_back(savepoint)?;
         if let Some(xid) = self.run().xid.filter(|_| self.lease().undo.newest() != until.newest) {

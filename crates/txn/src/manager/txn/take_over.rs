@@ -1,5 +1,5 @@
-//! Transactions that a restart takes over from the run before: prepared ones, and those that it could not roll back as
-//! a whole.
+//! Transactions that a restart takes over from the previous run: prepared ones, and those that it could not roll back
+//! completely.
 
 use super::prepared::{InDoubt, Prepared};
 use super::{RowHolder, Txn, TxnOptions};
@@ -15,25 +15,25 @@ use foreshore_wal::Session;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Label of a transaction that a restart hands over.
+/// Label of a transaction that a restart could not roll back.
 const RESTART: &str = "rollback at restart";
 
-/// A transaction that a restart could not roll back as a whole.
+/// A transaction that a restart could not roll back completely.
 #[derive(Clone, Debug)]
 pub struct Unfinished {
     /// The xid in the log.
     pub xid: Xid,
-    /// No record of it lies in an earlier group.
+    /// A group such that no record of the transaction lies in an earlier one.
     pub first_group: GroupNo,
     /// LSN of its last record, compensations included.
     pub last_lsn: Lsn,
     /// Its changes that are not compensated, in log order.
     pub changes: Vec<LoggedChange>,
-    /// Why they could not be undone.
+    /// The reason why they could not be undone.
     pub cause: Error,
 }
 
-/// A prepared transaction on its way from a restart to [`Prepared`].
+/// A prepared transaction that a restart has begun to restore, before it becomes a [`Prepared`].
 #[derive(Debug)]
 pub struct TakenOver {
     txn: Txn,
@@ -41,11 +41,11 @@ pub struct TakenOver {
 }
 
 impl TxnManager {
-    /// Takes a prepared transaction over from the run before, with its shared locks of keys. Before any other
+    /// Takes over a prepared transaction from the previous run, with its shared locks of keys. Called before any other
     /// transaction begins.
     ///
     /// # Errors
-    /// `TooManyTransactions` if the options allow fewer sessions than they did in the run before; `Poisoned`.
+    /// `TooManyTransactions` if the options allow fewer sessions than in the previous run; `Poisoned`.
     pub fn take_over(self: &Arc<Self>, in_doubt: InDoubt, label: &'static str) -> Result<TakenOver> {
         let mut txn = self.begin(TxnOptions { label, ..TxnOptions::default() })?;
         txn.run_mut().trail.prepared_as = Some(in_doubt.xid);
@@ -56,9 +56,10 @@ impl TxnManager {
     }
 
     /// Takes over a transaction that a restart has undone in part, and parks its rollback. Its rows get a new xid and
-    /// are locked, as those of a prepared transaction. A change on a damaged page is left to the next restart, for
-    /// which the transaction stays in the log. Before any other transaction begins, and after all that can be undone
-    /// has been.
+    /// are locked, as those of a prepared transaction are. A change on a damaged page is left to the next restart, so
+    /// the transaction stays in the log.
+    ///
+    /// Called after everything that can be undone has been undone, and before any other transaction begins.
     ///
     /// # Errors
     /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over) but for `Corrupted` pages, and of
@@ -67,7 +68,8 @@ impl TxnManager {
         let Unfinished { xid: was, first_group, last_lsn, changes, cause } = unfinished;
         let mut txn = self.begin(TxnOptions { label: RESTART, ..TxnOptions::default() })?;
         let xid = txn.draw_xid(Some((was, first_group)))?;
-        // From here on its end does not take it back: it is handed to the list, or stays for the next restart.
+        // From here on dropping it does not roll it back. It goes to the list of parked rollbacks, or stays for the
+        // next restart.
         txn.run_mut().trail.prepared_as = Some(was);
         self.visibility.prepare_table(xid)?;
         txn.run_mut().trail.last_lsn = last_lsn;
@@ -76,7 +78,7 @@ impl TxnManager {
         let lost = retaken.lost;
         let tables: BTreeSet<TableId> = changes.iter().map(|change| change.table).collect();
         for table in tables {
-            // A prepared transaction that excludes it cannot have run beside it.
+            // This cannot conflict: a prepared transaction that excludes it cannot have run beside it.
             txn.try_lock_table(table, TableMode::IntentExclusive);
         }
         txn.release();
@@ -98,14 +100,14 @@ impl TxnManager {
 }
 
 impl TakenOver {
-    /// Returns what the restart found.
+    /// Returns what the restart found of the transaction.
     #[must_use]
     pub const fn in_doubt(&self) -> &InDoubt {
         &self.in_doubt
     }
 
-    /// Has its rows held again, under a new xid, and enters its undo. `changes` are those of it that stand, in log
-    /// order.
+    /// Locks its rows again, under a new xid, and adds its undo entries. `changes` are its changes that were not
+    /// compensated, in log order.
     ///
     /// # Errors
     /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over), and of drawing an xid.
@@ -126,10 +128,10 @@ impl TakenOver {
         Ok(())
     }
 
-    /// Takes its locks of tables, after which it is as it was.
+    /// Locks its tables, after which the transaction is restored.
     ///
     /// # Errors
-    /// What is wrong with locks that exclude those of another one.
+    /// A description of the conflict, if its locks exclude those of another transaction.
     pub fn hold_tables(mut self) -> Result<Prepared, &'static str> {
         let manager = self.txn.manager.clone();
         let owner = &mut self.txn.lease_mut().owner;
@@ -142,13 +144,13 @@ impl TakenOver {
     }
 }
 
-/// A transaction whose rows are being held again.
+/// A transaction whose rows are being locked again.
 struct Retaken<'a> {
     txn: &'a mut Txn,
     was: Xid,
     /// Whether changes on damaged pages may be left out.
     may_lose: bool,
-    /// Why some were.
+    /// The error of the first change that was left out.
     lost: Option<Error>,
 }
 
@@ -190,7 +192,7 @@ impl TakeOver for Retaken<'_> {
         if lsn > Lsn::ZERO {
             let lease = self.txn.lease_mut();
             let body = lease.undo.stamp_newest(lsn);
-            // The run before had it, and its prepared segments are there.
+            // The previous run had reserved this log, and its prepared segments still exist.
             lease.session.charge_undo_log(compensation_cost(body));
         }
         pointer
