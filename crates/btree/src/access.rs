@@ -3,7 +3,7 @@
 use foreshore_base::{PageId, Result};
 use foreshore_buffer::{AccessPattern, ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
 
-/// How nodes are read.
+/// The way in which nodes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     Optimistic,
@@ -17,14 +17,14 @@ pub(crate) trait Access<'p>: Sized {
         Self: 'a;
 
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
-    /// Returns `None` if the page must be pinned first, with no latch held. The node above it is held as `reading`
-    /// says.
+    /// Fixes a page. Returns `None` if the caller must pin it first, with no latch held. The node above is held as
+    /// `reading` says.
     fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
     /// Pins a page for which `try_fix` returned `None`.
     fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
         pool.pin(pid)
     }
-    /// Fixes the next page as [`Access::try_fix`] does, while this access stays.
+    /// Fixes the next page as [`Access::try_fix`] does, and keeps this access meanwhile.
     fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
     fn pid(&self) -> PageId;
     fn page(&self) -> Self::Page<'_>;
@@ -32,10 +32,10 @@ pub(crate) trait Access<'p>: Sized {
     fn holds(&self) -> bool;
 }
 
-/// Access of a reader. `ONCE`: a scan that does not need the page again.
+/// The access of a reader. `ONCE` marks a scan that does not need the page again.
 pub(crate) struct ReadGuard<'p, const ONCE: bool = false> {
     page: OptimisticGuard<'p>,
-    /// Held if reading without it has failed too often.
+    /// The latch, held only if reading without it has failed too often.
     _latch: Option<Box<SharedGuard<'p>>>,
 }
 

@@ -1,6 +1,6 @@
-//! Applies a log record to one page. Redo, compensation and normal operation all use [`apply`]. The one exception is a
-//! change of one row at run time: the writer knows where its row is, and calls the same edits of [`node`] without the
-//! search. So a recovered page equals the lost one.
+//! Applies a log record to one page. Redo, compensation and normal operation all use [`apply`], so a recovered page
+//! equals the lost one. There is one exception: a change of one row at run time. That writer knows the position of its
+//! row, and calls the same edits of [`node`] without the search.
 
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
 use crate::node::{self, Damage, Node};
@@ -143,7 +143,7 @@ fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Resu
     Ok(())
 }
 
-/// Removes from the parent the entry that leads to the right node of a merge.
+/// Removes the entry of a merge's right node from the parent.
 fn unlink(page: &mut impl PageMut, link: &Link<'_>) -> Result<(), Damage> {
     let parent = Node::parse(page.bytes())?;
     match parent.search(link.separator)? {

@@ -1,11 +1,11 @@
-//! Rows before a change.
+//! The state of a row before a change, for its undo entry.
 
 use crate::format::RowHeader;
 use foreshore_txn::{Before, Txn, UndoPtr};
 use std::ops::Range;
 
-/// A row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body of the
-/// change, from byte `at` on.
+/// Returns a row before a change, with its value unless it is a ghost. The bytes `differs` of the value are in the body
+/// of the change, from byte `at` on.
 pub(crate) fn before(header: RowHeader, value: &[u8], differs: Range<usize>, at: usize) -> Before<'_> {
     let (len, end) = (value.len(), differs.end);
     assert!(header.is_ghost() || end <= len, "a change reaches to byte {end} of a value of {len}");

@@ -1,7 +1,7 @@
-//! Counting the pages and rows of a tree while others read and change it.
+//! The count of a tree's pages and rows while other threads read and change it.
 //!
-//! Each level is walked from left to right. A node is found from the root by the high fence of the one before. So
-//! splits and merges in between do no harm. Each node counts as it was when it was copied.
+//! Each level is walked from left to right. A node is found from the root by the high fence of the previous one, so
+//! splits and merges in between do no harm. Each node is counted in the state in which it was copied.
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -21,7 +21,7 @@ pub struct Census {
     pub leaves: u64,
     /// Nodes with children.
     pub inner_nodes: u64,
-    /// Rows that are not deleted, by committed and by running transactions.
+    /// Rows that neither a committed nor a running transaction has deleted.
     pub rows: u64,
     /// Deleted rows that are still in their leaves.
     pub ghosts: u64,
@@ -29,12 +29,12 @@ pub struct Census {
     pub row_bytes: u64,
     /// Free bytes of the leaves.
     pub free_bytes: u64,
-    /// Where the count goes on: a level, and the key at which its next node begins.
+    /// The place where the count continues: a level, and the key at which its next node begins.
     next: (u8, Vec<u8>),
 }
 
 impl Tree {
-    /// Counts the next nodes of the tree, at most `most`, and returns whether there are more. Locks the table against a
+    /// Counts up to `most` further nodes of the tree, and returns whether there are more. It locks the table against a
     /// drop, or reads by the transaction's snapshot.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Tree {
         };
         let node = self.parse(pid, &page)?;
         if node.level() != *level {
-            // The level above the root.
+            // The count has passed the level of the root.
             return Ok(false);
         }
         let damage = |why| self.corrupted(pid, why);

@@ -1,4 +1,4 @@
-//! Creation of tables, and its undo.
+//! The creation of tables, and its undo.
 //!
 //! Creating a table is one record of a transaction: the row in the catalogue, the root and its allocation. Its undo is
 //! one record too, after the pages below the root have been freed (see [`crate::drop`]). So neither a crash nor a
@@ -25,7 +25,8 @@ use foreshore_wal::{Dep, Session};
 const MAX_CREATE_BODY: usize = 64 + MAX_KEY + 2 * MAX_VALUE;
 
 impl Trees {
-    /// Creates the catalogue, the first tree of a new database, at [`CATALOGUE_ROOT`]. Not part of a transaction.
+    /// Creates the catalogue, the first tree of a new database, at [`CATALOGUE_ROOT`]. This is not part of a
+    /// transaction.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `OutOfFrames`, `Poisoned`.
@@ -58,7 +59,7 @@ impl Tree {
         value: impl FnOnce(PageId) -> Vec<u8>,
     ) -> Result<Tree> {
         self.check_key(key)?;
-        // No transaction has read a key of it.
+        // An exclusive lock of the catalogue: no other transaction has read a key of it.
         self.lock(txn, TableMode::Exclusive)?;
         txn.ensure_xid()?;
         let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;
@@ -157,7 +158,7 @@ impl Tree {
 }
 
 impl Trees {
-    /// Undoes the creation of a table. All its rows have been undone before.
+    /// Undoes the creation of a table. All changes of its rows were undone before.
     pub(crate) fn undo_create(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>) -> Result<()> {
         let create = CreateTable::decode(entry.body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
         let table = self.tree(create.table, create.root);

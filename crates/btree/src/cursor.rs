@@ -1,8 +1,8 @@
 //! Scans in key order, from both ends.
 //!
-//! A backward scan goes from leaf to leaf without left links. It finds the leaf before another one from the root, as
-//! the leaf that covers the keys right below the low fence. So latches are only taken downwards and to the right. If
-//! that leaf has been split meanwhile, the scan meets its parts one by one.
+//! A backward scan goes from leaf to leaf without left links. To find the leaf before another one, it descends from the
+//! root to the leaf that covers the keys right below the low fence. So latches are only taken downwards and to the
+//! right. If that leaf has been split meanwhile, the scan meets its parts one by one.
 
 mod ahead;
 mod locked;
@@ -25,28 +25,29 @@ use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Seen, Snapshot, SnapshotRef, Txn, UndoPtr};
 use std::ops::Bound;
 
-/// Entries that the first step of a snapshot scan takes: most scans end soon.
+/// Entries that the first step of a snapshot scan takes. It is small because most scans end soon.
 const FIRST_STEP: usize = 16;
 /// Tuples of a step that are prefetched before the first is read.
 const AHEAD: usize = FIRST_STEP;
 /// Upper bound of the entries of a leaf.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
-/// A scan of part of a tree. Made by [`Tree::range`]. Rows may be taken from both ends alternately; each is returned
-/// once.
+/// A scan of part of a tree, made by [`Tree::range`]. Rows may be taken from both ends alternately, and each is
+/// returned once.
 ///
-/// Leaves are copied without a latch, and rows are returned once the copy has been validated. The next leaf is found
-/// from the root by a fence, so splits in between do no harm. The cursor sees rows that its own transaction writes
-/// between its ends. A snapshot cursor reads all leaves by the same snapshot.
+/// Leaves are copied without a latch, and rows are returned once the copy has validated. The next leaf is found from
+/// the root by a fence, so splits in between do no harm. The cursor sees rows that its own transaction writes between
+/// its two ends. A snapshot cursor reads all leaves by the same snapshot.
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
-    /// The snapshot that it reads by; without one it locks what it reads.
+    /// The snapshot by which it reads; `None` if it locks what it reads.
     snapshot: Option<SnapshotRef>,
     locking: Locking,
-    /// The keys not read yet, between the rows at hand; `None` if there are none.
+    /// The keys that are not read yet, between the rows at hand; `None` if there are none.
     unread: Option<Span>,
-    /// The keys between the last rows that were returned before those at hand.
+    /// The range that remains if the rows at hand are dropped: the keys between the last rows returned before these
+    /// were read.
     from: Span,
     /// Rows at hand.
     front: Rows,
@@ -55,16 +56,16 @@ pub struct Cursor {
     copied_at: Lsn,
     /// Shared locks of the running step that it may still release, in the order of its requests.
     entered: Vec<Entered>,
-    /// How many entries of a leaf the next step takes at most. Few at first, and fewer if each is locked or the
-    /// transaction writes between them.
+    /// The most entries of a leaf that the next step takes. It starts small, and is smaller if each row is locked or
+    /// the transaction writes between steps.
     step: usize,
     ahead: ReadAhead,
     spilled: FetchedAhead,
 }
 
 impl Tree {
-    /// Scans the rows between two bounds, from either end or both. For a serializable transaction, found and missing
-    /// rows stay so to its end.
+    /// Scans the rows between two bounds, from either end or both. For a serializable transaction, the found rows stay
+    /// unchanged and missing rows stay missing to its end.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
@@ -80,11 +81,11 @@ impl Tree {
     /// Scans the newest rows as [`range`](Self::range) does, and locks each row when it is returned, to the end of the
     /// transaction. A serializable transaction locks the keys between them too, unless the lock skips rows.
     ///
-    /// A transaction that reads by a snapshot gets a conflict for each row that has changed since. A lock for update
-    /// that skips locked rows also skips rows that were deleted since.
+    /// A transaction that reads by a snapshot gets a conflict for each row that has changed since. A scan with
+    /// `skip_locked` for update also skips rows that were deleted since.
     ///
     /// # Errors
-    /// As [`range`](Self::range). `RowLocked` if it does not wait, and the table is locked.
+    /// As [`range`](Self::range). `RowLocked` if the request is `no_wait` and the table is locked.
     pub fn range_locked(
         &self,
         txn: &mut Txn,
@@ -145,7 +146,7 @@ impl Cursor {
         self.take(txn, End::Back)
     }
 
-    /// Returns the next row if the cursor has read it already. `None` does not mean that there is none.
+    /// Returns the next row if the cursor has read it already. `None` does not mean that there is no further row.
     #[inline]
     pub fn next_at_hand(&mut self, txn: &Txn) -> Option<(&[u8], &[u8])> {
         if txn.last_lsn() == self.copied_at { self.front.take(End::Front) } else { None }
@@ -155,7 +156,7 @@ impl Cursor {
         if txn.last_lsn() != self.copied_at {
             self.forget();
         }
-        // Keep no row of a failed step: there may be new rows when it is read again.
+        // No row of a failed step is kept, because the next read may find new rows.
         if self.rows(end).is_empty()
             && let Some(key) = self.rows(end).last(end).map(<[u8]>::to_vec)
         {
@@ -188,7 +189,7 @@ impl Cursor {
         }
     }
 
-    /// Drops the rows at hand, because the transaction has written: they may be stale, and rows may have been added
+    /// Drops the rows at hand, because the transaction has written. They may be stale, and rows may have been added
     /// between the returned ones.
     fn forget(&mut self) {
         let last = |near: &Rows, far: &Rows, end| far.last(end).or_else(|| near.last(end)).map(<[u8]>::to_vec);
@@ -205,20 +206,20 @@ impl Cursor {
         self.unread = self.from.clone().unless_empty();
     }
 
-    /// Returns its table.
+    /// Returns the id of the table.
     #[must_use]
     pub const fn table(&self) -> TableId {
         self.tree.table()
     }
 
-    /// Copies the rows of one leaf at one end of the unread keys; some of them if they are locked.
+    /// Copies the rows of one leaf at one end of the unread keys. A locking scan may copy only some of them.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
         if let Some(snapshot) = self.snapshot.clone() {
             return self.fill_at(txn, &snapshot, span, end);
         }
         if self.tree.is_retired() {
-            // Its creation by this transaction was rolled back.
+            // This transaction created the table and rolled that back.
             return Err(Error::TableDropped { table: self.tree.table().into() });
         }
         self.lock_leaf(txn, span, end)
@@ -243,7 +244,7 @@ impl Cursor {
         self.step = (2 * self.step).min(MAX_STEP);
     }
 
-    /// Notes the keys that a step leaves unread.
+    /// Sets the unread keys after a step.
     fn go_on(&mut self, txn: &mut Txn, span: Span, end: End, rest: Rest) {
         let is_leaf = matches!(rest, Rest::Leaf(_));
         self.unread = span.rest(end, rest);
@@ -271,7 +272,7 @@ impl Cursor {
             let leaf: ReadGuard<'_, ONCE> =
                 tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
             let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
-            // Without a latch: the copy is valid if the page is unchanged once the versions have been read.
+            // This reads without a latch. The copy is valid if the page is unchanged after the versions have been read.
             let rest = tree.copy_rows(&leaf, rows, (span, end, step), |header, image| {
                 if is_unfinished {
                     return Ok(Copied::Nothing);
@@ -315,21 +316,21 @@ impl Cursor {
     }
 }
 
-/// What a reader finds of a row.
+/// The version of a row that a reader finds.
 enum Copied {
-    /// The row as it is in the leaf.
+    /// The version in the leaf.
     Newest,
-    /// A version that was put into the buffer.
+    /// An older version, which was put into the buffer.
     Older,
-    /// A row that is deleted for all later readers.
+    /// A row that is deleted for this and all later readers.
     Ghost,
-    /// Nothing.
+    /// No version.
     Nothing,
 }
 
 impl Tree {
-    /// Copies rows of a leaf that lie in a span, at most one step, from one end. `see` says what is found of a row by
-    /// its header. The result is valid only if the leaf then validates.
+    /// Copies the rows of a leaf that lie in a span, from one end, at most one step. `see` returns what the reader
+    /// finds of a row by its header. The result is valid only if the leaf then validates.
     fn copy_rows<const ONCE: bool>(
         &self,
         leaf: &ReadGuard<'_, ONCE>,
@@ -357,7 +358,7 @@ impl Tree {
         let (mut image, mut taken) = (Vec::new(), 0);
         for at in inside.clone() {
             let Place { header, key, value } = node.place(at)?;
-            // A page that is no node, or that changes, could name the same bytes again and again.
+            // A page that is not a node, or that changes, could name the same bytes repeatedly.
             taken += key.len() + value.len();
             if taken > PAGE_SIZE {
                 return Err("the entries of a node overlap");

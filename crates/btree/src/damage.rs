@@ -1,13 +1,16 @@
-//! Recovery and scans that meet damaged pages.
+//! The handling of damaged pages by recovery and scans.
 //!
-//! **Undo of a change whose row cannot be reached.** A restart quarantines the damaged page on the path to the row,
-//! durably before the transaction ends. Readers descend the same path from the root, so no reader can read that row
-//! any more. Its change is skipped for good: the log says so before older changes are undone, and the transaction
-//! ends. If a damaged page elsewhere stops the undo, the row is still readable, and the rollback is parked. A rollback
-//! at run time quarantines nothing and is parked too, unless the page is quarantined already, as for a transaction
-//! prepared before the restart.
+//! **Undo of a change whose row cannot be reached.** There are two cases:
 //!
-//! **A scan over a damaged page** fails there. It can continue behind the keys of that page, which the parent knows.
+//! - *Restart.* The restart quarantines the damaged page on the path to the row, durably before the transaction ends.
+//!   Readers descend the same path from the root, so no reader can reach that row any more. Its change is skipped for
+//!   good: the log says so before older changes are undone, and the transaction ends. If a damaged page elsewhere stops
+//!   the undo, the row is still readable, and the rollback is parked.
+//! - *Run time.* A rollback quarantines nothing and is parked too. It skips the change only if the page is quarantined
+//!   already, as for a transaction prepared before the restart.
+//!
+//! **A scan over a damaged page** fails there. The caller can continue after the keys of that page, which the parent
+//! knows.
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -18,17 +21,17 @@ use foreshore_base::{Error, Result};
 use foreshore_buffer::PageRead;
 use foreshore_wal::Session;
 
-/// What recovery does about a row that it cannot reach.
+/// The decision about a row that an undo cannot reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// Tries again: the damaged page is quarantined.
+    /// Retry, because the damaged page is now quarantined.
     TryAgain,
-    /// Leaves the row alone, which no operation can reach.
+    /// Skip the row, because no operation can reach it.
     Lost,
 }
 
 impl Tree {
-    /// Decides about the row of `key`, whose descent failed with `error`. `quarantines`: at a restart.
+    /// Decides about the row of `key`, whose descent failed with `error`. `quarantines` is true at a restart.
     ///
     /// # Errors
     /// `error` if it is not damage of a page, or readers can reach the row; errors of
@@ -63,8 +66,9 @@ impl Tree {
         }
     }
 
-    /// Returns the key at which a scan continues after a damaged page: the smallest one behind `key` at which another
-    /// leaf or lost subtree begins. The lowest sound node above the leaf of `key` says so. `None` if there is none.
+    /// Returns the key at which a scan continues after a damaged page. It is the smallest key after `key` at which
+    /// another leaf or lost subtree begins, according to the lowest sound node above the leaf of `key`. `None` if there
+    /// is none.
     ///
     /// # Errors
     /// `Corrupted` if the root is damaged; errors of a read.

@@ -3,23 +3,25 @@
 //!
 //! Nodes on the path are read without a latch, so that readers of the root do not contend for its cache line:
 //!
-//! 1. Note the version of a node, and read in it where the key leads.
+//! 1. Note the version of a node, and read which child leads to the key.
 //! 2. Find the child: note its version, or latch it.
-//! 3. Validate the version of the upper node, and only then trust the child. Now the child is known to have been the
-//!    right one when its version was noted, even if the upper node changes.
+//! 3. Validate the version of the upper node, and only then trust the child. The child was then the right one when its
+//!    version was noted, even if the upper node changes later.
 //! 4. A child that does not cover the key has an open split: go to its sibling by the same three steps.
 //!
 //! If validation fails, the descent restarts from the root. After [`MAX_RESTARTS`] restarts nodes are latched shared,
 //! each one before the one above it is released. So every descent ends, however many threads write.
 //!
-//! A writer latches its target node in step 2, and parks if the latch is taken. That costs one exchange, like
-//! upgrading a noted version to a latch. At a hot leaf writers then queue instead of restarting. A reader validates
-//! the leaf itself after it has copied its rows ([`Access::holds`]).
+//! A writer latches its target node in step 2, and parks if the latch is taken. That costs one exchange, as upgrading a
+//! noted version to a latch would. At a hot leaf writers then queue instead of restarting. A reader validates the leaf
+//! itself after it has copied its rows ([`Access::holds`]).
 //!
-//! Bytes read before validation may be inconsistent: every offset is checked, loops are bounded, and damage counts
-//! only if the version holds ([`Tree::sound`]). A page that is not in memory is pinned, which may read it, while no
-//! latch is held; then the descent restarts. This restart is not counted, because pins stay. The same holds for a page
-//! that another thread has latched, if this thread holds a latch: it may wait only for a pinned page.
+//! Bytes read before validation may be inconsistent. So every offset is checked, loops are bounded, and damage counts
+//! only if the version holds ([`Tree::sound`]).
+//!
+//! A page that is not in memory is pinned while no latch is held, which may read it from disk. Then the descent
+//! restarts. This restart is not counted, because pins stay. The same holds for a page that another thread has latched,
+//! if this thread holds a latch, because it may wait only for a pinned page.
 
 use crate::access::{Access, ReadGuard, Reading};
 use crate::format::MAX_LEVEL;
@@ -34,7 +36,7 @@ use std::cmp::Ordering;
 /// Restarts of one operation after which it latches the nodes that it reads.
 const MAX_RESTARTS: u32 = if MODEL { 1 } else { 8 };
 
-/// The restarts of one operation: validations that have failed.
+/// The number of restarts of one operation, that is, of failed validations.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts(u32);
 
@@ -52,18 +54,18 @@ pub(crate) struct Unlinked {
     pub(crate) separator: Vec<u8>,
 }
 
-/// Why a descent has not reached its goal.
+/// The reason why a descent has not reached its goal.
 pub(crate) enum Halt {
-    /// It met an open split.
+    /// The descent met an open split.
     Open(Box<Unlinked>),
-    /// That page, on that level, must be pinned: it is not in memory, or latched and may be evicted.
+    /// A page on a level must be pinned: it is not in memory, or it is latched and may be evicted.
     Missing(PageId, u8),
-    /// A node has changed while it was read.
+    /// A node changed while it was read.
     Changed,
     Failed(Box<Error>),
 }
 
-// It is returned on each level of each way: a large one is copied more slowly than a node is read.
+// It is returned at each level of each descent. A large one takes longer to copy than a node to read.
 const _: () = assert!(size_of::<Halt>() <= 24);
 
 impl From<Error> for Halt {
@@ -73,10 +75,10 @@ impl From<Error> for Halt {
 }
 
 impl Tree {
-    /// Finds the node on `level` that covers the goal; the root if that level is gone by now. Finishes open splits on
-    /// the path; one that lacks the space is passed through its sibling.
+    /// Finds the node on `level` that covers the goal; the root if that level is gone. Finishes open splits on the
+    /// path. A split that lacks the space for that is passed through its sibling.
     ///
-    /// Log space of `bytes` is reserved when the latch is held, although finishing splits has used some.
+    /// On return log space of `bytes` is reserved, even if finishing splits has used some.
     pub(crate) fn find<'p, G: Access<'p>>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -87,7 +89,7 @@ impl Tree {
         self.find_again(structure, Goal::At(key), level, bytes, &mut Restarts::default())
     }
 
-    /// Calls [`Tree::find`] again after a disturbance. Snapshot readers pass all open splits.
+    /// Does the same as [`Tree::find`] again after a disturbance. Snapshot readers pass all open splits.
     #[inline(always)]
     pub(crate) fn find_again<'p, G: Access<'p>>(
         &'p self,
@@ -121,7 +123,8 @@ impl Tree {
                 Ok(guard) => return Ok(guard),
                 Err(open) => open,
             };
-            // A node that splits again does so at a smaller key, and one that was about to be merged may be so again.
+            // A second split of the node has a smaller separator. But a node that was about to be merged may be
+            // unlinked again, with the same separator.
             if linked.as_ref() == Some(&open) {
                 report = false;
             } else {
@@ -136,7 +139,7 @@ impl Tree {
         }
     }
 
-    /// Descends without changing the tree: an open split is reported if `report` is set, otherwise passed.
+    /// Descends without changing the tree. An open split is reported if `report` is set, otherwise passed.
     pub(crate) fn descend<'p, G: Access<'p>>(
         &'p self,
         goal: Goal<'_>,
@@ -147,7 +150,7 @@ impl Tree {
         self.descend_after(None, goal, level, report, restarts)
     }
 
-    /// Descends again after a descent that has halted, if one has.
+    /// Descends, after an earlier descent with `halt` if there was one.
     fn descend_after<'p, G: Access<'p>>(
         &'p self,
         mut halt: Option<Halt>,
@@ -156,7 +159,7 @@ impl Tree {
         report: bool,
         restarts: &mut Restarts,
     ) -> Result<Result<G, Box<Unlinked>>> {
-        // One a level, so that a descent makes progress however small the pool is.
+        // One pin per level, so that a descent makes progress however small the pool is.
         let mut pins: Vec<(u8, Pinned<'p>)> = Vec::new();
         let mut refused = None;
         loop {
@@ -172,8 +175,8 @@ impl Tree {
                             pins.push((missing, pin));
                             assert!(pins.len() <= usize::from(MAX_LEVEL) + 1, "{} pins on one way down", pins.len());
                         }
-                        // It may have been merged away since it was found, and truncated. If not, the descent leads to
-                        // it again.
+                        // The page may have been merged away since it was found, and truncated. If not, the descent
+                        // leads to it again.
                         Err(Error::Corrupted { .. }) if refused != Some(pid) => refused = Some(pid),
                         Err(error) => return Err(error.in_table(self.table)),
                     }
@@ -184,13 +187,14 @@ impl Tree {
         }
     }
 
-    /// Notes that a validation has failed.
+    /// Counts a failed validation.
     pub(crate) fn restart(&self, restarts: &mut Restarts) {
         restarts.0 += 1;
         self.trees.counters().restarts.add(1);
     }
 
-    // Inlined, as all functions of a descent: guards then stay in registers, and are not copied from result to result.
+    // Inlined, as all functions of a descent are. Guards then stay in registers, and are not copied from result to
+    // result.
     #[inline(always)]
     fn walk<'p, G: Access<'p>>(&'p self, goal: Goal<'_>, level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
         let mut current = ReadGuard::fix(self.pool(), self.root, reading)?;
@@ -231,7 +235,7 @@ impl Tree {
         reading: Reading,
     ) -> Result<G, Halt> {
         let child = self.node(&above)?.child_toward(goal);
-        // A thread that latches both would wait for itself.
+        // A thread that latches both would deadlock with itself.
         let leads_down = |&child: &PageId| child != above.pid();
         let child =
             self.sound(&above, child.and_then(|pid| Some(pid).filter(leads_down).ok_or("a node leads to itself")))?;
@@ -242,8 +246,8 @@ impl Tree {
     ///
     /// If a parent leads here and the node does not cover the goal, the node has an open split. A parent gets a
     /// separator, and the node loses its mark, in one step under both latches. A sibling is linked only after the node
-    /// on its left. So the high fence of an inner node without the mark is not read. That of a leaf always is: it shows
-    /// damage above.
+    /// on its left. So the high fence of an inner node without the mark need not be read. The high fence of a leaf is
+    /// always read, because it reveals damage above.
     #[inline(always)]
     pub(crate) fn move_right<'p, G: Access<'p>>(
         &'p self,
@@ -297,7 +301,7 @@ impl Tree {
         }
     }
 
-    /// A view of a page of this tree.
+    /// Returns a view of a page of this tree.
     #[inline(always)]
     pub(crate) fn node<'g, 'p: 'g, G: Access<'p>>(&self, guard: &'g G) -> Result<NodeView<G::Page<'g>>, Halt> {
         let node = self.sound(guard, NodeView::view(guard.page()))?;
@@ -306,7 +310,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// Returns `result`; damage counts only if all reads saw one state of the page.
+    /// Returns `result`. Damage counts only if all reads saw one state of the page.
     #[inline(always)]
     pub(crate) fn sound<'p, T>(&self, guard: &impl Access<'p>, result: Result<T, Damage>) -> Result<T, Halt> {
         result.map_err(|why| if guard.holds() { self.corrupted(guard.pid(), why).into() } else { Halt::Changed })

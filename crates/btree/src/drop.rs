@@ -1,16 +1,17 @@
 //! The end of a table: the pages of its tree become free.
 //!
-//! A table ends when its creation is rolled back, or when the transaction that dropped it has committed and no
-//! snapshot reader needs it ([`crate::end`]). No operation uses the tree any more. Its pages are freed one by one, the
-//! last leaf first, each by one record that also removes the entry that leads to it. An interrupted drop leaves a
-//! smaller but valid tree, and the next try continues. The record that frees the root also removes the row from the
-//! catalogue, so the row exists as long as a page does.
+//! A table ends when its creation is rolled back. It also ends when the transaction that dropped it has committed and
+//! no snapshot reader needs it ([`crate::end`]). Then no operation uses the tree.
+//!
+//! Its pages are freed one by one, the last leaf first. One record frees each page and removes the entry that leads to
+//! it. An interrupted drop leaves a smaller but valid tree, and the next try continues. The record that frees the root
+//! also removes the row from the catalogue. So the row exists as long as a page does.
 //!
 //! **Why a freed page may be reused at once.** The record that frees a page depends on the last change of the page, on
-//! the commit that dropped the table, and on the map page. The record that reuses the page depends on the map page
-//! too, so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN. So it never has
-//! the reuse without the freeing, nor the freeing without the commit. Until the reuse is durable the page's home has
-//! the old content (see [`foreshore_buffer::Pool::pin_unread`]).
+//! the commit that dropped the table, and on the map page. The record that reuses the page depends on the map page too,
+//! so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN. So it never has the
+//! reuse without the freeing, nor the freeing without the commit. Until the reuse is durable, the old content stays at
+//! the page's place in the file (see [`foreshore_buffer::Pool::pin_unread`]).
 
 use crate::descend::Unlinked;
 use crate::format::{LEAF_HEADER, MAX_LEVEL, SLOT};
@@ -65,8 +66,8 @@ impl Tree {
     }
 
     /// Ends a table of which only the root is left: removes the row of `key` from `self`, the catalogue, and frees the
-    /// root. The last row of a leaf stays as a ghost, as after a rollback. Otherwise, since keys of dropped tables
-    /// only grow, searches for the next key would pass many empty leaves.
+    /// root. The last row of a leaf stays as a ghost, as after a rollback. Keys of dropped tables only grow, so without
+    /// ghosts a search for the next key would pass many empty leaves.
     ///
     /// # Errors
     /// As [`free_some`](Self::free_some).
@@ -107,7 +108,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns all pages of a tree that may have lost some. No other thread changes it meanwhile.
+    /// Returns all pages of a tree that may have lost some to an interrupted drop. No other thread changes it
+    /// meanwhile.
     ///
     /// # Errors
     /// `Corrupted` for a page that is reached twice or is not of the tree; errors of a read.
@@ -185,7 +187,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Returns the LSN of a page that is about to be free. Optimistic readers of the page now fail.
+    /// Returns the LSN of a page that is about to be freed. Makes optimistic readers of the page fail.
     pub(crate) fn leave_page(&self, pid: PageId) -> Result<Lsn> {
         let mut page = self.pool().exclusive(pid)?;
         expire(&mut page);
@@ -200,7 +202,7 @@ impl Tree {
             let page: SharedGuard<'_> = self.named(self.pool().shared(pid))?;
             let damage = |why| self.corrupted(pid, why);
             let node = self.parse(pid, &page)?;
-            // Not always the next level: an inner node that has lost its last child is a leaf.
+            // The level need not be the next one: an inner node that has lost its last child is a leaf.
             if node.level() >= above {
                 return Err(damage("a node on the wrong level"));
             }
@@ -209,7 +211,7 @@ impl Tree {
                 node.root_level().map_err(damage)?;
             }
             if node.is_incomplete() {
-                // Its sibling has no entry yet and would be missed.
+                // Its sibling has no entry in the parent yet and would be missed.
                 let separator = node.high().map_err(damage)?.unwrap_or_default().to_vec();
                 let open = Unlinked { left: pid, level: node.level(), separator };
                 if linked.as_ref() == Some(&open) {

@@ -3,13 +3,13 @@
 //! Writers and locking readers hold a lock of the table, for which a transaction that drops it waits. Snapshot readers
 //! hold none. A table dropped by a commit above their snapshot still exists for them, by this protocol:
 //!
-//! 1. *Drop.* The dropper notes its xid in the tree before its commit record, and its commit number afterwards. A
-//!    reader checks the noted value against its snapshot. A reader whose snapshot is at or above the commit finds one
-//!    of the two, because the clock that it has read was raised after the note.
-//! 2. *Read.* Each operation registers in the slot of its snapshot ([`Txn::begin_read`]), then reads the note. It
-//!    changes nothing in the tree, not even an open split.
-//! 3. *Free.* Pages are freed when [`foreshore_txn::Visibility::passed`] has reached the commit: no snapshot is below
-//!    it, and no operation of a cancelled reader is running.
+//! 1. *Drop.* The dropper stores its xid in the tree before its commit record, and its commit number afterwards. A
+//!    reader checks the stored value against its snapshot. A reader whose snapshot is at or above the commit finds one
+//!    of the two values. The reason is that the clock of its snapshot was raised after the store.
+//! 2. *Read.* Each operation registers in the slot of its snapshot ([`Txn::begin_read`]), then reads the stored value.
+//!    It changes nothing in the tree, and does not even finish an open split.
+//! 3. *Free.* Pages are freed when [`foreshore_txn::Visibility::passed`] has reached the commit. Then no snapshot is
+//!    below it, and no operation of a cancelled reader is running.
 //!
 //! **Invariant:** no page of a table is freed during an operation that reads the table by a snapshot.
 //!
@@ -30,17 +30,17 @@ impl Tree {
         self.end.set(Stage::Dropping(by));
     }
 
-    /// Notes the number of the commit that dropped a table which was [retired](Self::retire).
+    /// Stores the number of the commit that dropped a table which was [retired](Self::retire).
     pub fn dropped_by(&self, csn: Csn) {
         self.end.set(Stage::Dropped(csn));
     }
 
-    /// Marks a table as never created, by the transaction that has created it and has rolled that back.
+    /// Marks a table as never created. The transaction that created it and has rolled that back calls this.
     pub fn withdraw(&self) {
         self.end.set(Stage::Withdrawn);
     }
 
-    /// Whether the table was dropped, or its creation rolled back.
+    /// Returns whether the table was dropped, or its creation rolled back.
     #[must_use]
     #[inline]
     pub fn is_retired(&self) -> bool {

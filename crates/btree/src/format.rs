@@ -1,4 +1,4 @@
-//! Bytes of a node.
+//! The format of a node.
 //!
 //! All integers are little-endian; offsets count from the start of the page.
 //!
@@ -18,14 +18,14 @@
 //!  inner tuple:  0 child u64   8 key ...
 //! ```
 //!
-//! Slots are in key order. The heap grows downwards and holds tuples and the two fences in any order; `garbage` counts
-//! its unused bytes. `run end` is one more than the index of the entry that was inserted last, or 0 if unknown. It is
-//! a hint: a key that belongs at that index continues an ascending run.
+//! Slots are in key order. The heap grows downwards and holds tuples and the two fences in any order. `garbage` counts
+//! its unused bytes. `run end` is one more than the index of the entry that was inserted last, or 0 if unknown. It is a
+//! hint: a key that belongs at that index continues an ascending run.
 //!
 //! A node holds keys `low <= key < high`. `shared` is the length of a common prefix of both fences, and so of each key
-//! between them: heads have the bytes behind it. It is 0 in a node without a high fence. Entry `i` of an inner node
-//! leads to keys from its own on; keys below the first lead to the leftmost child. The level in the page header is 0
-//! for a leaf.
+//! between them; it is 0 in a node without a high fence. Heads have the bytes after that prefix. Entry `i` of an inner
+//! node leads to the keys from its own key on. Keys below the first entry lead to the leftmost child. The level in the
+//! page header is 0 for a leaf.
 //!
 //! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
 
@@ -38,7 +38,7 @@ pub const INCOMPLETE: u16 = 1;
 /// Page flag: the node has a high fence. Without one it covers all keys from its low fence on.
 pub const HAS_HIGH: u16 = 2;
 
-/// Tuple flag: the row is deleted, and the tuple is kept for rollback and for its header.
+/// Tuple flag: the row is deleted. The tuple is kept for rollback and for its header.
 pub const GHOST: u16 = 1;
 /// Tuple flag: reserved for values in pages of their own. No version writes it yet.
 pub const OVERFLOW: u16 = 2;
@@ -79,7 +79,7 @@ const _: () = assert!((PAGE_SIZE - SLOTS) / (SLOT + INNER_HEADER) < 1 << RUN_END
 // Fields that are read as one word.
 const _: () =
     assert!(AT_HEAP == AT_SLOTS + 2 && AT_GARBAGE == AT_SLOTS + 4 && AT_RUN == AT_SLOTS + 6 && AT_HIGH == AT_LOW + 4);
-// Any two entries fit a leaf, even between the largest fences. An inner node that is too full for one more entry has
+// Any two entries fit in a leaf, even between the largest fences. An inner node that is too full for one more entry has
 // at least four. So a split always makes space.
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 2 * MAX_LEAF_ENTRY <= PAGE_SIZE);
 const _: () = assert!(SLOTS + 2 * MAX_KEY + 5 * MAX_INNER_ENTRY <= PAGE_SIZE);
@@ -91,7 +91,7 @@ pub struct RowHeader {
     pub xid: Xid,
     /// [`GHOST`], [`OVERFLOW`].
     pub flags: u16,
-    /// Undo pointer, 48 bits: where the version before lies, in the run that wrote it.
+    /// Undo pointer, 48 bits: the place of the previous version, valid in the run that wrote it.
     pub undo: u64,
 }
 
@@ -108,7 +108,7 @@ impl RowHeader {
         self.xid.0 << 16 | self.flags as u64
     }
 
-    /// Returns the header with that first word and no undo pointer.
+    /// Returns the header that begins with this word, with no undo pointer.
     pub(crate) const fn from_owner(owner: u64) -> Self {
         Self { xid: Xid(owner >> 16), flags: owner as u16, undo: 0 }
     }
@@ -128,7 +128,7 @@ impl RowHeader {
     }
 }
 
-/// Returns the four bytes of a key behind the first `shared`, as a number that compares like them.
+/// Returns the four bytes of a key after the first `shared`, as a number that compares as the bytes do.
 #[inline]
 pub(crate) fn key_head(key: &[u8], shared: usize) -> u32 {
     let rest = key.get(shared..).unwrap_or_default();

@@ -1,18 +1,19 @@
-//! Redistribution: three leaves become two, if no two of them fit one. The left leaf takes rows of the middle one, and
-//! the rest is merged with the right one.
+//! Redistribution: three leaves become two if no two of them fit in one. The left leaf takes rows of the middle one,
+//! and the rest is merged with the right one.
 //!
 //! 1. *Unlink* the middle leaf, as for a merge (see [`crate::merge`]).
-//! 2. *Shift*: the left leaf takes the first rows of the middle one, and its high fence becomes the key at which the
-//!    others begin. One record with both leaves. The tree is still as after the first step of a split, at another key.
+//! 2. *Shift*: the left leaf takes the first rows of the middle one. Its high fence becomes the key at which the other
+//!    rows begin. One record with both leaves. The tree is still in the state after the first step of a split, with
+//!    another separator.
 //! 3. *Link* the middle leaf, as in the second step of a split.
 //! 4. *Merge* the right leaf into the middle one.
 //!
-//! **Why no reader goes astray.** A reader of a moved row has come through the parent, the left or the middle leaf.
-//! Step 1 changes the parent and step 2 both leaves, under their exclusive latches. The left leaf stays latched from
-//! the first step to the second.
+//! **Why no reader is misled.** A reader of a moved row has come through the parent, the left or the middle leaf. Step
+//! 1 changes the parent and step 2 both leaves, under their exclusive latches. The left leaf stays latched from the
+//! first step to the second.
 //!
 //! With as many random inserts as removes, leaves stay 75 to 80 % full instead of 65 %, because random differences are
-//! leveled out. This is the redistribution of B*-trees (Knuth, *The Art of Computer Programming*, volume 3, section
+//! evened out. This is the redistribution of B*-trees (Knuth, *The Art of Computer Programming*, volume 3, section
 //! 6.2.4), applied to removes instead of inserts.
 
 use crate::descend::Unlinked;
@@ -28,7 +29,7 @@ use foreshore_buffer::{AccessPattern, ExclusiveGuard, Pinned, change_cost};
 use foreshore_wal::Dep;
 
 impl Tree {
-    /// Makes two leaves of three: `first` has the left and the middle one, `second` the middle and the right one.
+    /// Makes two leaves out of three. `first` is the left and the middle one, `second` the middle and the right one.
     /// Returns false if they hold too much, have changed, or have a row with a live writer.
     pub(crate) fn level_out(&self, merging: &mut Merging<'_>, first: &Pair, second: &Pair) -> Result<bool> {
         let pages = [first.left, first.right, second.right];
@@ -41,7 +42,7 @@ impl Tree {
         self.merge(merging, second, 0)
     }
 
-    /// Returns how many bytes the left leaf has when two leaves share the rows of three. `None` if they cannot, or if
+    /// Returns how many bytes the left leaf gets when two leaves share the rows of three. `None` if they cannot, or if
     /// a rollback may need the free space.
     fn plan(&self, merging: &mut Merging<'_>, leaves: [&Pinned<'_>; 3]) -> Result<Option<usize>> {
         let mut copies = [[0; PAGE_SIZE]; 3];
@@ -61,7 +62,7 @@ impl Tree {
         Ok(most)
     }
 
-    /// Runs steps 1 to 3: the left leaf of a pair has at most `most` bytes afterwards. Returns false if nothing moves.
+    /// Runs steps 1 to 3. The left leaf of the pair has at most `most` bytes afterwards. Returns false if no row moves.
     fn shift<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -114,7 +115,7 @@ impl Tree {
     }
 }
 
-/// Returns how many of the first rows of a leaf have at most `most` bytes together, and those bytes. One row stays.
+/// Returns the total bytes and the number of the first rows of a leaf that fit in `most` bytes. At least one row stays.
 fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize), Damage> {
     let (mut sum, mut count) = (0, 0);
     while count + 1 < leaf.len() {
@@ -147,11 +148,11 @@ fn plan(left: &Node<'_>, middle: &Node<'_>, right: &Node<'_>) -> Result<Option<u
 /// Rows that move from a leaf to its left neighbour.
 struct Moved {
     image: [u8; PAGE_SIZE],
-    /// The key at which the others begin.
+    /// The key at which the remaining rows begin.
     low: Vec<u8>,
 }
 
-/// Returns the rows that the left leaf takes, up to `most` bytes with its own; `None` if it has no space.
+/// Returns the rows that the left leaf takes, up to `most` bytes including its own rows; `None` if it has no space.
 fn moved(left: &Node<'_>, right: &Node<'_>, most: usize) -> Result<Option<Moved>, Damage> {
     let before = left.entry_bytes()?;
     let (sum, count) = first_rows(right, most.saturating_sub(before))?;

@@ -1,20 +1,21 @@
-//! B+-trees of Foreshore.
+//! The B+-trees of Foreshore: the rows of each table, in key order.
 //!
-//! A table is a tree of pages: rows in the leaves, separators above, every node between two fences. The page of the
-//! root never changes. Descents read nodes without latches unless writers disturb them too often. Latches are taken
-//! from the root downwards and from left to right: at most two of nodes at a time, then that of the map page. No
-//! thread waits for the disk under a latch. Splits and merges have two steps each. Between them the tree has the same
-//! intermediate state: a node whose right sibling the parent does not know.
+//! A table is a tree of pages. Rows are in the leaves and separators above them. Every node lies between two fences.
+//! The page of the root never changes. Descents read nodes without latches unless writers disturb them too often.
+//! Latches are taken from the root downwards and from left to right: at most two of nodes at a time, then that of the
+//! map page. No thread waits for the disk under a latch. Splits and merges have two steps each. Between the steps the
+//! tree has the same intermediate state in both cases: the parent does not know the right sibling of a node.
 //!
-//! - [`Trees`]: all trees of a database; redo and undo of their records.
+//! - [`Trees`]: all trees of a database, and the redo and undo of their records.
 //! - [`Tree`]: the rows of one table, by key, in serializable transactions.
 //! - [`Cursor`]: a scan in key order.
 //!
-//! **Invariant:** a node whose high fence lies below what its parent says is marked incomplete. An operation that
-//! moves right over such a node finishes its split. Snapshot readers do not: they hold no lock of the table and change
-//! nothing.
+//! **Invariant:** a node whose high fence is below what its parent says is marked incomplete. An operation that moves
+//! right over such a node finishes its split. Snapshot readers do not, because they hold no lock of the table and
+//! change nothing.
 //!
-//! **Invariant:** bytes read without a latch count, as damage too, only once the version of their page is validated.
+//! **Invariant:** bytes read without a latch count only after the version of their page has validated. The same holds
+//! for damage found in them.
 //!
 //! **Invariant:** what a record does to a page depends only on the record and the page. Normal operation changes pages
 //! by the same function as redo.

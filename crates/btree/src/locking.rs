@@ -1,4 +1,4 @@
-//! Reading one row under a lock, at any isolation level.
+//! Reads of one row under a lock, at any isolation level.
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -32,8 +32,8 @@ impl Tree {
         }
     }
 
-    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If not, no other
-    /// transaction inserts it before a serializable transaction ends.
+    /// Locks the row of `key` for a change, copies its value to `out`, and returns whether it exists. If it does not
+    /// exist, no other transaction inserts it before this one ends, if this one is serializable.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -41,7 +41,7 @@ impl Tree {
         Ok(self.get_locked(txn, key, RowLock::update(), out)? == Locked::Row(()))
     }
 
-    /// Locks the whole table against writes of others; later reads by this transaction take no more locks.
+    /// Locks the whole table against writes of other transactions. Later reads by this transaction take no more locks.
     ///
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`.
@@ -49,8 +49,7 @@ impl Tree {
         self.lock(txn, TableMode::Shared)
     }
 
-    /// Locks the table for a request of rows. If the request does not wait for rows, it does not wait for the table
-    /// either.
+    /// Locks the table for a request of rows. A `no_wait` request does not wait for the table either.
     pub(crate) fn lock_by(&self, txn: &mut Txn, mode: TableMode, wait: LockWait) -> Result<()> {
         if wait == LockWait::NoWait && !txn.try_lock_table(self.table, mode) {
             let (locks, owner) = txn.locks();
@@ -68,7 +67,8 @@ impl Tree {
         Ok(matches!(self.get_shared(txn, key, LockWait::Wait, out)?, (Locked::Row(()), _)))
     }
 
-    /// Does the same for a request that may not wait, and also returns the xid in the header of the row.
+    /// Does the same as [`get_newest`](Self::get_newest), for a request that may not wait. Also returns the xid in the
+    /// header of the row.
     fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<()>, Xid)> {
         self.check_key(key)?;
         self.lock_by(txn, TableMode::IntentShared, wait)?;
@@ -83,8 +83,8 @@ impl Tree {
             // From here on a writer finds this reader's lock, or this reader finds the writer in the header.
             let leaf: ReadGuard<'_> = self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out);
-            // Before the validation. If the version still holds, no writer has rolled this row back meanwhile, so a
-            // writer that has ended has committed.
+            // The holder is checked before the validation. If the version still holds, no writer has rolled this row
+            // back meanwhile. So a writer that has ended has committed.
             let early = mutant("btree: validate before the holder is asked for") && leaf.holds() && {
                 // The writer needs the time of a whole rollback.
                 thread::yield_now();
@@ -92,7 +92,7 @@ impl Tree {
             };
             let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost, header.xid)));
             // A request that does not wait yields to a holder and enters no lock. If the row gets a holder in between,
-            // the next read of the header shows it, and the lock is released.
+            // the next read of the header shows it, and the entered lock is released.
             let shares =
                 waits || !matches!(row, Ok(Some((RowHolder::Other(_), ..)))) && self.enter(txn, target, &mut entered);
             if !early && !leaf.holds() {
@@ -126,17 +126,17 @@ impl Tree {
         }
     }
 
-    /// Locks a key shared if that needs no wait. `entered` gets the lock that is released if the request is refused
-    /// after all.
+    /// Locks a key shared if that needs no wait. Stores the new lock in `entered`, so that it can be released if the
+    /// request is refused after all.
     fn enter(&self, txn: &mut Txn, target: Target<'_>, entered: &mut Option<NewShare>) -> bool {
         let (locks, owner) = txn.locks();
         let share = locks.try_share(owner, target);
-        // A later try of the same request finds its own lock and enters none.
+        // A later try of the same request finds its own lock and enters no other.
         *entered = entered.or(share);
         share.is_some()
     }
 
-    /// Locks a key shared; returns false if it is skipped. `entered` as for [`enter`](Self::enter).
+    /// Locks a key shared. Returns false if the key is skipped. `entered` works as for [`enter`](Self::enter).
     pub(crate) fn share_by(
         &self,
         txn: &mut Txn,
@@ -153,7 +153,8 @@ impl Tree {
         self.refuse(txn, target, None, wait).map(|()| false)
     }
 
-    /// Returns what becomes of a request that does not wait for `target`: the row is skipped, or an error.
+    /// Returns the outcome of a request that does not wait for `target`: `Ok` if the row is skipped, otherwise an
+    /// error.
     pub(crate) fn refuse(&self, txn: &mut Txn, target: Target<'_>, holder: Option<Xid>, wait: LockWait) -> Result<()> {
         match wait {
             LockWait::SkipLocked => Ok(()),

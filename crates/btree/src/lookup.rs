@@ -1,4 +1,4 @@
-//! Reading one row.
+//! Reads of one row.
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -10,8 +10,8 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 
 impl Tree {
-    /// Copies the value of `key` to `out` and returns whether there is one; if not, `out` is empty. The isolation
-    /// level of the transaction decides which version it sees.
+    /// Copies the value of `key` to `out` and returns whether there is one. If there is none, `out` is empty. The
+    /// isolation level of the transaction decides which version it sees.
     ///
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `Corrupted`, `Io`, `OutOfFrames`,

@@ -27,17 +27,17 @@ use foreshore_sync::primitive::MODEL;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Range;
 
-/// Keys that are looked up at once: enough to fill the processor's queue of misses, and few enough for its first
-/// cache.
+/// Keys that are looked up at once: enough to fill the processor's queue of cache misses, and few enough for its
+/// first-level cache.
 const AT_ONCE: usize = if MODEL { 2 } else { 16 };
 
-/// Keys to look up, and the values found. Its memory is used again by the next batch.
+/// Keys to look up, and the values found. The next batch reuses its memory.
 #[derive(Debug, Default)]
 pub struct Batch {
     keys: Vec<u8>,
     key_ends: Vec<usize>,
     values: Vec<u8>,
-    /// Place of each value; `None` where the key does not exist.
+    /// The range of each value in `values`; `None` if the key does not exist.
     found: Vec<Option<Range<usize>>>,
 }
 
@@ -74,7 +74,7 @@ impl Batch {
         self.key_ends.len()
     }
 
-    /// Returns whether it has no key.
+    /// Returns whether the batch has no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.key_ends.is_empty()

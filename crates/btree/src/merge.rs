@@ -1,25 +1,26 @@
 //! Merges of thin nodes in two steps, and the collapse of the root.
 //!
-//! 1. *Unlink*: the parent loses the separator of the right node, and the left one is marked incomplete. One record
-//!    with parent and left node. The tree is now as after the first step of a split, and any traverser may finish that
-//!    split instead.
-//! 2. *Merge*: the left node takes entries, high fence and sibling of the right one and loses the mark, and the right
-//!    page is free in the map. One record with left node and map page, which carries the content of the right node.
+//! 1. *Unlink*: the parent loses the separator of the right node, and the left node is marked incomplete. One record
+//!    covers the parent and the left node. The tree is now in the state after the first step of a split, and any
+//!    traverser may finish that split instead.
+//! 2. *Merge*: the left node takes the entries, the high fence and the sibling of the right one and loses the mark. The
+//!    right page becomes free in the map. One record covers the left node and the map page, and carries the content of
+//!    the right node.
 //!
 //! The left node stays latched from the first step to the second. If the right node then holds too much, the two are
-//! linked again. Both belong to one parent. A node that is the only child of its parent is merged after that parent
-//! has been merged.
+//! linked again. Both nodes of a pair belong to one parent. So a node that is the only child of its parent can be
+//! merged only after that parent has been merged.
 //!
-//! A root with one child takes the child's content and sinks one level (*collapse*). Leaves of which no two fit one
-//! are redistributed, three to two (see [`crate::level`]).
+//! A root with one child takes the child's content and sinks one level (*collapse*). If no two of three leaves fit in
+//! one, the three are redistributed to two (see [`crate::level`]).
 //!
-//! **Why no reader goes astray.** A page is reached by an id that was read in its parent or left sibling, and that
-//! node is validated afterwards (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a
-//! reader that reaches the page later fails there. A reader that reached it before fails at the page itself: it is
-//! latched exclusively in step 2, and its version changes although its bytes stay.
+//! **Why no reader is misled.** A reader finds a page by an id in its parent or left sibling, and validates that node
+//! afterwards (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a reader that reaches
+//! the page later fails there. A reader that reached it before fails at the page itself. Step 2 latches the page
+//! exclusively, which changes its version although its bytes stay.
 //!
 //! **Why the page may be reused at once.** The record of step 2 depends on the last change of the page and on the map
-//! page, like that of [`crate::drop`].
+//! page, as the records of [`crate::drop`] do.
 
 use crate::descend::Unlinked;
 use crate::format::{INNER_HEADER, SLOT};
@@ -38,7 +39,7 @@ use foreshore_wal::Dep;
 
 /// Largest body of a merge or a collapse.
 pub(crate) const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
-/// Most bytes of them that a merge leaves in use, so that the next row does not split the node again.
+/// Most bytes that a merge leaves in use, so that the next row does not split the node again.
 pub(crate) const MOST: usize = CAPACITY * 15 / 16;
 
 /// Two neighbours below one parent.
@@ -48,13 +49,13 @@ pub(crate) struct Pair {
     pub(crate) separator: Vec<u8>,
 }
 
-/// What [`Tree::merge_leaf`] has done.
+/// The result of [`Tree::merge_leaf`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Pages that are free now.
+    /// The number of pages that were freed.
     pub pages: usize,
-    /// A leaf that stays thin, and a writer of a row in it or in a neighbour that may be rolled back. The rollback may
-    /// need the space that the row had.
+    /// A leaf that stays thin, and a live writer of a row in it or in a neighbour. If that writer is rolled back, it
+    /// may need the space that the row had.
     pub live: Option<(PageId, Xid)>,
 }
 
@@ -78,7 +79,7 @@ impl Merging<'_> {
     }
 }
 
-/// What the parent of a thin node knows about it.
+/// The position of a thin node below its parent.
 struct Family {
     /// The node.
     page: PageId,
@@ -89,9 +90,9 @@ struct Family {
 }
 
 impl Tree {
-    /// Merges the leaf of `key` with a neighbour if it is thin. Parents that become thin are merged likewise, and the
-    /// root collapses. Nothing is done if no neighbour has the space, or if a rollback may need that space. The caller
-    /// prevents a drop of the table, and no check of the tree runs.
+    /// Merges the leaf of `key` with a neighbour if it is thin. Parents that become thin are merged too, and the root
+    /// collapses. Nothing is done if no neighbour has the space, or if a rollback may need that space. The caller
+    /// prevents a drop of the table and a concurrent check of the tree.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. Freed pages stay free.
@@ -99,7 +100,7 @@ impl Tree {
         txn.freeing(|txn| {
             let mut merged = Merged::default();
             loop {
-                // Again, for a leaf that had no neighbour below its parent, or is still thin after a merge.
+                // Retried for a leaf that had no neighbour below its parent, or is still thin after a merge.
                 let Merged { pages, live } = self.merge_path(&mut Merging { txn, live: None }, key)?;
                 merged = Merged { pages: merged.pages + pages, live };
                 if pages == 0 {
@@ -133,7 +134,7 @@ impl Tree {
                 freed += self.collapse(&mut merging.structure())?;
                 break;
             }
-            // The parent has lost an entry, or none.
+            // The parent has lost an entry, or this node had no neighbour below it.
             level += 1;
         }
         Ok(Merged { pages: freed, live })
@@ -181,8 +182,8 @@ impl Tree {
         self.link(structure, &open).map(|()| false)
     }
 
-    /// Returns the map page of a page that is about to be freed. A map that has the page as free is damaged, which is
-    /// found before anything is changed. The result stays valid: only this thread frees pages of the tree.
+    /// Returns the map page of a page that is about to be freed. A map that has the page as free is damaged, and that
+    /// is found before anything is changed. The result stays valid, because only this thread frees pages of the tree.
     fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
         let map = self.trees.space().map_page(pid, structure.session, structure.purpose)?;
         let is_allocated = is_allocated(&map.shared(), pid).and_then(|found| match found {
@@ -193,13 +194,13 @@ impl Tree {
         Ok(map)
     }
 
-    /// Estimates without both latches whether the left one of two nodes can take the content of the right one. Returns
-    /// false if a rollback may need the free space.
+    /// Estimates, without holding both latches, whether the left of two nodes can take the content of the right one.
+    /// Returns false if a rollback may need the free space.
     fn would_fit(&self, merging: &mut Merging<'_>, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(&left.shared());
         let right_page = right.shared();
-        // One of them may have been freed, and now belong to another tree.
+        // A page may have been freed meanwhile, and may now belong to another tree.
         let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
         if is_open(&second) {
             return Ok(false);
@@ -245,8 +246,8 @@ impl Tree {
         Ok(Some(left))
     }
 
-    /// Runs the second step; returns false if the right node holds too much or has an open split. The mark of the left
-    /// node stands for this merge alone.
+    /// Runs the second step. Returns false if the right node holds too much or has an open split. The mark of the left
+    /// node belongs to this merge alone.
     fn absorb<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -280,7 +281,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Replaces the root by its only child, as often as it has only one. Returns how many pages are free.
+    /// Replaces the root by its only child, repeatedly while it has only one. Returns how many pages were freed.
     fn collapse(&self, structure: &mut Structure<'_>) -> Result<usize> {
         let mut freed = 0;
         while let Some(child) = self.only_child()? {
@@ -301,7 +302,7 @@ impl Tree {
                     return Err(damage("a node on the wrong level"));
                 }
                 if !node.is_root() {
-                    // Its split is open.
+                    // The child's split is open.
                     break;
                 }
                 let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
@@ -354,7 +355,7 @@ fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Da
         entries => parent.child(entries - 1),
     };
     let mut pairs = Vec::new();
-    // It was split, or merged, meanwhile.
+    // The node was split or merged meanwhile.
     if child(entries)? != thin {
         return Ok(pairs);
     }
@@ -362,7 +363,7 @@ fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Da
         let (left, right) = (child(entries - 1)?, child(entries)?);
         Ok::<_, Damage>(Pair { left, right, separator: parent.key(entries - 1)?.to_vec() })
     };
-    // First try to merge it into the left neighbour: then little is moved.
+    // The merge into the left neighbour comes first, because it moves little.
     if entries > 0 {
         pairs.push(pair(entries)?);
     }
@@ -390,7 +391,7 @@ fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     Ok(sum <= most)
 }
 
-/// Returns a copy of a node without garbage. It has no open split.
+/// Returns a copy of a node without garbage. The node has no open split.
 fn image_of(node: &Node<'_>) -> Result<[u8; PAGE_SIZE], Damage> {
     let leftmost = if node.is_leaf() { None } else { Some(node.leftmost()?) };
     let fences = (node.low()?, node.high()?);

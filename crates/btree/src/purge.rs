@@ -1,4 +1,4 @@
-//! Removal of deleted rows from their leaves: in the background, and when a row needs the space.
+//! The purge: removal of deleted rows (ghosts) from their leaves, in the background and when a row needs the space.
 
 use crate::format::SLOT;
 use crate::node::{Damage, Goal, Node, NodeView, Row};
@@ -17,7 +17,7 @@ const MAX_PURGE_BODY: usize = PAGE_SIZE / SLOT * 2;
 /// Log space that a purge takes.
 const PURGE_COST: usize = change_cost(1, MAX_PURGE_BODY);
 
-/// A purge changes a page at once only if at least one of so many rows is deleted. Each change costs a log record and a
+/// A purge changes a page only if at least one in `FEW` rows is removable, because each change costs a log record and a
 /// page write.
 const FEW: usize = 8;
 
@@ -32,16 +32,15 @@ pub struct PurgedLeaf {
     pub few: usize,
     /// Deleted rows that had to stay.
     pub held: usize,
-    /// The first of their writers: when its end is settled some may be removed.
+    /// The oldest writer of these rows. When its end is settled, some of them may be removed.
     pub oldest: Xid,
     /// The key at which the next leaf begins.
     pub next: Option<Vec<u8>>,
-    /// Whether less than three quarters of the leaf are in use, and it is not the only one.
+    /// Whether less than three quarters of the leaf are in use, and the leaf is not the root.
     pub is_thin: bool,
-    /// Whether less than a third of the leaf is in use, and it is not the only one.
+    /// Whether less than a third of the leaf is in use, and the leaf is not the root.
     pub is_sparse: bool,
-    /// If the leaf is thin: a writer of one of its rows that may be rolled back, and then may need the space that the
-    /// row had.
+    /// A live writer of a row in a thin leaf. If it is rolled back, it may need the space that the row had.
     pub live: Option<Xid>,
 }
 
@@ -54,7 +53,7 @@ struct Ghosts {
 }
 
 impl Tree {
-    /// Makes `need` more bytes free in the leaf of `key`: by a purge of ghosts, else by a split.
+    /// Makes space for `need` bytes in the leaf of `key`: by a purge of ghosts, otherwise by a split.
     pub(crate) fn room_for_row(&self, txn: &mut Txn, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of(txn), key, 0, PURGE_COST)?;
         let body = self.to_purge(&leaf, need, |xid| txn.is_settled(xid))?;
@@ -64,8 +63,8 @@ impl Tree {
         txn.with_space(|txn| self.make_room(&mut Structure::of(txn), key, 0, need))
     }
 
-    /// As [`room_for_row`](Self::room_for_row), for a row that a rollback restores. A purge needs no page, which a
-    /// full disk may not have. It logs less than what is charged for the bytes that it frees (see
+    /// Does the same as [`room_for_row`](Self::room_for_row) for a row that a rollback restores. A purge needs no new
+    /// page, which a full disk may not have. It logs less than what is charged for the bytes that it frees (see
     /// [`structure_cost`](crate::split::structure_cost)).
     pub(crate) fn room_for_undo(&self, context: &mut UndoContext<'_>, key: &[u8], need: usize) -> Result<()> {
         let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_undo(context), key, 0, PURGE_COST)?;
@@ -86,7 +85,7 @@ impl Tree {
         Ok(ghosts_of(&node, is_settled).map_err(|why| self.corrupted(leaf.pid(), why))?.body)
     }
 
-    /// Logs a purge with that body, if it has one, and returns whether the leaf has `need` free bytes now.
+    /// Logs a purge with `body` unless that is empty. Returns whether the leaf then has `need` free bytes.
     fn purge_for(
         &self,
         structure: &mut Structure<'_>,
@@ -101,9 +100,9 @@ impl Tree {
         Ok(Node::parse(&leaf).map_err(|why| self.corrupted(pid, why))?.free() >= need)
     }
 
-    /// Removes the removable ghosts from the leaf of `key`: those whose deletion is durable, and whose row no snapshot
-    /// sees. Without `all` it leaves them if they are fewer than one in eight rows. Uses the log space that is
-    /// reserved on a full disk. An unchanged leaf is evicted early, like those of a scan.
+    /// Removes the removable ghosts from the leaf of `key`. A ghost is removable if its deletion is durable and no
+    /// snapshot sees its row. Without `all`, ghosts stay if they are fewer than one in eight rows. It uses the log
+    /// space that is reserved on a full disk. An unchanged leaf is evicted early, like the leaves of a scan.
     ///
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
@@ -125,7 +124,8 @@ impl Tree {
         })
     }
 
-    /// Returns what a purge of a leaf has to leave, and the body of its record; empty if there is nothing to do.
+    /// Returns the findings of a purge of a leaf, and the body of its record; the body is empty if there is nothing to
+    /// do.
     fn survey(&self, pid: PageId, page: &[u8], all: bool, txn: &Txn) -> Result<(PurgedLeaf, Vec<u8>)> {
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, page)?;
@@ -142,7 +142,7 @@ impl Tree {
         Ok((leaf, body))
     }
 
-    /// Notes how much a leaf holds, and the live writer of a thin one.
+    /// Sets how full a leaf is, and the live writer of a thin one.
     fn weigh(&self, found: &mut PurgedLeaf, leaf: &Node<'_>, txn: &Txn) -> Result<()> {
         let damage = |why| self.corrupted(found.page, why);
         let is_thin = found.page != self.root && leaf.is_thin().map_err(damage)?;
@@ -184,8 +184,8 @@ impl Tree {
         }
     }
 
-    /// Queues a leaf in page `pid` for the background purge unless `key` has a row there: a rollback has left a ghost,
-    /// or fewer rows.
+    /// Queues a leaf in page `pid` for the background purge unless `key` has a row there. Without a row, a rollback has
+    /// left a ghost or fewer rows.
     pub(crate) fn note_unless_row(&self, pid: PageId, leaf: &Node<'_>, key: &[u8]) -> Result<(), Damage> {
         let is_row = match leaf.search(key)? {
             Ok(at) => !leaf.row(at)?.header.is_ghost(),
@@ -197,7 +197,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Queues a leaf in page `pid` without rows for the background purge, unless its table is dropped.
+    /// Queues a leaf without rows for the background purge, unless it is the root or its table is dropped.
     pub(crate) fn note_if_empty<P: PageRead>(&self, pid: PageId, leaf: &NodeView<P>) {
         if leaf.len() == 0 && pid != self.root && leaf.is_leaf() && !self.is_retired() {
             self.trees.queue().add(self.table, pid, || leaf.copy_low().unwrap_or_default());
@@ -222,8 +222,8 @@ impl Tree {
         Ok(node.low().ok().map(<[u8]>::to_vec))
     }
 
-    /// Queues the leaf of `key`, in page `pid`, for the background purge: it has a deleted row or few rows. A dropped
-    /// table that older snapshots still read is not purged: its pages are freed as they are.
+    /// Queues the leaf of `key`, in page `pid`, for the background purge, because it has a deleted row or few rows. A
+    /// dropped table that older snapshots still read is not purged, because its pages are freed as they are.
     #[inline]
     pub(crate) fn note_ghost(&self, pid: PageId, key: &[u8]) {
         if !self.is_retired() {
@@ -232,7 +232,7 @@ impl Tree {
     }
 }
 
-/// Returns a writer of a row in a leaf that may be rolled back, and then may need the space that the row had. An inner
+/// Returns a live writer of a row in a leaf. If it is rolled back, it may need the space that the row had. An inner
 /// node has none.
 pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Damage> {
     for at in 0..if node.is_leaf() { node.len() } else { 0 } {
@@ -246,9 +246,12 @@ pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Dam
 
 /// Collects the deleted rows of a leaf.
 ///
-/// A ghost is removed when its deletion is durable, so a reader that finds no row relies on nothing that may be lost.
-/// Locks refer to keys and need no ghost. No snapshot sees the row before it, so no reader looks for its undo. At a
-/// restart, when that is not yet true, nothing is purged.
+/// A ghost is removed only when two conditions hold:
+///
+/// - Its deletion is durable, so a reader that finds no row depends on nothing that may be lost.
+/// - No snapshot sees the row before it, so no reader looks for its undo.
+///
+/// Locks refer to keys and need no ghost. At a restart the conditions do not hold yet, and nothing is purged.
 fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
     let mut ghosts = Ghosts { body: Vec::new(), held: 0, oldest: Xid(u64::MAX) };
     for at in 0..node.len() {

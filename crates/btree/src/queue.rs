@@ -1,16 +1,16 @@
-//! Queue of leaves with deleted rows or few rows, for the background purge.
+//! The queue of leaves with deleted rows or few rows, for the background purge.
 //!
 //! A slot holds one leaf, as table and page, so a leaf that many removes meet is queued once. A bucket of slots is one
-//! cache line: an operation that meets a queued leaf reads that line and writes nothing. If the bucket of a leaf is
-//! full, the key at which the leaf begins widens a range of its table, and the purge visits all leaves of the range.
-//! So memory is bounded and no leaf is forgotten.
+//! cache line. An operation that meets a queued leaf reads that line and writes nothing. If the bucket of a leaf is
+//! full, the leaf's low key widens a range of its table. The purge visits all leaves of the range. So memory is bounded
+//! and no leaf is forgotten.
 //!
 //! **Signal.** The purge is awake or asleep ([`LeafQueue::is_awake`]):
 //!
 //! 1. The thread that adds a leaf stores it, fences, and signals if the purge is asleep.
-//! 2. The purge says that it is asleep, fences, and reads the slots once more.
+//! 2. The purge marks itself as asleep, fences, and reads the slots once more.
 //!
-//! One of the two fences is first, so either the purge sees the leaf or the thread sees it asleep.
+//! One of the two fences is first. So either the purge sees the leaf, or the thread sees the purge asleep.
 
 use foreshore_base::{PageId, TableId};
 use foreshore_sync::model::mutant;
@@ -24,10 +24,10 @@ const BUCKET: usize = if MODEL { 2 } else { 8 };
 /// Buckets: 32 KiB of slots.
 const BUCKETS: usize = if MODEL { 2 } else { 512 };
 
-/// A leaf for the purge to visit. It may have left its table by now.
+/// A leaf that the purge should visit. It may have left its table by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedLeaf {
-    /// The table that it was a leaf of.
+    /// The table to which the leaf belonged.
     pub table: TableId,
     /// Its page.
     pub page: PageId,
@@ -42,10 +42,11 @@ pub struct QueuedRange {
     pub to: Vec<u8>,
 }
 
-/// See the head of the module.
+/// The queue of leaves, with the ranges for those that found no slot.
 #[derive(Debug)]
 pub(crate) struct LeafQueue {
-    /// Table in the upper half and page in the lower, which is never zero in use; 0: free.
+    /// The slots. A used slot has the table in its upper half and the page, which is never zero, in its lower half. A
+    /// free slot is 0.
     buckets: Box<[CachePadded<[AtomicU64; BUCKET]>]>,
     ranges: Mutex<BTreeMap<TableId, QueuedRange>>,
     /// The bucket that is read next.
@@ -108,13 +109,13 @@ impl LeafQueue {
         }
     }
 
-    /// Says that the purge is awake, and needs no signal.
+    /// Marks the purge as awake, so that it gets no signal.
     pub(crate) fn wake(&self) {
         // ORDERING: hint. A late store costs only an unneeded signal.
         self.is_awake.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the purge is asleep, unless a leaf is queued.
+    /// Marks the purge as asleep, unless a leaf is queued. Returns whether it is asleep.
     pub(crate) fn sleep(&self) -> bool {
         // ORDERING: Relaxed, the fence orders it.
         self.is_awake.store(false, Ordering::Relaxed);
@@ -136,8 +137,8 @@ impl LeafQueue {
         slots.all(|slot| slot.load(Ordering::Relaxed) == 0) && self.ranges.lock().is_empty()
     }
 
-    /// Takes out about `most` leaves at most: the slots of one bucket are taken together. The next call continues
-    /// behind them, so that no leaf waits for those that are added again and again.
+    /// Takes out about `most` leaves. The slots of one bucket are taken together. The next call continues after them,
+    /// so that no leaf starves behind leaves that are added repeatedly.
     pub(crate) fn take(&self, most: usize, mut out: impl FnMut(QueuedLeaf)) {
         // ORDERING: hint, one thread takes leaves out.
         let first = self.next.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Kinds of log record of trees, and their bodies.
+//! The kinds of log record of trees, and their bodies.
 //!
 //! ```text
 //!  kind          pages                        body
@@ -22,9 +22,10 @@
 //!  shift         left, right                  right u64 | image of what moves, between its fences
 //! ```
 //!
-//! `*`: the record initialises the page. `owner` is the first word of a row header, xid and flags. A row change carries
-//! the root page, so that undo needs no catalogue, and is found by key: other transactions may have moved the row. A
-//! write carries only what differs between the two values, between their common prefix and their common suffix.
+//! `*`: the record initialises the page. `owner` is the first word of a row header: xid and flags. A row change carries
+//! the root page, so that undo needs no catalogue. It is found by key, because other transactions may have moved the
+//! row. A write carries only the bytes that differ between the two values, between their common prefix and their common
+//! suffix.
 
 mod delta;
 
@@ -47,14 +48,14 @@ foreshore_space::record_kinds! {
         RowErase = 34 => "row-erase",
         /// Compensation of a write: header and value as before.
         RowRestore = 35 => "row-restore",
-        /// The lock of a row that was not changed. Never logged, but it needs an undo entry: afterwards the header
-        /// must show its former owner again, whose commit may not be durable yet.
+        /// The lock of a row that was not changed. It is never logged, but it needs an undo entry: after the lock, the
+        /// header must show its former owner again, whose commit may not be durable yet.
         RowLock = 36 => "row-lock",
         /// Unneeded ghosts are removed.
         Purge = 40 => "purge",
         /// First step of a split: the right half moves to a new node.
         Split = 41 => "split",
-        /// Second step of a split: the parent learns of the right half.
+        /// Second step of a split: the parent gets the separator of the right half.
         Link = 42 => "link",
         /// The root moves its contents to a new child and rises one level.
         Grow = 43 => "grow",
@@ -160,7 +161,7 @@ impl<'a> RowWrite<'a> {
         Logged { kind: TreeKind::RowWrite, undo_kind: TreeKind::RowRestore, body, undo, grows }
     }
 
-    /// Returns where the old middle is in the undo.
+    /// Returns the offset of the old middle in the undo.
     pub(crate) const fn old_middle(key: &[u8]) -> usize {
         8 + 8 + 2 + key.len() + 2 + 2
     }
@@ -179,7 +180,7 @@ pub(crate) struct Logged<'b> {
     pub(crate) undo_kind: TreeKind,
     /// Body of the record.
     pub(crate) body: &'b [u8],
-    /// Content of the undo entry: the root and the body of the compensation.
+    /// Body of the undo entry: the root, then the body of the compensation.
     pub(crate) undo: &'b [u8],
     /// Bytes that the row grows by when the change is rolled back.
     pub(crate) grows: usize,
@@ -236,14 +237,14 @@ impl<'a> RowLock<'a> {
 /// Body of [`TreeKind::Split`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split<'a> {
-    /// Entries from here on leave the left node.
+    /// Entries from this index on leave the left node.
     pub(crate) from: usize,
     pub(crate) separator: &'a [u8],
     pub(crate) image: &'a [u8],
 }
 
 impl<'a> Split<'a> {
-    /// Appends everything but the image, which the caller appends behind it.
+    /// Appends everything but the image, which the caller appends afterwards.
     pub(crate) fn encode_front(out: &mut Vec<u8>, from: usize, separator: &[u8]) {
         out.put_u16(u16::try_from(from).expect("a page has few entries"));
         out.put_short_bytes(separator);
@@ -277,7 +278,7 @@ impl<'a> Link<'a> {
 /// Body of [`TreeKind::Merge`], [`TreeKind::Collapse`] and [`TreeKind::Shift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Absorb<'a> {
-    /// The freed page and its content. Of a shift, the right leaf and the rows that it gives away.
+    /// The freed page, with its content in `image`. For a shift: the right leaf, with the rows that it gives away.
     pub(crate) page: PageId,
     pub(crate) image: &'a [u8],
 }

@@ -1,4 +1,4 @@
-//! Redo and undo of the records of trees and of the space layer.
+//! Redo and undo of the records of trees, and redo of those of the space layer.
 
 use crate::apply::apply;
 use crate::damage::Row;
@@ -18,10 +18,10 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
 
-/// The header of an undone insert that stays as a ghost. It has no writer, so the row is gone for every reader.
+/// The header of an undone insert that stays as a ghost. It names no writer, so no reader sees a row.
 const GONE: RowHeader = RowHeader { xid: Xid::ZERO, flags: GHOST, undo: 0 };
 
-/// Where the row of an undo entry is, and how its change is undone.
+/// The location of an undo entry's row, and the compensation of its change.
 struct Compensation<'a> {
     root: PageId,
     key: &'a [u8],
@@ -34,7 +34,7 @@ struct Compensation<'a> {
 /// Bytes by which [`to_ghost`] may be longer than the body of a [`TreeKind::RowErase`].
 pub(crate) const GHOST_BODY: usize = 16;
 
-/// Body of the [`TreeKind::RowRestore`] that leaves a ghost where a row was.
+/// Returns the body of the [`TreeKind::RowRestore`] that leaves a ghost where a row was.
 pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(key.len() + GHOST_BODY);
     RowRestore { owner: GONE.owner(), key, prefix: 0, cut: 0, middle: &[] }.encode(&mut body);
@@ -44,8 +44,8 @@ pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
 }
 
 impl<'a> Compensation<'a> {
-    /// Leaves a ghost in place of an inserted row if the row stays locked, or the leaf has no other entry. Otherwise
-    /// the rollback of a large transaction would leave many empty leaves.
+    /// Changes the compensation of an insert so that it leaves a ghost. This is done if the row stays locked, or if the
+    /// leaf has no other entry. Otherwise the rollback of a large transaction would leave many empty leaves.
     fn leave_ghost(&mut self) {
         (self.kind, self.body) = (TreeKind::RowRestore, to_ghost(self.key));
     }
@@ -65,7 +65,7 @@ impl<'a> Compensation<'a> {
                 let grow = restore.middle.len().saturating_sub(restore.cut);
                 Ok(Self { root: write.root, key: write.key, kind: TreeKind::RowRestore, body, grow })
             }
-            // From memory, or from a copy in the log: the compensation follows the root.
+            // This entry comes from memory, or from a copy in the log. The compensation follows the root.
             kind @ (TreeKind::RowErase | TreeKind::RowRestore) => {
                 let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
                 let root = PageId(u64::from_le_bytes(*root));
@@ -137,7 +137,7 @@ impl ResourceManager for Trees {
     }
 }
 
-/// Returns root and key of the row that an undo entry leads to.
+/// Returns root and key of an undo entry's row.
 fn place_of<'a>(entry: &UndoEntry<'a>) -> Option<(PageId, &'a [u8])> {
     let change = match TreeKind::from_number(entry.kind)? {
         TreeKind::CreateTable => CreateTable::decode(entry.body).ok()?.row,
@@ -169,7 +169,8 @@ impl Trees {
         }
     }
 
-    /// Undoes the change of a row, wherever the row is by now, and releases its lock unless that is kept.
+    /// Undoes the change of a row, wherever the row is by now, and releases its lock unless `entry.keep` says
+    /// otherwise.
     pub(crate) fn undo_row(
         &self,
         context: &mut UndoContext<'_>,
@@ -233,7 +234,7 @@ impl Trees {
                     ..old
                 });
             }
-            // The owner before has the row again, with its older versions.
+            // The previous owner has the row again, with its older versions.
             if has_predecessor && !mutant("btree: a rollback keeps the undo pointer") {
                 tree.point_to_undo(&mut leaf, key, entry.next)?;
             }
@@ -241,8 +242,8 @@ impl Trees {
         }
     }
 
-    /// Shows the former owner of a locked row again. The commit of that owner may not be durable yet, and readers of
-    /// the row must learn of it.
+    /// Restores the former owner in the header of a locked row. The commit of that owner may not be durable yet, and
+    /// readers of the row must learn of it.
     fn undo_lock(&self, context: &mut UndoContext<'_>, entry: &UndoEntry<'_>, kind: TreeKind) -> Result<()> {
         let lock = RowLock::of(RowChange { kind, body: entry.body });
         let lock = lock.map_err(|why| self.corrupted(PageId::ZERO, why))?;
@@ -266,7 +267,7 @@ impl Trees {
 }
 
 impl<'a> RowLock<'a> {
-    /// The lock that remains of an undone change, or that never was more.
+    /// Returns the row lock of an entry: the lock that remains of an undone change, or a plain lock.
     pub(crate) fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
         if change.kind == TreeKind::RowLock {
             return Self::decode(change.body);

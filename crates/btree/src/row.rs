@@ -1,4 +1,4 @@
-//! Changing one row under the latch of its leaf: lock, undo, edit, log.
+//! The change of one row under the latch of its leaf: lock, undo entry, edit, log record.
 
 use crate::before::{before, before_lock};
 use crate::format::{GHOST, RowHeader};
@@ -18,7 +18,7 @@ use foreshore_wal::Dep;
 #[derive(Clone, Copy)]
 pub(crate) enum New<'a> {
     Value(&'a [u8]),
-    /// It is deleted.
+    /// The row is deleted.
     Ghost,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct Found {
 }
 
 impl Tree {
-    /// Inserts a row before entry `at` of a leaf that has the space. Returns false if others hold shared locks of its
-    /// key.
+    /// Inserts a row before entry `at` of a leaf that has the space. Returns false if other transactions hold shared
+    /// locks of its key.
     pub(crate) fn insert_row(
         &self,
         txn: &mut Txn,
@@ -55,8 +55,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Takes the lock of a row and gives it another value, or makes it a ghost. Returns false if others hold shared
-    /// locks of it.
+    /// Takes the lock of a row and gives it another value, or makes it a ghost. Returns false if other transactions
+    /// hold shared locks of it.
     pub(crate) fn write_row(
         &self,
         txn: &mut Txn,
@@ -78,12 +78,12 @@ impl Tree {
         let (old_owner, owner) = (before_header.owner(), header.owner());
         let mut bytes = txn.take_buffer();
         let logged = RowWrite { root: self.root, old_owner, owner, key, delta }.logged(&mut bytes);
-        // Only numbers are kept from here on: the page changes.
+        // The page changes from here on, so only numbers are kept.
         let (prefix, cut, len) = (delta.prefix, delta.old.len(), delta.new.len());
         let middle = if let New::Value(new) = new { &new[prefix..prefix + len] } else { &[] };
         let is_taken = found.mine || self.take_header(txn, xid, leaf, key, found)?;
         if is_taken {
-            // Before the undo entry, so that a damaged page leaves no entry without its change.
+            // The edit comes before the undo entry, so that a damaged page leaves no entry without its change.
             node::splice_value(leaf, found.at, header, (prefix, cut, middle)).map_err(damage)?;
             let at = RowWrite::old_middle(key);
             let before = Before { lock, ..before(before_header, old, prefix..prefix + cut, at) };
@@ -96,7 +96,7 @@ impl Tree {
         Ok(is_taken)
     }
 
-    /// Takes the lock of a row that is not changed. Returns false if others hold shared locks of it.
+    /// Takes the lock of a row that is not changed. Returns false if other transactions hold shared locks of it.
     pub(crate) fn lock_alone(
         &self,
         txn: &mut Txn,
@@ -113,8 +113,8 @@ impl Tree {
         Ok(is_taken)
     }
 
-    /// Stores the xid in the header of a row without a holder. If others hold shared locks of the row, it restores the
-    /// old header and returns no.
+    /// Stores the xid in the header of a row without a holder. If other transactions hold shared locks of the row,
+    /// restores the old header and returns false.
     fn take_header(
         &self,
         txn: &mut Txn,
@@ -135,7 +135,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Enters the lock of a row that is not changed. Not logged: a crash ends it.
+    /// Adds the undo entry of a row lock, and stores its pointer in the header. Nothing is logged, because a crash ends
+    /// the lock.
     fn enter_lock(
         &self,
         txn: &mut Txn,
@@ -147,8 +148,8 @@ impl Tree {
     ) -> Result<()> {
         let mut body = txn.take_buffer();
         RowLock { root: self.root, old_owner: found.header.owner(), key }.encode(&mut body);
-        // The unchanged value too: a reader of an older version takes it from here when the entries of younger ones
-        // have gone.
+        // The entry has the unchanged value too. A reader of an older version takes it from here when the entries of
+        // later versions are gone.
         let before = Some(before(found.header, value, 0..0, 0));
         let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
         let (pid, undo) = (leaf.pid(), txn.push_undo(&change));
@@ -160,7 +161,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Enters the undo of the change just made to entry `at`, logs it, and stores the undo pointer in the header.
+    /// Adds the undo entry of the change just made to entry `at`, logs the change, and stores the undo pointer in the
+    /// header.
     fn log_row(
         &self,
         txn: &mut Txn,

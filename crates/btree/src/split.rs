@@ -1,12 +1,14 @@
-//! Splits in two steps, and growth of the root.
+//! Splits of nodes in two steps, and growth of the root.
 //!
-//! 1. *Split*: the right half of a node moves to a new sibling, and the node is marked incomplete. One record with the
-//!    two nodes and the map page, which also allocates the sibling.
-//! 2. *Link*: the parent gets a separator for the sibling, and the mark goes. One record with parent and left node.
+//! 1. *Split*: the right half of a node moves to a new sibling, and the node is marked incomplete. One record covers
+//!    the two nodes and the map page, and also allocates the sibling.
+//! 2. *Link*: the parent gets a separator for the sibling, and the mark is cleared. One record covers the parent and
+//!    the left node.
 //!
-//! A crash between the two leaves a valid tree and a step that any operation finishes. Neither step is part of a
-//! transaction, so a rollback does not undo it. After the B-link tree (Lehman and Yao 1981) and the Foster B-tree
-//! (Graefe, Kimura and Kuno 2012).
+//! A crash between the two steps leaves a valid tree, and any operation may do the second step. Neither step is part of
+//! a transaction, so a rollback does not undo it.
+//!
+//! Source: the B-link tree (Lehman and Yao 1981) and the Foster B-tree (Graefe, Kimura and Kuno 2012).
 
 use crate::access::ReadGuard;
 use crate::descend::{Restarts, Unlinked};
@@ -28,11 +30,10 @@ const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 /// Largest body of a record that links a sibling.
 pub(crate) const MAX_LINK_BODY: usize = 8 + MAX_KEY;
 
-/// Log space that splits may take before an undone row can grow by so many bytes. A split leaves at least a quarter of
-/// a page free in the node of the row, as a row takes at most three eighths. So a rollback needs one split for each
-/// quarter page that its rows grow by, and one more for each page. The latter use the common reserve; when that is
-/// used up the rollback is parked.
-/// is used up the rollback is parked.
+/// Returns the log space that splits may take before an undone row can grow by `grows` bytes. A row takes at most three
+/// eighths of a page, so a split leaves at least a quarter of a page free in the node of the row. A rollback therefore
+/// needs one split for each quarter page that its rows grow by, and one more for each page. The latter use the common
+/// reserve. If that is used up, the rollback is parked.
 pub(crate) const fn structure_cost(grows: usize) -> u64 {
     let split = change_cost(3, MAX_SPLIT_BODY) + change_cost(2, MAX_LINK_BODY);
     (grows * split).div_ceil(PAGE_SIZE / 4) as u64
@@ -40,8 +41,8 @@ pub(crate) const fn structure_cost(grows: usize) -> u64 {
 
 const _: () = assert!(structure_cost(MAX_VALUE) <= MAX_STRUCTURE);
 
-/// A new page with a frame, and its map page in memory. Allocated before the first latch, and given back if it is not
-/// linked. Until then the page keeps its former bytes, which a crash may bring back.
+/// A new page with a frame, and its map page in memory. It is allocated before the first latch, and freed if it is not
+/// linked. Until it is linked the page keeps its former bytes, which a crash may bring back.
 pub(crate) struct NewPage<'p> {
     space: &'p Space,
     pub(crate) page: Pinned<'p>,
@@ -61,7 +62,7 @@ impl<'p> NewPage<'p> {
         Ok(Self { space, page, map, linked: false })
     }
 
-    /// Notes that the record that links the page is logged.
+    /// Marks the page as linked: the record that links it is logged.
     pub(crate) fn linked(&mut self) {
         assert!(!self.linked, "page {} enters a tree twice", self.page.pid());
         self.linked = true;
@@ -76,20 +77,20 @@ impl Drop for NewPage<'_> {
     }
 }
 
-/// Where a node is split: entries from `from` on go right, keys from `separator` on belong there.
+/// The cut of a node. Entries from `from` on go to the right node, and so do keys from `separator` on.
 struct Cut {
     from: usize,
     separator: Vec<u8>,
-    /// Leftmost child of the right node, if the node is an inner one; its entry moves up.
+    /// Leftmost child of the right node, for an inner node. The entry of that child moves up.
     leftmost: Option<PageId>,
 }
 
 impl Tree {
-    /// Makes space for an entry of `need` bytes, slot included, in the node on `level` that covers `key`, by at most
-    /// one split. The caller checks again. No latch is held.
+    /// Makes space for an entry of `need` bytes, slot included, in the node on `level` that covers `key`. It splits at
+    /// most once, and the caller checks again. No latch is held.
     pub(crate) fn make_room(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, need: usize) -> Result<()> {
         if need > CAPACITY {
-            // An undone change in a damaged log may say so.
+            // A change in a damaged log may require this.
             return Err(self.corrupted(self.root, "a row is larger than a node"));
         }
         let mut new = NewPage::take(&self.trees, structure)?;
@@ -106,8 +107,8 @@ impl Tree {
             }
             if view.is_incomplete() {
                 let separator = view.high().map_err(|why| self.corrupted(pid, why))?.unwrap_or_default().to_vec();
-                // The link changes the node, and so does the operation that opens the split again. Neither can change
-                // a damaged node.
+                // The link changes the node, and so does an operation that opens the split again. Neither can change a
+                // damaged node, so an unchanged LSN means damage.
                 if linked.replace((pid, node.lsn())) == Some((pid, node.lsn())) {
                     return Err(self.corrupted(pid, "the split of a node stays open"));
                 }
@@ -120,13 +121,13 @@ impl Tree {
         };
         drop(new);
         match self.link(structure, &open) {
-            // The split stays without its link; the next operation that finds the space links it.
+            // The split stays unlinked. The next operation that finds the space links it.
             Err(Error::DiskFull { .. } | Error::LogSpace) => Ok(()),
             other => other,
         }
     }
 
-    /// First step of a split. Returns the separator.
+    /// Runs the first step of a split. Returns the separator.
     fn split<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -197,7 +198,7 @@ impl Tree {
 
     /// Runs the second step of a split, unless it is done already. Any operation may call it. No latch is held.
     pub(crate) fn link(&self, structure: &mut Structure<'_>, open: &Unlinked) -> Result<()> {
-        // Keeps the left node in memory from one try to the next.
+        // Keeps the left node in memory between tries.
         let mut pin: Option<Pinned<'_>> = None;
         let mut is_refused = false;
         loop {
@@ -208,12 +209,12 @@ impl Tree {
             let damage = |why| self.corrupted(pid, why);
             let view = self.parse(pid, &parent)?;
             if view.level() != open.level + 1 {
-                // The root has taken the contents of the nodes on that level, and knows all that were split.
+                // The root has taken over the contents of the nodes on that level, with the separators of all splits.
                 return Ok(());
             }
             if view.child_for(&open.separator).map_err(damage)? != open.left {
                 drop(parent);
-                // It is linked already; or a sibling further left is not, and comes first.
+                // The split is linked already, or that of a sibling further left is not and comes first.
                 match self.descend::<ReadGuard<'_>>(
                     Goal::At(&open.separator),
                     open.level,
@@ -237,8 +238,8 @@ impl Tree {
                 pause::point("btree: the left node of a split is to be pinned");
                 match self.pool().pin(open.left) {
                     Ok(pinned) => pin = Some(pinned),
-                    // It may have been merged away since the parent was latched, and truncated. If not, the parent
-                    // still leads to it.
+                    // The page may have been merged away since the parent was latched, and truncated. If not, the
+                    // parent still leads to it.
                     Err(Error::Corrupted { .. }) if !is_refused => is_refused = true,
                     Err(error) => return Err(error.in_table(self.table)),
                 }
@@ -256,8 +257,8 @@ impl Tree {
             let (were_sound, sibling) = (begins && all_sound(&[&parent, &left]), node.right());
             let pages = [pid, open.left];
             let record = record(TreeKind::Link, 0, 0, self.table, &pages, &body);
-            // The left node's LSN is that of the split or later. It enters the record's dependencies with the page, so
-            // no link is recovered without its split.
+            // The left node's LSN is that of the split or later. The record depends on it through the page, so no link
+            // is recovered without its split.
             structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
             assert_sound(were_sound, &[&parent, &left], "the link", open.left);
             assert_linked(&left, sibling);
@@ -268,19 +269,20 @@ impl Tree {
     }
 }
 
-/// Tenths of a node that stay in the left half if keys come in ascending order. The rest is for late keys.
+/// Tenths of a node that stay in the left half if keys come in ascending order. The rest of the left node is space for
+/// late keys.
 const RUN_TENTHS: usize = 9;
 
-/// Cuts a node that an entry of `need` bytes for `key` does not fit.
+/// Chooses the cut of a node in which an entry of `need` bytes for `key` does not fit.
 ///
-/// | where the key belongs | the left node keeps |
+/// | position of the key | the left node keeps |
 /// |---|---|
-/// | at the right end of the level, or of a node, behind the key that was inserted last | nine tenths |
-/// | behind the key that was inserted last, with others on its right | what lies on its left, up to nine tenths |
+/// | at the right end of the level, or of a node after the key that was inserted last | nine tenths |
+/// | after the key that was inserted last, with others on its right | the entries on its left, up to nine tenths |
 /// | elsewhere | half of the bytes |
 ///
 /// So ascending runs leave full nodes behind, wherever in the tree they are. In the second case the keys on the right
-/// do not belong to the run, which continues in the left node.
+/// do not belong to the run, and the run continues in the left node.
 fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     let len = node.len();
     let found = node.search(key)?;
@@ -303,7 +305,7 @@ fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     if node.is_leaf() {
         let (from, separator) = match len {
             0 => return Err("a leaf without entries is full"),
-            // One large row: the new one gets its own leaf.
+            // The leaf has one large row, so the new row gets its own leaf.
             1 if at == 0 => (0, separator(key, node.key(0)?)?),
             1 => (1, separator(node.key(0)?, key)?),
             _ if is_inside && at <= from => {
@@ -321,7 +323,7 @@ fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     if len < 3 {
         return Err("an inner node with few entries is full");
     }
-    // The entry in the middle moves up: its key separates the halves, and its child is the first of the right one.
+    // The entry in the middle moves up. Its key separates the halves, and its child is the leftmost of the right half.
     let from = if is_inside { from.min(at) } else { from }.min(len - 2);
     Ok(Cut { from, separator: node.key(from)?.to_vec(), leftmost: Some(node.child(from)?) })
 }

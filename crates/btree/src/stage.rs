@@ -3,16 +3,16 @@
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 
-/// State of a table: in use, or dropped.
+/// The state of a table, in one word.
 ///
 /// ```text
 ///  bits 0..2   0 in use | 1 dropping | 2 dropped | 3 withdrawn
 ///  bits 2..64  the xid of the dropper, if dropping; the number of its commit, if dropped
 /// ```
 ///
-/// 1. 0 -> 1 -> 2: by the dropper, which holds the table exclusively up to its commit: 1 before its commit record, 2
-///    when that has its number.
-/// 2. 0 -> 3: by the creator, which rolls the creation back. No other transaction knows the tree.
+/// 1. 0 -> 1 -> 2: by the dropper, which holds the table exclusively up to its commit. It stores 1 before its commit
+///    record, and 2 when that record has its commit number.
+/// 2. 0 -> 3: by the creator, when it rolls the creation back. No other transaction knows the tree.
 #[derive(Debug, Default)]
 pub(crate) struct TableEnd(AtomicU64);
 

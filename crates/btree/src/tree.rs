@@ -1,4 +1,4 @@
-//! The trees of a database, and what they share.
+//! The trees of a database, and the parts that they share.
 
 use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
@@ -14,7 +14,8 @@ use foreshore_wal::{Dep, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All trees of a database. Redo and undo of their records are its [`foreshore_txn::ResourceManager`]. Cheap to clone.
+/// All trees of a database. It implements redo and undo of their records, as the [`foreshore_txn::ResourceManager`].
+/// Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Trees {
     base: Arc<Base>,
@@ -41,25 +42,25 @@ pub(crate) struct Counters {
     pub(crate) restarts: ShardedCounter,
 }
 
-/// Structure changes and restarts, since the trees were opened.
+/// Counters of structure changes and restarts since the trees were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeStats {
-    /// Leaves split.
+    /// Leaves that were split.
     pub leaf_splits: u64,
-    /// Inner nodes split.
+    /// Inner nodes that were split.
     pub inner_splits: u64,
     /// Roots that moved their contents to a child.
     pub root_splits: u64,
-    /// Leaves that ghosts were purged from.
+    /// Purges of ghosts from a leaf.
     pub purges: u64,
-    /// Nodes merged into a neighbour, with their pages freed.
+    /// Nodes that were merged into a neighbour; their pages were freed.
     pub merges: u64,
     /// Leaves that gave rows to their left neighbour, so that three became two.
     pub shifts: u64,
     /// Roots that took the content of their only child.
     pub collapses: u64,
-    /// Reads of nodes repeated because the node changed meanwhile.
+    /// Reads of nodes that were repeated because the node changed meanwhile.
     pub restarts: u64,
 }
 
@@ -116,21 +117,22 @@ impl Trees {
         self.queue().signal()
     }
 
-    /// Says that the purge thread is awake and needs no signal, and returns whether a leaf is queued.
+    /// Marks the purge thread as awake, so that it gets no signal, and returns whether a leaf is queued.
     #[must_use]
     pub fn wake_purge(&self) -> bool {
         self.queue().wake();
         !self.queue().is_empty()
     }
 
-    /// Takes out about `most` leaves at most, and all ranges of leaves, that have deleted rows or few rows.
+    /// Takes out about `most` queued leaves, and all queued ranges. Queued leaves have deleted rows or few rows.
     pub fn take_queued(&self, most: usize, out: impl FnMut(QueuedLeaf)) -> BTreeMap<TableId, QueuedRange> {
         self.queue().wake();
         self.queue().take(most, out);
         self.queue().take_ranges()
     }
 
-    /// Says that the purge thread waits for its signal. Returns false if a leaf is queued: then it does not wait.
+    /// Marks the purge thread as waiting for its signal. Returns false if a leaf is queued; then the thread must not
+    /// wait.
     #[must_use]
     pub fn purge_sleeps(&self) -> bool {
         self.queue().sleep()
@@ -157,18 +159,18 @@ impl Trees {
     }
 }
 
-/// One table: a B+-tree. Cheap to clone.
+/// One table: a B+-tree. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub(crate) trees: Trees,
     pub(crate) table: TableId,
     pub(crate) root: PageId,
-    /// Shared by clones.
+    /// The state of the table, shared by all clones.
     pub(crate) end: Arc<TableEnd>,
 }
 
 impl Tree {
-    /// Returns its table.
+    /// Returns the id of the table.
     #[must_use]
     pub const fn table(&self) -> TableId {
         self.table
@@ -189,12 +191,12 @@ impl Tree {
         self.trees.corrupted(pid, why).in_table(self.table)
     }
 
-    /// Returns `result`, with this table in an error that names a page of it.
+    /// Adds this table to an error that names one of its pages.
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.in_table(self.table))
     }
 
-    /// A view of a page of this tree.
+    /// Returns a view of a page of this tree.
     #[inline]
     pub(crate) fn parse<'p>(&self, pid: PageId, page: &'p [u8]) -> Result<Node<'p>> {
         let node = Node::parse(page).map_err(|why| self.corrupted(pid, why))?;
@@ -223,40 +225,42 @@ impl Tree {
     }
 }
 
-/// Structure changes: not part of any transaction and never undone. They use the session of the operation that needs
-/// them.
+/// The context of a structure change, which belongs to no transaction and is never undone. It uses the session of the
+/// operation that needs it.
 pub(crate) struct Structure<'s> {
     pub(crate) session: &'s mut Session,
     /// Purpose of its log space.
     pub(crate) purpose: Purpose,
     /// Purpose of its pages.
     pub(crate) pages: Purpose,
-    /// Whether it finishes open splits on the path.
+    /// Whether the operation finishes open splits on its path.
     pub(crate) links: bool,
 }
 
 impl<'s> Structure<'s> {
-    /// For operations that read or write data, and finish splits on their path.
+    /// Returns the context of operations that read or write data. They finish splits on their path.
     pub(crate) fn of(txn: &'s mut Txn) -> Self {
         Self { session: txn.session(), purpose: Purpose::Data, pages: Purpose::Data, links: true }
     }
 
-    /// For snapshot readers. They hold no lock of the table, which may be dropped meanwhile, and do not change it.
+    /// Returns the context of snapshot readers. They hold no lock of the table, which may be dropped meanwhile, and do
+    /// not change it.
     pub(crate) fn of_reader(txn: &'s mut Txn) -> Self {
         Self { links: false, ..Self::of(txn) }
     }
 
-    /// For operations that free pages. They may need one to link what a full disk has left open, and free more.
+    /// Returns the context of operations that free pages. They may use a reserved page to finish a split that a full
+    /// disk has left open.
     pub(crate) fn of_freeing(txn: &'s mut Txn) -> Self {
         Self { pages: Purpose::Rollback, ..Self::of(txn) }
     }
 
-    /// For a rollback.
+    /// Returns the context of a rollback.
     pub(crate) fn of_undo(context: &'s mut UndoContext<'_>) -> Self {
         Self { session: context.session(), purpose: Purpose::Rollback, pages: Purpose::Rollback, links: true }
     }
 
-    /// Reserves log space for records of `bytes` together (see [`change_cost`]). Before the first latch.
+    /// Reserves log space for records of `bytes` together (see [`change_cost`]). Called before the first latch.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
         match self.purpose {
             Purpose::Data => self.session.reserve(bytes),
@@ -278,12 +282,12 @@ impl<'s> Structure<'s> {
     }
 }
 
-/// Returns what is logged of a record.
+/// Returns the part of a record that is logged.
 pub(crate) const fn to_log<'a>(record: &ChangeRecord<'_>, body: &'a [&'a [u8]]) -> Change<'a> {
     Change { kind: record.kind, flags: record.flags, init_mask: record.init_mask, table: record.table, body }
 }
 
-/// Returns a record of a tree with its body in one piece, as it will be read again.
+/// Returns a record of a tree with its body in one piece, as recovery will read it.
 pub(crate) fn record<'a>(
     kind: TreeKind,
     flags: u8,

@@ -1,21 +1,21 @@
-//! Checking a whole tree while others read and change it.
+//! The check of a whole tree while other threads read and change it.
 //!
-//! The caller prevents merges ([`Tree::merge_leaf`](crate::Tree::merge_leaf)) meanwhile.
+//! The caller prevents merges ([`Tree::merge_leaf`](crate::Tree::merge_leaf)) during the check.
 //!
 //! Nodes are copied one at a time, each under a shared latch. The tree changes between two copies, but there are no
 //! false alarms, because some facts never change while the table exists:
 //!
-//! - a node stays, with the key at which it begins
-//! - an entry of an inner node leads to the same child, in that node or in one to its right
-//! - a copied node ends where the sibling that it names begins
+//! - A node stays, and the key at which it begins stays the same.
+//! - An entry of an inner node leads to the same child, in that node or in one to its right.
+//! - A copied node ends where the sibling that it names begins.
 //!
 //! So the walk goes from left to right on all levels at once, along the copied siblings, and copies a node before its
 //! children. Every copied entry must lead to a node that the walk meets. A node met without an entry was split off
-//! meanwhile. Then either its left neighbour says that its split is open, or the parent has the entry by now. A node
-//! that is split off behind the walk is not met: see [`Tree::reaches`].
+//! meanwhile. Then either its left neighbour is marked incomplete, or the parent has the entry by now. A node that is
+//! split off behind the walk is not met: see [`Tree::reaches`].
 //!
-//! A walk may continue after damage. It skips the nodes below a damaged node, and continues with the next entry of the
-//! parent, whatever siblings would have said.
+//! A walk may continue after damage. It skips the nodes below a damaged node and continues with the next entry of the
+//! parent. It then ignores sibling links.
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -27,7 +27,7 @@ use foreshore_buffer::AccessPattern;
 use foreshore_sync::model::mutant;
 use std::collections::HashSet;
 
-/// What [`Tree::verify`] found.
+/// The result of [`Tree::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeReport {
     /// All pages of the tree that were met.
@@ -36,7 +36,7 @@ pub struct TreeReport {
     pub height: usize,
     /// Nodes without children.
     pub leaves: usize,
-    /// Rows that are not deleted, by committed and by running transactions.
+    /// Rows that neither a committed nor a running transaction has deleted.
     pub rows: u64,
     /// Deleted rows that are still in their leaves.
     pub ghosts: u64,
@@ -44,7 +44,7 @@ pub struct TreeReport {
     pub open_splits: usize,
 }
 
-/// Mutant: the copy of a parent counts, however old it is.
+/// The mutant that trusts the copy of a parent, however old it is.
 const STALE: &str = "btree: verify believes the parent that it copied";
 
 /// The next node on a level, according to its left sibling or first parent; page zero at the end.
@@ -59,7 +59,7 @@ struct Walk<'t, 'w> {
     watch: &'w mut dyn FnMut(PageId) -> Result<()>,
     damage: &'w mut dyn FnMut(Error) -> Result<()>,
     report: TreeReport,
-    /// By level; none if damage hides it.
+    /// The next node of each level; `None` if damage hides it.
     next: Vec<Option<Next>>,
 }
 
@@ -74,9 +74,10 @@ impl Tree {
         self.verify_with(&mut |_| Ok(()), &mut Err)
     }
 
-    /// Does the same, calling `watch` before each page is read, with no latch held, and `damage` with each `Corrupted`
-    /// that the walk or `watch` finds. An error that `damage` returns, or any other of `watch`, ends the walk. The
-    /// pages of the report are all that were met, damaged ones included.
+    /// Does the same as [`verify`](Self::verify) with two callbacks. `watch` is called before each page is read, with
+    /// no latch held. `damage` is called with each `Corrupted` that the walk or `watch` finds. The walk ends at an
+    /// error of `damage`, or at any other error of `watch`. The report's pages are all that were met, including damaged
+    /// ones.
     ///
     /// # Errors
     /// As [`verify`](Self::verify), and what `watch` and `damage` return.
@@ -96,8 +97,8 @@ impl Tree {
         Ok(walk.report)
     }
 
-    /// Returns whether the keys of the node at `pid` lead to it: for pages that a walk has not met. The table is not
-    /// dropped meanwhile.
+    /// Returns whether a descent for the keys of the node at `pid` leads to it. It is for pages that a walk has not
+    /// met. The table is not dropped meanwhile.
     ///
     /// # Errors
     /// `Corrupted` if there is no node of this tree, or for damage on the path to it; `Io`, `OutOfFrames`, `Poisoned`.
@@ -105,7 +106,7 @@ impl Tree {
         let page = self.copy_page(pid)?;
         let node = self.parse(pid, &page)?;
         let low = node.low().map_err(|why| self.corrupted(pid, why))?;
-        // Open splits are passed and not finished: a check changes nothing.
+        // Open splits are passed and not finished, because a check changes nothing.
         let found = self.descend::<ReadGuard<'_>>(Goal::At(low), node.level(), false, &mut Restarts::default())?;
         Ok(found.is_ok_and(|guard| guard.pid() == pid))
     }
@@ -116,7 +117,7 @@ impl Tree {
         Ok(page)
     }
 
-    /// Returns whether the node on `level` that covers `key` leads to `child` with it.
+    /// Returns whether the node on `level` that covers `key` leads from `key` to `child`.
     fn leads_to(&self, key: &[u8], level: u8, child: PageId) -> Result<bool> {
         let mut restarts = Restarts::default();
         loop {
@@ -203,10 +204,10 @@ impl Walk<'_, '_> {
         }));
         let mut entry = entries.next().transpose()?;
         let high = node.high().map_err(damage)?;
-        // Whether the left neighbour says that its split is open.
+        // Whether the left neighbour is marked incomplete.
         let mut is_open = false;
         loop {
-            // None only behind a damaged last child: its upper bound is unknown.
+            // `None` only after a damaged last child, whose upper bound is unknown.
             let Some(child) = self.next[below].clone() else { return Ok(()) };
             let is_beyond = child.pid == PageId::ZERO || high.is_some_and(|high| &child.low[..] >= high);
             match &entry {

@@ -1,10 +1,14 @@
-//! Writing one row: lock, change, log.
+//! Writes of one row: lock, change, log record.
 //!
-//! A row's write lock is the xid in its header. Other transactions may hold shared locks of the row, ghost or not. So
-//! the writer stores the xid, fences, and checks for shared locks, all under the exclusive latch of the leaf. If there
-//! are any, it restores the old header, unlatches and queues behind the readers. Only then it logs. A new row has
-//! readers too, of its key and of intervals around it. The writer checks for them before the insert: a scan that
-//! validates the leaf sees the latch.
+//! A row's write lock is the xid in its header. Other transactions may hold shared locks of the row, whether it is a
+//! ghost or not. So a writer takes these steps under the exclusive latch of the leaf:
+//!
+//! 1. Store the xid in the header and fence.
+//! 2. Check for shared locks. If there are any, restore the old header, unlatch and queue behind the readers.
+//! 3. Otherwise change the row and log the change.
+//!
+//! A new row has readers too: of its key, and of intervals around it. The writer checks for them before the insert, and
+//! a scan that validates the leaf afterwards sees the latch.
 
 use crate::descend::Restarts;
 use crate::format::{LEAF_HEADER, SLOT};
@@ -20,12 +24,12 @@ use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn, UndoPtr};
 /// Upper bound of the fixed part of a row change's body.
 const ROW_BODY: usize = 48;
 
-/// What a write does with a row.
+/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent<'a> {
     /// Lock it.
     Lock,
-    /// Lock it if it exists, for a scan that has met it: a missing row is locked by the scan itself.
+    /// Lock it if it exists, for a scan that has met it. The scan itself locks a missing row.
     Take,
     /// Give it a value, whether it exists or not.
     Put(&'a [u8]),
@@ -64,9 +68,9 @@ impl<'a> Intent<'a> {
     }
 }
 
-/// How one try has ended.
+/// The outcome of one try.
 enum Try {
-    /// Done. The row existed, and its old value is where the caller wants it.
+    /// Done. The row existed, and its old value was copied.
     Replaced,
     /// Done. The row did not exist.
     Inserted,
@@ -84,7 +88,7 @@ enum Try {
     Full(usize),
 }
 
-/// A try, or why it failed: two words, which pass from function to function in registers.
+/// The outcome of a try, or its error. It has two words, so it passes between functions in registers.
 type Tried = Result<Try, Box<Error>>;
 
 const _: () = assert!(size_of::<Tried>() == 16);
@@ -169,7 +173,7 @@ impl Tree {
         Ok(matches!(self.write_by(txn, (key, intent), LockWait::Wait, old)?, Try::Replaced))
     }
 
-    /// Returns done, absent or, if it may not wait, skipped.
+    /// Runs a write to its end. Returns a done outcome, `Absent` or, if the request may not wait, `Skipped`.
     fn write_by(
         &self,
         txn: &mut Txn,
@@ -219,15 +223,14 @@ impl Tree {
         old: &mut Vec<u8>,
     ) -> Tried {
         let row = Target::row(self.table, key);
-        // Only a serializable transaction promises that a missing row stays missing, and a scan does that by its
-        // intervals.
+        // Only a serializable transaction guarantees that a missing row stays missing. A scan does so by its intervals.
         let mut absent = txn.isolation() != Isolation::Serializable
             || intent == Intent::Take && !mutant("btree: a scan locks what is not there")
             || mutant("sabotage: what is absent is not locked");
         let mut entered = None;
         loop {
             let outcome = self.try_write(txn, key, intent, old);
-            // Ended before a wait: a turn excludes the transactions that this one may have to wait for next.
+            // The turn ends before a wait, because it excludes transactions that this one may have to wait for next.
             let (locks, owner) = txn.locks();
             locks.end_exclusive(owner);
             match outcome? {
@@ -319,13 +322,13 @@ impl Tree {
             return Ok(Try::Shared);
         }
         if new.is_none() {
-            // Usually a write follows.
+            // A write of the same row usually follows.
             txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
         }
         Ok(if ghost { Try::Inserted } else { Try::Replaced })
     }
 
-    /// Returns the leaf of the row that was locked last, if nothing in it has changed, and the entry of the row.
+    /// Returns the leaf of the row that was locked last, and the row's entry, if the leaf is unchanged.
     fn last_row<'p>(&'p self, txn: &Txn, key: &[u8]) -> Option<(ExclusiveGuard<'p>, usize)> {
         let RowPosition { page, at } = txn.last_row(self.table, key)?;
         Some((self.pool().exclusive_at(page)?, at))

@@ -1,4 +1,4 @@
-//! Read-ahead: leaves that are read before a long scan reaches them.
+//! Read-ahead: the pool reads leaves before a long scan reaches them.
 
 use super::Cursor;
 use super::span::{End, Span};
@@ -11,22 +11,23 @@ use foreshore_base::{PageId, Result};
 use foreshore_buffer::{AccessPattern, Scan};
 use foreshore_txn::Txn;
 
-/// How far leaves are read ahead: not at the first leaf, as most scans are short, and twice as far each time.
+/// The state of read-ahead. It does not start at the first leaf, because most scans are short. Then it doubles its
+/// window each time.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    /// Its share of what all scans may read ahead, once it reads ahead.
+    /// Its share of the read-ahead of all scans, once it reads ahead.
     scan: Option<Scan>,
     /// The end that the read-ahead is for.
     end: End,
-    /// Leaves that were requested last.
+    /// Number of leaves in the last request.
     window: usize,
-    /// Those of them that have not been scanned.
+    /// Number of those leaves that have not been scanned.
     left: usize,
 }
 
 impl ReadAhead {
-    /// Returns the access pattern of the cursor: a scan once it is long enough to read ahead. The pages of a short
-    /// scan count as used like any others.
+    /// Returns the access pattern of the cursor: `Scan` once it is long enough to read ahead. The pages of a short scan
+    /// count as used like any others.
     pub(super) fn pattern(&self) -> AccessPattern {
         if self.scan.is_some() { AccessPattern::Scan } else { AccessPattern::Random }
     }
@@ -54,7 +55,7 @@ impl Cursor {
             return;
         }
         ahead.window = (2 * ahead.window).min(most);
-        // The scan meets the error itself, if it gets there.
+        // An error is ignored, because the scan meets it itself if it gets there.
         let leaves = match &self.snapshot {
             None => self.tree.leaves_of(&mut Structure::of(txn), span, end, ahead.window),
             Some(snapshot) => self
@@ -63,7 +64,7 @@ impl Cursor {
                 .and_then(|_operation| self.tree.leaves_of(&mut Structure::of_reader(txn), span, end, ahead.window)),
         };
         let leaves = leaves.unwrap_or_default();
-        // The last entries of a node are fewer.
+        // The request may be shorter than the window at the end of a node.
         ahead.left = leaves.len();
         pool.prefetch(&leaves);
     }
@@ -90,7 +91,7 @@ impl Tree {
         }
     }
 
-    /// Returns up to `most` adjacent leaves, from the end of a span on, which is a leaf boundary. They all have one
+    /// Returns up to `most` adjacent leaves, starting at one end of a span, which is a leaf boundary. They all have one
     /// parent, and only the first may lie beyond the other end.
     fn leaves_of(&self, structure: &mut Structure<'_>, span: &Span, end: End, most: usize) -> Result<Vec<PageId>> {
         let (goal, mut page) = (span.goal(end), [0; PAGE_SIZE]);
@@ -124,7 +125,7 @@ fn leaves_up(node: &Node<'_>, goal: Goal<'_>, span: &Span, most: usize) -> Resul
 fn leaves_down(node: &Node<'_>, goal: Goal<'_>, span: &Span, most: usize) -> Result<Vec<PageId>, Damage> {
     let mut leaves = vec![node.child_toward(goal)?];
     for index in (0..node.entries_to(goal)?).rev().take(most - 1) {
-        // It ends where the next leaf, which is in the list, begins.
+        // This leaf ends where the leaf listed before it begins.
         if span.begins_from(node.key(index)?) {
             break;
         }

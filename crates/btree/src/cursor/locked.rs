@@ -1,23 +1,24 @@
 //! Scans that lock what they read.
 //!
-//! A serializable scan covers the keys that it passes by an interval, which grows with each step to exactly the last
-//! key that the step returns. At the end of a leaf it grows to the leaf's fence, at the end of the range to the
-//! requested bound. A backward scan does the same downwards. The interval grows between reading a leaf and validating
-//! it ([`foreshore_lock`], `range.rs`), so the returned rows are the locked ones, and need no locks of their own.
+//! A serializable scan covers the keys that it passes by an interval. With each step the interval grows to exactly the
+//! last key that the step returns. At the end of a leaf it grows to the leaf's fence, and at the end of the range to
+//! the requested bound. A backward scan does the same downwards. The interval grows between the read of a leaf and its
+//! validation ([`foreshore_lock`], `range.rs`). So it locks exactly the returned rows, which need no locks of their
+//! own.
 //!
-//! At other levels, and if the scan skips locked rows, it locks rows only. The first steps take few rows: a caller
-//! that wants one row locks one. Rows locked for update are locked one by one, as by a write, and read again under
-//! that lock.
+//! At other isolation levels, and if it skips locked rows, a scan locks only rows. The first steps take few rows, so a
+//! caller that wants one row locks one. Rows for update are locked one by one, as by a write, and read again under that
+//! lock.
 //!
 //! **`no_wait` and `skip_locked`** leave no lock on rows that the scan does not return. A step releases its new locks
-//! if the leaf has changed or a row is refused. A row is locked for update only when no earlier request can be refused
-//! any more: its interval comes first.
+//! if the leaf has changed or a row is refused. A row lock for update comes last, when no other request of the step can
+//! be refused. So the interval comes before it.
 //!
-//! **`skip_locked` for update** ignores deleted rows. If a snapshot still shows such a row it is skipped, whether its
-//! deleter has ended or not. An existing row that has changed since is a conflict as everywhere.
+//! **`skip_locked` for update** ignores deleted rows. A row that a snapshot still shows is also skipped if it was
+//! deleted, whether its deleter has ended or not. An existing row that has changed since is a conflict, as in any scan.
 //!
-//! **The holder first.** The holder of a row may be about to insert next to it. So the interval grows over a row when
-//! the row is free, and not while the scan waits for its holder.
+//! **The holder first.** The holder of a row may be about to insert next to it. So the interval grows over a row only
+//! when the row is free, and not while the scan waits for its holder.
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
@@ -35,7 +36,7 @@ use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, RowHolder, Txn};
 use std::ops::{Bound, Range};
 
-/// How a scan locks.
+/// The locking mode of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locking {
     lock: RowLock,
@@ -48,20 +49,21 @@ impl Locking {
         Self { lock, ranges: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
     }
 
-    /// Whether rows are locked to be taken, so that deleted rows are ignored.
+    /// Returns whether the scan locks rows in order to take them (`skip_locked` for update), so that it ignores deleted
+    /// rows.
     fn takes(self) -> bool {
         self.lock.strength() == Strength::Update && self.lock.on_conflict() == LockWait::SkipLocked
     }
 }
 
-/// A lock that a step has entered.
+/// A lock that the running step has entered.
 #[derive(Debug)]
 pub(super) enum Entered {
     Row(NewShare),
     Range(NewRange),
 }
 
-/// How a step has ended.
+/// The outcome of a step.
 enum Step {
     /// The rows are at hand.
     Done(Rest),
@@ -79,13 +81,13 @@ enum Step {
     Behind(Interval),
 }
 
-/// What a step does with one key.
+/// The outcome for one key of a step.
 enum Met {
-    /// It is locked, and there is a row.
+    /// The key is locked, and it has a row.
     Row,
-    /// There is no row, or it is skipped.
+    /// The key has no row, or the row is skipped.
     Nothing,
-    /// Another step comes first.
+    /// The scan has to do something else first.
     First(Step),
 }
 
@@ -99,7 +101,7 @@ struct LeafCopy<'a, 'p, const ONCE: bool> {
 }
 
 impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
-    /// Returns the entry of the range that is met after `met` others.
+    /// Returns the entry that comes after `met` others, counted from one end of the range.
     const fn place(&self, met: usize, end: End) -> usize {
         match end {
             End::Front => self.inside.start + met,
@@ -113,7 +115,7 @@ impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
 }
 
 impl Cursor {
-    /// Takes the next rows of one leaf from one end of a span. Skipped keys at that end are cut off.
+    /// Takes the next rows of one leaf from one end of a span. Skipped keys at that end are removed from the span.
     pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         let (tree, locking) = (self.tree.clone(), self.locking);
         let mut restarts = Restarts::default();
@@ -147,7 +149,7 @@ impl Cursor {
                         self.give_up(txn);
                     }
                     taken?;
-                    // The interval before it is locked for good.
+                    // The interval up to the row is locked for good.
                     self.entered.clear();
                 }
             }
@@ -171,9 +173,9 @@ impl Cursor {
         }
     }
 
-    /// Locks for update a row that was free when it was met, and returns whether that is done. From then on a scan of
-    /// rows alone looks for this row first. Otherwise a row before it that has become free would be returned, and this
-    /// lock would be kept for nothing.
+    /// Locks for update a row that was free when it was met, and returns whether that succeeded. A scan that locks only
+    /// rows then begins its next search at this row. Otherwise it might return an earlier row that has become free, and
+    /// keep this lock for nothing.
     fn take_row(
         &mut self,
         tree: &Tree,
@@ -194,13 +196,13 @@ impl Cursor {
                 Ok(false)
             }
             Ok(Locked::Absent) => Ok(false),
-            // The row may have been deleted since it was met: the next read tells.
+            // The row may have been deleted since it was met. The next read shows that.
             Err(Error::Conflict { .. }) if locking.takes() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Tries one step: reads the leaf, locks the rows that it takes, and validates.
+    /// Tries one step: reads the leaf, locks the rows that it takes, and validates the leaf.
     fn lock_rows<const ONCE: bool>(
         &mut self,
         tree: &Tree,
@@ -248,14 +250,14 @@ impl Cursor {
         let met = match self.lock_entries(tree, txn, end, copy)? {
             Ok(met) => met,
             Err(Step::Free(key)) if ranges && self.locking.lock.on_conflict() == LockWait::NoWait => {
-                // The interval first: a row lock cannot be released if the interval is refused.
+                // The interval comes first, because a row lock cannot be released if the interval is refused.
                 let refused = self.cover(tree, txn, span.passed(end, &Rest::Row(key.clone())))?;
                 return Ok(refused.unwrap_or(Step::Free(key)));
             }
             Err(step) => return Ok(step),
         };
         let last = if met > 0 { Some(copy.key(tree, copy.place(met - 1, end))?) } else { None };
-        // The keys behind the last row count as a row.
+        // The keys after the last row count as one more row.
         let has_room = !ranges || self.has_room(end);
         let is_full = |last: &[u8]| !has_room && !span.ends_with(end, last);
         let rest = match last {
@@ -283,7 +285,7 @@ impl Cursor {
         Ok(self.cover(tree, txn, interval)?.unwrap_or(Step::Done(rest)))
     }
 
-    /// Covers the keys that a step passes; or returns the step that comes first.
+    /// Covers the keys that a step passes. If that is refused, returns what has to come first.
     fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
         let waits = self.locking.lock.on_conflict() == LockWait::Wait;
         let (locks, owner) = txn.locks();
@@ -292,15 +294,15 @@ impl Cursor {
         self.entered.extend(new.map(Entered::Range));
         match is_covered {
             true => Ok(None),
-            // Rows before the writer's key are returned first.
+            // Rows before the writer's key are returned first, by a smaller step.
             false if self.step > 1 => Ok(Some(Step::Fewer)),
             false if waits => Ok(Some(Step::Behind(interval))),
             false => Err(locks.range_refusal(owner, tree.table, &interval)),
         }
     }
 
-    /// Locks as many entries of a leaf as the step may take, and returns how many; or the step that comes before the
-    /// first row.
+    /// Locks as many entries of a leaf as the step may take, and returns how many. If something has to come before the
+    /// first row, returns that step.
     fn lock_entries<const ONCE: bool>(
         &mut self,
         tree: &Tree,
@@ -317,11 +319,11 @@ impl Cursor {
             match self.meet(tree, txn, &row, pid) {
                 Ok(Met::Row) => self.rows(end).push(copy.node, place.key, place.value),
                 Ok(Met::Nothing) => {}
-                // The next step does that: rows at hand are returned before the scan waits or fails.
+                // The next step does that. Rows at hand are returned before the scan waits or fails.
                 Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,
                 Ok(Met::First(step)) => {
                     if matches!(step, Step::Free(_)) {
-                        // It is locked by its key.
+                        // The row will be locked by its key.
                         copy.node.must_lead_to(row.key, at).map_err(damage)?;
                     }
                     return Ok(Err(step));
@@ -339,7 +341,7 @@ impl Cursor {
         self.rows(end).len() < most
     }
 
-    /// Locks a key of the range, unless another step comes first.
+    /// Locks a key of the range, unless something has to come first.
     fn meet(&mut self, tree: &Tree, txn: &mut Txn, row: &Row<'_>, pid: PageId) -> Result<Met> {
         let (lock, is_row) = (self.locking.lock, !row.header.is_ghost());
         let target = Target::row(tree.table, row.key);
@@ -366,7 +368,7 @@ impl Cursor {
         if !mine && lock.strength() == Strength::Update {
             return Ok(Met::First(Step::Free(row.key.to_vec())));
         }
-        // The transaction's own row is locked in its header, and a row in an interval by the interval.
+        // The transaction's own row is locked by its header, and a row in an interval by the interval.
         if mine || self.locking.ranges || self.share(txn, target)? {
             return Ok(Met::Row);
         }
@@ -376,7 +378,8 @@ impl Cursor {
         })
     }
 
-    /// Enters a shared lock of a row if that needs no wait. A scan that refuses to wait turns `false` into an error.
+    /// Enters a shared lock of a row if that needs no wait. Returns whether it did. For a `no_wait` scan a refusal is
+    /// an error.
     fn share(&mut self, txn: &mut Txn, target: Target<'_>) -> Result<bool> {
         let (locks, owner) = txn.locks();
         let share = locks.try_share(owner, target);

@@ -1,4 +1,4 @@
-//! The rest of a range, and the rows of it that are at hand.
+//! The unread part of a range, and the rows at hand.
 
 use crate::node::{Damage, Goal, NodeView};
 use foreshore_base::limits::PAGE_SIZE;
@@ -6,13 +6,13 @@ use foreshore_buffer::PageRead;
 use foreshore_lock::Interval;
 use std::ops::{Bound, Range};
 
-/// The end of a range that rows are taken from.
+/// The end of a range from which rows are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum End {
     /// The smallest keys come next.
     #[default]
     Front,
-    /// The largest.
+    /// The largest keys come next.
     Back,
 }
 
@@ -24,12 +24,12 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Returns itself unless it is empty.
+    /// Returns the span unless it is empty.
     pub(super) fn unless_empty(self) -> Option<Self> {
         (!self.is_empty()).then_some(self)
     }
 
-    /// Returns whether no key can lie in it.
+    /// Returns whether no key can lie in the span.
     pub(super) fn is_empty(&self) -> bool {
         let (Bound::Included(upper) | Bound::Excluded(upper)) = &self.upper else { return false };
         let (lower, inside) = match &self.lower {
@@ -40,7 +40,7 @@ impl Span {
         if inside && matches!(self.upper, Bound::Included(_)) { lower > &upper[..] } else { lower >= &upper[..] }
     }
 
-    /// Returns whether it ends before `key`.
+    /// Returns whether the span ends before `key`.
     pub(super) fn ends_before(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Included(upper) => key > &upper[..],
@@ -49,7 +49,7 @@ impl Span {
         }
     }
 
-    /// Returns whether it has no key before `key`.
+    /// Returns whether the span has no key before `key`.
     pub(super) fn begins_from(&self, key: &[u8]) -> bool {
         match &self.lower {
             Bound::Included(lower) | Bound::Excluded(lower) => &lower[..] >= key,
@@ -57,7 +57,7 @@ impl Span {
         }
     }
 
-    /// Returns whether `key` is its last one for a scan from one end.
+    /// Returns whether `key` is the last key of the span for a scan from one end.
     pub(super) fn ends_with(&self, end: End, key: &[u8]) -> bool {
         let last = match end {
             End::Front => &self.upper,
@@ -66,7 +66,7 @@ impl Span {
         matches!(last, Bound::Included(last) if key == &last[..])
     }
 
-    /// Returns the leaf in which it begins or ends.
+    /// Returns the goal of the descent to the leaf in which the span begins or ends.
     pub(super) fn goal(&self, end: End) -> Goal<'_> {
         match (end, &self.lower, &self.upper) {
             (End::Front, Bound::Included(key) | Bound::Excluded(key), _) | (End::Back, _, Bound::Included(key)) => {
@@ -78,7 +78,7 @@ impl Span {
         }
     }
 
-    /// Returns the entries of a leaf that lie in it.
+    /// Returns the entries of a leaf that lie in the span.
     pub(super) fn entries<P: PageRead>(&self, node: &NodeView<P>) -> Result<Range<usize>, Damage> {
         let first = match &self.lower {
             Bound::Included(key) => node.search(key)?.unwrap_or_else(|at| at),
@@ -93,7 +93,7 @@ impl Span {
         if first <= behind { Ok(first..behind) } else { Err("keys are out of order") }
     }
 
-    /// Returns how a step ends that has read all entries `inside` of a leaf.
+    /// Returns the end of a step that has read all entries `inside` of a leaf.
     pub(super) fn rest_of<P: PageRead>(
         &self,
         node: &NodeView<P>,
@@ -107,7 +107,7 @@ impl Span {
             End::Back if inside.start > 0 => Rest::Nothing,
             End::Back => {
                 let low = node.copy_low()?;
-                // A backward descent ends because it goes to ever smaller keys.
+                // A backward scan terminates only because its keys get smaller.
                 if self.ends_before(&low) {
                     return Err("the fences are out of order");
                 }
@@ -116,7 +116,7 @@ impl Span {
         })
     }
 
-    /// Returns what a step leaves of the span.
+    /// Returns the part of the span that a step leaves.
     pub(super) fn rest(mut self, end: End, step: Rest) -> Option<Self> {
         let bound = match (step, end) {
             (Rest::Nothing, _) => return None,
@@ -150,14 +150,14 @@ impl Span {
     }
 }
 
-/// How a step ends.
+/// The end of a step.
 #[derive(Debug)]
 pub(super) enum Rest {
-    /// Nothing is left.
+    /// No key of the span is left.
     Nothing,
-    /// At that row.
+    /// The step ended at this row.
     Row(Vec<u8>),
-    /// At the end of a leaf: the next keys begin from that key, or end before it.
+    /// The step ended at the end of a leaf. The remaining keys begin at this key, or for a backward scan end before it.
     Leaf(Vec<u8>),
 }
 
@@ -167,7 +167,7 @@ pub(super) struct Rows {
     /// Keys and values.
     bytes: Vec<u8>,
     places: Vec<(Range<usize>, Range<usize>)>,
-    /// Those that have not been taken.
+    /// The places that have not been taken.
     left: Range<usize>,
 }
 
@@ -178,7 +178,7 @@ impl Rows {
         self.left = 0..0;
     }
 
-    /// Returns whether none is left.
+    /// Returns whether no row is left.
     pub(super) const fn is_empty(&self) -> bool {
         self.left.start == self.left.end
     }

@@ -1,9 +1,9 @@
-//! Old versions in the spill file: a scan fetches those of several leaves at once.
+//! Old versions in the spill file. A scan fetches those of several leaves at once.
 //!
-//! The versions of one leaf lie in as many chunks as writers have chosen, and those of the next leaves lie in the same
-//! chunks. So a scan that misses versions in a leaf also requests those of the following leaves. It requests none the
-//! first time, as most scans are short, and twice as many each time. If a row changes before the scan reaches it, the
-//! scan misses its version and fetches it for that leaf alone.
+//! The versions of one leaf are spread over as many chunks as it has writers, and those of the next leaves lie in the
+//! same chunks. So a scan that misses versions in a leaf also requests those of the following leaves. It requests none
+//! the first time, because most scans are short, and twice as many each time. If a row changes before the scan reaches
+//! it, the scan misses its version and fetches it for that leaf alone.
 
 use super::Cursor;
 use super::span::{End, Rest, Span};
@@ -15,34 +15,34 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_txn::{Fetched, Snapshot, Txn, UndoPtr};
 use std::ops::Bound;
 
-/// Most leaves fetched at once. Their rows take 1 MiB, and so may the kept versions.
+/// Most leaves whose versions are fetched at once. Their rows take 1 MiB, and so may the kept versions.
 const MOST: usize = 128;
 /// The leaves take at most one in `SHARE` frames, so that they stay in memory until the scan reaches them.
 const SHARE: usize = 16;
 
-/// The versions that were fetched for a scan, and for which leaves.
+/// The versions that were fetched for a scan, and the leaves that they cover.
 #[derive(Debug, Default)]
 pub(super) struct FetchedAhead {
     pub(super) fetched: Option<Box<Fetched>>,
-    /// The end that they are for.
+    /// The end of the scan for which they were fetched.
     end: End,
-    /// Leaves that were requested last.
+    /// Number of leaves in the last request.
     window: usize,
     reach: Reach,
 }
 
-/// How far versions were fetched, from one end of a scan.
+/// The extent to which versions were fetched, from one end of a scan.
 #[derive(Debug, Default)]
 enum Reach {
     #[default]
     Nowhere,
-    /// To the leaf that begins with that key; for a backward scan, that ends with it.
+    /// Up to the leaf that begins with this key. For a backward scan, down to the leaf that ends with it.
     To(Vec<u8>),
     Everywhere,
 }
 
 impl Reach {
-    /// Up to the end of `behind`.
+    /// Returns the reach that ends where `behind`, the part not fetched, begins.
     fn before(behind: Option<Span>, end: End) -> Self {
         match behind.map(|mut span| std::mem::replace(span.bound(end), Bound::Unbounded)) {
             None => Self::Everywhere,
@@ -51,7 +51,7 @@ impl Reach {
         }
     }
 
-    /// Returns whether it lies beyond the beginning of a span.
+    /// Returns whether the reach lies beyond the beginning of a span.
     fn is_beyond(&self, span: &Span, end: End) -> bool {
         match (self, end) {
             (Self::Nowhere, _) => false,
@@ -66,8 +66,8 @@ impl Reach {
 }
 
 impl FetchedAhead {
-    /// Moves on to the leaf at one end of a span. Returns whether its fetched versions are kept; not if that `is_over`
-    /// its memory.
+    /// Moves on to the leaf at one end of a span. Returns whether the fetched versions are kept for it. They are not
+    /// kept if `is_over` says that they take too much memory.
     pub(super) fn begin_leaf(&mut self, span: &Span, end: End, is_over: bool) -> bool {
         if self.end != end {
             (self.end, self.window) = (end, 0);
@@ -81,8 +81,8 @@ impl FetchedAhead {
 }
 
 impl Cursor {
-    /// Requests the versions of the leaves behind a step, which ends with `rest` at one end of `span`, unless they
-    /// were fetched. A step that takes some rows of a leaf leaves the others to the next one.
+    /// Requests the versions of the leaves after a step, unless they were fetched. The step ends with `rest` at one end
+    /// of `span`. If the step takes only some rows of a leaf, the next step takes the others.
     pub(super) fn want_ahead<const ONCE: bool>(
         &mut self,
         txn: &mut Txn,
@@ -104,7 +104,7 @@ impl Cursor {
             leaves += 1;
             let wanted = txn.wanted();
             let Ok(rest) = self.want_leaf::<ONCE>(txn, snapshot, span, end) else {
-                // The scan meets the error itself, if it gets there.
+                // An error is ignored, because the scan meets it itself if it gets there.
                 txn.unwant(wanted);
                 break;
             };

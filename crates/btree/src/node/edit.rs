@@ -1,6 +1,6 @@
-//! Changing a node. Every function first checks, then changes.
+//! Changes of a node. Every function first checks, then changes.
 //!
-//! The result depends only on the bytes of the node, so that redo builds the very same node.
+//! The result depends only on the bytes of the node, so redo builds exactly the same node.
 
 use super::{Damage, Node, Place, common};
 use crate::format::{
@@ -143,8 +143,7 @@ pub(super) fn replace_value(
     Ok(())
 }
 
-/// Changes the header of entry `index`, and replaces the `cut` bytes of its value behind the first `prefix` by
-/// `middle`.
+/// Changes the header of entry `index`, and replaces the `cut` bytes of its value after the first `prefix` by `middle`.
 pub(crate) fn splice_value(
     page: &mut impl PageMut,
     index: usize,
@@ -228,7 +227,7 @@ pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
     page.write(AT_RIGHT, &right.0.to_le_bytes());
 }
 
-/// Puts the fences of a node that has no fences and no entries on its heap.
+/// Writes the fences of a node that has neither fences nor entries to its heap.
 pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]>) -> Result<(), Damage> {
     for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, crate::format::AT_HIGH)] {
         let Some(fence) = fence else { continue };
@@ -245,7 +244,7 @@ pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]
     Ok(())
 }
 
-/// Appends those of the entries `range` of `from` that `keep` accepts to a node of the same kind.
+/// Appends the entries of `from` in `range` that `keep` accepts to a node of the same kind.
 pub(super) fn copy_entries(
     page: &mut impl PageMut,
     from: &Node<'_>,

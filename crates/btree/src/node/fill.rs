@@ -1,11 +1,11 @@
-//! How full a node is.
+//! The fill level of a node.
 
 use super::{Damage, Node, NodeView};
 use crate::format::{SLOT, SLOTS};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_buffer::PageRead;
 
-/// Bytes of a node for entries and fences.
+/// Bytes of a node that entries and fences can use.
 pub(crate) const CAPACITY: usize = PAGE_SIZE - SLOTS;
 
 impl<P: PageRead> NodeView<P> {
@@ -16,8 +16,8 @@ impl<P: PageRead> NodeView<P> {
     }
 
     /// Returns the level of the root of a tree, which covers all keys. A damaged row of the catalogue may name a node
-    /// below the root. A scan would come to the high fence of that node again and again, since it looks for no
-    /// sibling.
+    /// below the root. A scan does not check for a sibling there, so it would meet the high fence of that node
+    /// repeatedly.
     #[inline]
     pub(crate) fn root_level(&self) -> Result<u8, Damage> {
         if self.is_root() { Ok(self.level()) } else { Err("the root of a tree does not cover all keys") }
@@ -36,8 +36,8 @@ impl Node<'_> {
         CAPACITY.checked_sub(self.free() + fences).ok_or("the heap of the node does not add up")
     }
 
-    /// Returns whether less than three quarters of the node are in use; then it is merged with a neighbour. With
-    /// random inserts and removes nodes stay 65 % full; a limit of a half would give 60 %.
+    /// Returns whether less than three quarters of the node are in use. Such a node is merged with a neighbour. With
+    /// random inserts and removes this limit keeps nodes 65 % full; a limit of one half would give 60 %.
     pub(crate) fn is_thin(&self) -> Result<bool, Damage> {
         Ok(4 * self.entry_bytes()? < 3 * CAPACITY)
     }

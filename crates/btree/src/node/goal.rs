@@ -4,12 +4,12 @@ use super::{Damage, NodeView};
 use foreshore_base::PageId;
 use foreshore_buffer::PageRead;
 
-/// What the target node covers.
+/// The position that the target node covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal<'k> {
     /// The key.
     At(&'k [u8]),
-    /// The position right before the key, which is not the smallest there is.
+    /// The position right before the key. This key is never the empty key, which is the smallest one.
     Before(&'k [u8]),
     /// The end of the table.
     End,
@@ -22,7 +22,7 @@ impl<'k> From<&'k [u8]> for Goal<'k> {
 }
 
 impl<P: PageRead> NodeView<P> {
-    /// Returns how many entries of an inner node begin at or before the goal. The last of them leads there.
+    /// Returns how many entries of an inner node begin at or before the goal. The last of them leads to the goal.
     #[inline]
     pub(crate) fn entries_to(&self, goal: Goal<'_>) -> Result<usize, Damage> {
         Ok(match goal {
@@ -41,7 +41,8 @@ impl<P: PageRead> NodeView<P> {
         }
     }
 
-    /// Returns the child of an inner node that leads to `key`. Compares its high fence, which a descent does not.
+    /// Returns the child of an inner node that leads to `key`. Compares the node's high fence, which a descent does
+    /// not.
     pub(crate) fn child_for(&self, key: &[u8]) -> Result<PageId, Damage> {
         if self.ends_before(key)? {
             return Err("a node does not cover the keys that lead to it");

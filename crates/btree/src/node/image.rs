@@ -1,10 +1,10 @@
-//! Nodes built from parts of others by splits and growth, and their images in log records.
+//! Nodes that splits and growth build from parts of others, and the images of nodes in log records.
 //!
 //! ```text
 //!  image:  | level u8 | flags u16 | front length u16 | bytes 32 .. end of slots | heap .. 8192 |
 //! ```
 //!
-//! The gap between slots and heap is not logged; it is zeros in a node that was just built.
+//! The gap between slots and heap is not logged; in a node that was just built it is zeros.
 
 use super::edit::{copy_entries, init, insert_inner, set_fences, set_flags, set_leftmost, set_right};
 use super::{Damage, Node};
@@ -48,7 +48,7 @@ pub(crate) fn encode_image(out: &mut Vec<u8>, page: &[u8]) -> Result<(), Damage>
     Ok(())
 }
 
-/// Adds the content of the right sibling, by its image, and takes over its high fence and sibling.
+/// Adds the content of the right sibling from its image, and takes over its high fence and sibling.
 pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Result<(), Damage> {
     let left = Node::parse(page.bytes())?;
     let mut copy = [0; PAGE_SIZE];
@@ -72,7 +72,7 @@ pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Re
     Ok(())
 }
 
-/// Removes the rows of an image, which are the first of the leaf. The leaf then begins where they end.
+/// Removes the rows of an image, which are the first rows of the leaf. The leaf then begins where they end.
 pub(crate) fn give_away(page: &mut impl PageMut, image: &[u8]) -> Result<(), Damage> {
     let leaf = Node::parse(page.bytes())?;
     let mut copy = [0; PAGE_SIZE];
@@ -90,7 +90,7 @@ pub(crate) fn give_away(page: &mut impl PageMut, image: &[u8]) -> Result<(), Dam
     Ok(())
 }
 
-/// Makes a page the node of an image.
+/// Replaces a page by the node of an image.
 pub(crate) fn apply_image(page: &mut impl PageMut, table: TableId, image: &[u8]) -> Result<(), Damage> {
     let mut fresh = [0; PAGE_SIZE];
     let mut fields = || -> Result<(u8, u16), Short> {

@@ -1,6 +1,6 @@
-//! Reading a node.
+//! Reads of a node.
 //!
-//! Bytes of a page may come from anywhere: every offset is checked before it is used, and a wrong one is a [`Damage`],
+//! The bytes of a page may be arbitrary. So every offset is checked before it is used, and a wrong one is a [`Damage`],
 //! never a panic.
 
 mod edit;
@@ -28,13 +28,13 @@ use foreshore_buffer::{PageKind, PageRead, PageType, why_quarantined};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// What is wrong with a node or with a record that is applied to it.
+/// The description of damage to a node, or to a record that is applied to it.
 pub(crate) type Damage = &'static str;
 
-/// A row whose header names an xid that was not handed out.
+/// The damage of a row whose header names an xid that was not handed out.
 pub(crate) const NO_WRITER: Damage = "a row names a transaction that never began";
 
-/// A row whose header is not visible, and leads to no older version that is.
+/// The damage of a row that is not visible and leads to no older version that is.
 pub(crate) const NO_VERSION: Damage = "a row leads to no older version";
 
 /// A row in a leaf.
@@ -47,21 +47,21 @@ pub(crate) struct Row<'a> {
 
 /// A view of a node whose header has been checked. Slots and tuples are checked as they are read.
 ///
-/// If the page is read optimistically, everything here, damage too, may be inconsistent until it is validated. The
+/// If the page is read optimistically, all results, including damage, may be inconsistent until the page validates. The
 /// checks still hold: each value is read once, and the checked value is the one that is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeView<P> {
     page: P,
     kind: PageKind,
-    /// Numbers of the node header, 16 bits each: slots, heap, garbage, run. They stay one word, as does the kind: views
-    /// are copied from result to result, and a copy in other pieces than were stored waits for the store.
+    /// The first four numbers of the node header, 16 bits each: slots, heap, garbage, run. They stay one word, as does
+    /// the kind. Views are copied between results, and a copy in other pieces than were stored stalls on the store.
     bounds: u64,
 }
 
 /// A view of plain bytes.
 pub(crate) type Node<'a> = NodeView<&'a [u8]>;
 
-/// Where a tuple is, and what its slot says of its key.
+/// The position of a tuple, and the head and length of its key from the slot.
 #[derive(Clone, Copy)]
 struct Slot {
     at: usize,
@@ -69,7 +69,7 @@ struct Slot {
     head: u32,
 }
 
-/// Where the parts of a row are.
+/// The positions of the parts of a row.
 pub(crate) struct Place {
     pub(crate) header: RowHeader,
     pub(crate) key: Range<usize>,
@@ -99,32 +99,32 @@ impl<P: PageRead> NodeView<P> {
         Ok(node)
     }
 
-    /// First byte of the heap.
+    /// Returns the first byte of the heap.
     pub(crate) const fn heap(&self) -> usize {
         (self.bounds >> 16) as u16 as usize
     }
 
-    /// Dead bytes of the heap.
+    /// Returns the number of unused bytes in the heap.
     pub(crate) const fn garbage(&self) -> usize {
         (self.bounds >> 32) as u16 as usize
     }
 
-    /// Length of the common prefix of all keys that may be here, which the heads leave out.
+    /// Returns the length of the common prefix of all keys that may be here. The heads leave that prefix out.
     pub(crate) const fn shared(&self) -> usize {
         self.run() >> RUN_END_BITS
     }
 
-    /// The end of the run, and the length of that prefix.
+    /// Returns the word with the end of the run and the length of that prefix.
     const fn run(&self) -> usize {
         (self.bounds >> 48) as usize
     }
 
-    /// First byte behind the slots.
+    /// Returns the first byte after the slots.
     const fn slots_end(&self) -> usize {
         SLOTS + self.len() * SLOT
     }
 
-    /// Returns its distance from the leaves.
+    /// Returns the node's distance from the leaves.
     pub(crate) const fn level(&self) -> u8 {
         self.kind.level()
     }
@@ -152,7 +152,7 @@ impl<P: PageRead> NodeView<P> {
         self.heap() - self.slots_end()
     }
 
-    /// Returns whether an entry at `at` would follow the one that was inserted last. A hint.
+    /// Returns whether an entry at `at` would follow the entry that was inserted last. This is only a hint.
     pub(crate) const fn is_run_end(&self, at: usize) -> bool {
         at > 0 && self.run() % (1 << RUN_END_BITS) == at
     }
@@ -171,7 +171,7 @@ impl<P: PageRead> NodeView<P> {
         checked_page(self.right().0)
     }
 
-    /// Returns whether there is a node to its right.
+    /// Returns whether the node has a high fence, and so a node to its right.
     pub(crate) const fn has_high(&self) -> bool {
         self.kind.flags() & HAS_HIGH != 0
     }
@@ -203,8 +203,8 @@ impl<P: PageRead> NodeView<P> {
         self.fence(at, len).map(Some)
     }
 
-    /// Returns high fence and sibling of this node, page `pid`, which must have an open split. Each such node leads to
-    /// larger keys.
+    /// Returns high fence and sibling of this node, page `pid`, which must have an open split. The high fence is
+    /// checked, so each such step leads to larger keys.
     pub(crate) fn open_split(&self, pid: PageId) -> Result<(Vec<u8>, PageId), Damage> {
         if !self.is_incomplete() {
             return Err("a node does not cover the keys that lead to it");
@@ -270,7 +270,7 @@ impl<P: PageRead> NodeView<P> {
         Ok(tuple.start + header..tuple.end)
     }
 
-    /// Returns where the parts of entry `index` of a leaf are.
+    /// Returns the positions of the parts of entry `index` of a leaf.
     pub(crate) fn place(&self, index: usize) -> Result<Place, Damage> {
         let Slot { at, key_len, .. } = self.slot(index)?;
         self.range(at, LEAF_HEADER)?;

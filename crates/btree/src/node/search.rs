@@ -1,7 +1,7 @@
 //! The search for a key in a node.
 //!
-//! It has two parts. The first reads the heads of the keys, which lie in the slots. The second compares the keys with
-//! the wanted head, which lie in the tuples. A lookup of many keys does other work between the two.
+//! It has two parts. The first reads the heads of the keys, which are in the slots. The second compares the keys with
+//! the wanted head, which are in the tuples. A lookup of many keys does other work between the two parts.
 
 use super::{Damage, NodeView};
 use crate::format::{SLOT, SLOTS, key_head};
@@ -9,7 +9,7 @@ use foreshore_buffer::PageRead;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Bytes of a row that a lookup prefetches.
+/// Bytes of a tuple that a lookup prefetches.
 const TUPLE_AHEAD: usize = 128;
 
 impl<P: PageRead> NodeView<P> {
@@ -36,15 +36,15 @@ impl<P: PageRead> NodeView<P> {
         }
     }
 
-    /// [`search`](Self::search) for a key that the node covers. It does not read the fences. For any other key the
-    /// index means nothing, but an entry that is found has the key.
+    /// Does the same as [`search`](Self::search) for a key that the node covers, without reading the fences. For any
+    /// other key the index is meaningless, but an entry that is found has the key.
     #[inline]
     pub(crate) fn search_covered(&self, key: &[u8]) -> Result<Result<usize, usize>, Damage> {
         self.search_from(key, self.search_heads(key))
     }
 
-    /// Returns the first entry whose head is not below that of `key`, which the node covers. The first part of a
-    /// search: it reads slots, and no key.
+    /// Returns the first entry whose head is not below that of `key`, which the node covers. This is the first part of
+    /// a search: it reads slots, and no key.
     #[inline]
     pub(crate) fn search_heads(&self, key: &[u8]) -> usize {
         let head = key_head(key, self.shared());
@@ -63,7 +63,7 @@ impl<P: PageRead> NodeView<P> {
     #[inline]
     pub(crate) fn search_from(&self, key: &[u8], first: usize) -> Result<Result<usize, usize>, Damage> {
         let head = key_head(key, self.shared());
-        // Mostly the first one has the key, or none.
+        // In most cases the first entry has the key, or no entry has it.
         let (mut from, mut to, mut at) = (first, self.len(), first);
         while from < to {
             let slot = self.slot(at)?;
@@ -81,8 +81,8 @@ impl<P: PageRead> NodeView<P> {
         Ok(Err(from))
     }
 
-    /// Returns about the bytes of the row of entry `at`, if there is one: its header, its key and the first of its
-    /// value.
+    /// Returns approximately the bytes of the row of entry `at`, if there is one: its header, its key and the start of
+    /// its value.
     pub(crate) fn tuple_ahead(&self, at: usize) -> Result<Range<usize>, Damage> {
         if at == self.len() {
             return Ok(0..0);
@@ -91,8 +91,8 @@ impl<P: PageRead> NodeView<P> {
         Ok(start..start + TUPLE_AHEAD)
     }
 
-    /// Checks that a search for `key` finds entry `at`, which has it. In a node that is out of order, a scan that
-    /// continues behind a key could meet the same entries again and again.
+    /// Checks that a search for `key` finds entry `at`, which has that key. In a node that is out of order, a scan that
+    /// continues after a key could meet the same entries repeatedly.
     pub(crate) fn must_lead_to(&self, key: &[u8], at: usize) -> Result<(), Damage> {
         if self.search(key)? == Ok(at) { Ok(()) } else { Err("keys are out of order") }
     }

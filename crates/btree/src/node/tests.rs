@@ -17,7 +17,7 @@ fn leaf() -> Buffer {
     page
 }
 
-/// A leaf for the keys that begin with `prefix`, and have a byte below 4 behind it or end there.
+/// A leaf for the keys that begin with `prefix` and then end, or have a byte below 4.
 fn fenced_leaf(prefix: &[u8]) -> Buffer {
     let (empty, high) = (leaf(), [prefix, &[4]].concat());
     let fences = (prefix, Some(&high[..]));
@@ -75,7 +75,7 @@ fn heads_leave_out_what_all_keys_share() {
     assert_eq!(Node::parse(&long).unwrap().shared(), MAX_SHARED);
     let rightmost = build_part(&Node::parse(&page).unwrap(), 0..0, (&[1; 9], None), PageId::ZERO, None).unwrap();
     assert_eq!(Node::parse(&rightmost).unwrap().shared(), 0);
-    // Of an old file, or of a damaged one.
+    // Such a node comes from an old file or a damaged one.
     let mut node = fenced_leaf(&[1; 9]);
     let run = |shared: usize| ((shared << RUN_END_BITS) as u16).to_le_bytes();
     node[AT_RUN..AT_RUN + 2].copy_from_slice(&run(0));
@@ -106,7 +106,7 @@ fn two_of_the_largest_rows_fit_between_the_largest_fences() {
     insert_leaf(&mut page, 0, header(1), &low, &[5; MAX_VALUE]).unwrap();
     Node::parse(&page).unwrap().validate().unwrap();
     assert!(Node::parse(&page).unwrap().free() < MAX_LEAF_ENTRY);
-    // A third one does not fit, and the refusal changes nothing.
+    // A third row does not fit, and the refusal changes nothing.
     let before = page;
     assert!(insert_leaf(&mut page, 2, header(1), &[1; MAX_KEY - 1], &[5; MAX_VALUE]).is_err());
     assert_eq!(page, before);
@@ -148,7 +148,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A splice is the replacement by the spliced value, byte for byte of the page, or is refused and changes nothing.
+/// A splice equals the replacement by the spliced value, byte for byte of the page, or it is refused and changes
+/// nothing.
 #[test]
 fn a_splice_is_a_replacement() {
     let value: Vec<u8> = (0..100).collect();
@@ -156,7 +157,7 @@ fn a_splice_is_a_replacement() {
         let mut page = leaf();
         put(&mut page, b"row", &value).unwrap();
         (0..filled).for_each(|n| put(&mut page, &[n], &[n; 90]).unwrap());
-        // Garbage, so that a longer value has to be made room for.
+        // Garbage is needed so that a longer value requires a rebuild.
         (0..filled / 2).for_each(|_| remove(&mut page, 0).unwrap());
         let at = Node::parse(&page).unwrap().search(b"row").unwrap().unwrap();
         for (prefix, cut, len) in [

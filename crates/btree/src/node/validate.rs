@@ -1,4 +1,4 @@
-//! Validation of a node.
+//! The validation of a node.
 
 use super::{Damage, Node, common};
 use crate::format::key_head;
@@ -6,7 +6,7 @@ use foreshore_base::PageId;
 use foreshore_base::limits::PAGE_SIZE;
 
 impl Node<'_> {
-    /// Checks all that one node shows: bounds, order, fences, and that no byte of the heap is used twice.
+    /// Checks everything that a node alone shows: bounds, order, fences, and that no byte of the heap is used twice.
     pub(crate) fn validate(&self) -> Result<(), Damage> {
         let (low, high) = (self.low()?, self.high()?);
         if high.is_some_and(|high| low >= high) {
@@ -52,7 +52,7 @@ impl Node<'_> {
     }
 }
 
-/// Returns whether a page is a valid node. For assertions: a change keeps a node valid.
+/// Returns whether a page is a valid node. Assertions use it, because a change keeps a node valid.
 pub(crate) fn is_sound(page: &[u8]) -> bool {
     Node::parse(page).is_ok_and(|node| node.validate().is_ok())
 }

@@ -21,7 +21,7 @@ impl<'a> Delta<'a> {
         Self { prefix, old: &old[..old.len() - suffix], new: &new[..new.len() - suffix] }
     }
 
-    /// Returns a value with `cut` bytes behind the prefix replaced by `middle`.
+    /// Returns a value with the `cut` bytes after the prefix replaced by `middle`.
     pub(crate) fn splice(value: &[u8], prefix: usize, cut: usize, middle: &[u8]) -> Result<Vec<u8>, Damage> {
         let (front, rest) = value.split_at_checked(prefix).ok_or("a change reaches beyond the value")?;
         let (_, suffix) = rest.split_at_checked(cut).ok_or("a change reaches beyond the value")?;
