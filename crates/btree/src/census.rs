@@ -38,7 +38,7 @@ impl Tree {
     /// drop, or reads by the transaction's snapshot.
     ///
     /// # Errors
-    /// As [`Tree::range`], and `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
+    /// Those of [`Tree::range`], and `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn count_nodes(&self, txn: &mut Txn, census: &mut Census, most: usize) -> Result<bool> {
         let Some(snapshot) = txn.reads_at()? else {
             self.lock(txn, TableMode::IntentShared)?;

@@ -85,7 +85,7 @@ impl Tree {
     /// `skip_locked` for update also skips rows that were deleted since.
     ///
     /// # Errors
-    /// As [`range`](Self::range). `RowLocked` if the request is `no_wait` and the table is locked.
+    /// Those of [`range`](Self::range). `RowLocked` if the request is `no_wait` and the table is locked.
     pub fn range_locked(
         &self,
         txn: &mut Txn,
@@ -141,7 +141,7 @@ impl Cursor {
     /// Returns the last row that has not been returned, or `None` at the end.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// Those of [`next`](Self::next).
     pub fn next_back(&mut self, txn: &mut Txn) -> Result<Option<(&[u8], &[u8])>> {
         self.take(txn, End::Back)
     }

@@ -7,11 +7,11 @@
 //! it. An interrupted drop leaves a smaller but valid tree, and the next try continues. The record that frees the root
 //! also removes the row from the catalogue. So the row exists as long as a page does.
 //!
-//! **Why a freed page may be reused at once.** The record that frees a page depends on the last change of the page, on
-//! the commit that dropped the table, and on the map page. The record that reuses the page depends on the map page too,
-//! so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN. So it never has the
-//! reuse without the freeing, nor the freeing without the commit. Until the reuse is durable, the old content stays at
-//! the page's place in the file (see [`foreshore_buffer::Pool::pin_unread`]).
+//! **Why a freed page may be reused at once.** The record that frees a page depends on three things: the last change of
+//! the page, the commit that dropped the table, and the map page. The record that reuses the page depends on the map
+//! page too, so its LSN is above that of the record that freed it. A restart keeps the log up to some LSN. So it never
+//! has the reuse without the freeing, nor the freeing without the commit. Until the reuse is durable, the old content
+//! stays at the page's place in the file (see [`foreshore_buffer::Pool::pin_unread`]).
 
 use crate::descend::Unlinked;
 use crate::format::{LEAF_HEADER, MAX_LEVEL, SLOT};
@@ -36,7 +36,7 @@ impl Tree {
     /// On a full disk a full leaf is split with a page that is reserved for rollbacks, since the drop frees more.
     ///
     /// # Errors
-    /// As [`insert_new`](Self::insert_new).
+    /// Those of [`insert_new`](Self::insert_new).
     pub fn insert_dropped(&self, txn: &mut Txn, key: &[u8], row: &[u8]) -> Result<()> {
         let need = SLOT + LEAF_HEADER + key.len() + row.len();
         // The first split of a full root only grows the tree.
@@ -70,7 +70,7 @@ impl Tree {
     /// ghosts a search for the next key would pass many empty leaves.
     ///
     /// # Errors
-    /// As [`free_some`](Self::free_some).
+    /// Those of [`free_some`](Self::free_some).
     pub fn end_table(&self, txn: &mut Txn, key: &[u8], table: &Self, dropped: Csn) -> Result<()> {
         self.lock(txn, TableMode::IntentExclusive)?;
         let structure = &mut Structure::of_freeing(txn);

@@ -36,7 +36,7 @@ impl Tree {
     /// exist, no other transaction inserts it before this one ends, if this one is serializable.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// Those of [`Tree::put`].
     pub fn get_for_update(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         Ok(self.get_locked(txn, key, RowLock::update(), out)? == Locked::Row(()))
     }

@@ -26,7 +26,7 @@ impl Tree {
     /// Copies the value of `key` as `snapshot` sees it, and returns whether there is one. Takes no lock.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn get_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         self.check_key(key)?;
         let _operation = self.begin_read(txn, snapshot)?;

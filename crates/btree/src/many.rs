@@ -108,7 +108,7 @@ impl Tree {
     /// Looks up all keys of `batch` as [`get`](Self::get) does: by one snapshot, or each under its lock, in order.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn get_many(&self, txn: &mut Txn, batch: &mut Batch) -> Result<()> {
         batch.values.clear();
         batch.found.clear();

@@ -48,8 +48,8 @@ foreshore_space::record_kinds! {
         RowErase = 34 => "row-erase",
         /// Compensation of a write: header and value as before.
         RowRestore = 35 => "row-restore",
-        /// The lock of a row that was not changed. It is never logged, but it needs an undo entry: after the lock, the
-        /// header must show its former owner again, whose commit may not be durable yet.
+        /// The lock of a row that was not changed. It is never logged, but it needs an undo entry. When the lock ends,
+        /// the header must show its former owner again, whose commit may not be durable yet.
         RowLock = 36 => "row-lock",
         /// Unneeded ghosts are removed.
         Purge = 40 => "purge",
@@ -284,7 +284,7 @@ pub(crate) struct Absorb<'a> {
 }
 
 impl<'a> Absorb<'a> {
-    /// Appends everything but the image, which the caller appends behind it.
+    /// Appends everything but the image, which the caller appends afterwards.
     pub(crate) fn encode_front(out: &mut Vec<u8>, page: PageId) {
         out.put_u64(page.0);
     }

@@ -31,8 +31,8 @@ const MAX_SPLIT_BODY: usize = 16 + MAX_KEY + PAGE_SIZE;
 pub(crate) const MAX_LINK_BODY: usize = 8 + MAX_KEY;
 
 /// Returns the log space that splits may take before an undone row can grow by `grows` bytes. A row takes at most three
-/// eighths of a page, so a split leaves at least a quarter of a page free in the node of the row. A rollback therefore
-/// needs one split for each quarter page that its rows grow by, and one more for each page. The latter use the common
+/// eighths of a page. So a split leaves at least a quarter of a page free in the row's node. A rollback therefore needs
+/// one split for each quarter page that its rows grow by, and one more for each page. The latter use the common
 /// reserve. If that is used up, the rollback is parked.
 pub(crate) const fn structure_cost(grows: usize) -> u64 {
     let split = change_cost(3, MAX_SPLIT_BODY) + change_cost(2, MAX_LINK_BODY);

@@ -80,7 +80,7 @@ impl Tree {
     /// ones.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify), and what `watch` and `damage` return.
+    /// Those of [`verify`](Self::verify), and what `watch` and `damage` return.
     pub fn verify_with(
         &self,
         watch: &mut dyn FnMut(PageId) -> Result<()>,

@@ -176,7 +176,7 @@ impl Intents {
         let Entry { word, tag } = &self.entries[at];
         // ORDERING: Relaxed, the head's lock keeps strong lockers away.
         let newest = tag.load(Ordering::Relaxed);
-        // ORDERING: as above; the next look for the table does not find it here.
+        // ORDERING: as above; the next search for the table does not find it here.
         tag.store(0, Ordering::Relaxed);
         // ORDERING: as above.
         word.store(FREE, Ordering::Relaxed);

@@ -187,7 +187,7 @@ impl PointLocks {
         });
     }
 
-    /// Changes an entry, wakes the waiters that can go on and drops an entry that is no longer needed.
+    /// Changes an entry, wakes the waiters that can now be granted, and drops an entry that is no longer needed.
     fn change(&self, slots: &Slots, row: RowHash, change: impl FnOnce(&mut Entry)) {
         let mut entries = self.entries(row);
         let entry = entries.get_mut(&row.0).expect("a row with a lock or a waiter has an entry");

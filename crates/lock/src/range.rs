@@ -18,7 +18,7 @@
 //!    (`LockManager::wait_exclusive`). An insert checks before the tuple is in the leaf.
 //!
 //! **Invariant:** if a scan step and a writer have both finished, the scan found the leaf changed or the writer found
-//! the interval. If the writer loads the count after the scan has raised it (store, fence, load on both sides), the
+//! the interval. If the writer loads the count after the scan has raised it (store, fence, look on both sides), the
 //! list has the interval. Otherwise the scan validates after the writer's latch. If the count was not zero before, the
 //! latch of the list orders the two.
 //!

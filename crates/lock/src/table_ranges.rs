@@ -15,8 +15,8 @@ const MERGED: usize = MAX_INTERVALS / 8 * 7;
 /// Most intervals that are released under one latching. Writers wait for the latch meanwhile.
 const BATCH: usize = 64;
 
-/// Bytes of an interval besides its bounds: a place in a list that may be half empty, a node in such a tree, and the
-/// headers of its two bounds.
+/// Bytes of an interval besides its bounds. They cover a place in a list that may be half empty, a node in such a tree,
+/// and the headers of two bounds.
 const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>() + 2 * 24;
 
 /// The intervals of one table and the waits for them.
@@ -24,7 +24,7 @@ const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>() 
 pub(crate) struct TableRanges {
     /// The intervals of each owner, in ascending order of owners.
     held: Vec<(u32, Intervals)>,
-    /// The same intervals, ordered by key.
+    /// All of these intervals, ordered by key.
     by_key: IntervalTree,
     /// Writers that wait for point locks or intervals of other owners.
     pub(crate) queued: Vec<Queued>,

@@ -1,9 +1,9 @@
 //! Waits for locks: how and for how long a thread sleeps, and what ends all waits at once.
 //!
-//! **A thread's own transactions.** A thread that waits for a transaction that it runs itself would wait for ever,
-//! because that transaction cannot end before the wait does. So a waiter checks whether the path of waits leads to a
-//! running transaction of its own thread. It checks first after [`FIRST_LOOK`], then each time that its wait has
-//! doubled. A shorter wait only costs a look at the slots.
+//! **A thread's own transactions.** A thread that waits for a transaction of its own waits for ever: that transaction
+//! cannot end before the wait does. So a waiter checks whether the path of waits leads to a running transaction of its
+//! own thread. It checks first after [`FIRST_LOOK`], then each time that its wait has doubled. A shorter wait only
+//! costs a look at the slots.
 //!
 //! A waiter for a row leaves its queue for the check, and returns at the queue's end. To spare that, a waiter checks
 //! only if its thread also works for another transaction when the wait begins. While the thread waits it can neither

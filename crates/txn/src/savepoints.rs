@@ -66,7 +66,7 @@ impl Savepoints {
     /// Removes the savepoints after `savepoint`. Returns its place and the log charged there.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub(crate) fn go_back(&mut self, savepoint: &Savepoint) -> Result<(Place, u64)> {
         let at = self.place_of(savepoint)?;
         self.0.truncate(at + 1);

@@ -49,7 +49,7 @@ impl Owner {
     /// Starts a transaction that is retried, as [`begin`](Self::begin) does.
     ///
     /// # Panics
-    /// As [`begin`](Self::begin).
+    /// Those of [`begin`](Self::begin).
     pub fn begin_attempt(&mut self, label: &'static str, attempt: Attempt) {
         assert!(self.held.is_empty(), "a transaction begins without locks");
         self.began = self.manager.waits.now();

@@ -30,7 +30,7 @@ use foreshore_wal::{Dep, Record, Session, undo_log_cost};
 /// Bytes of copied changes at which a record is logged.
 const BATCH: usize = 8 << 10;
 
-/// The result of [`TxnManager::copy_forward`](TxnManager::copy_forward).
+/// The result of [`TxnManager::copy_forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
     /// No parked rollback keeps log that copies would free.

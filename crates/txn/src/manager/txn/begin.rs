@@ -27,7 +27,7 @@ impl TxnManager {
     /// Begins a transaction as [`begin`](Self::begin) does, through the reference `manager`.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// Those of [`begin`](Self::begin).
     pub fn begin_by(manager: ManagerRef, options: TxnOptions) -> Result<Txn> {
         Txn::begin(manager, options, false)
     }
@@ -36,7 +36,7 @@ impl TxnManager {
     /// does not wait for one.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// Those of [`begin`](Self::begin).
     pub fn begin_system(self: &Arc<Self>, options: TxnOptions) -> Result<Txn> {
         Txn::begin(self.reference(), options, true)
     }

@@ -66,7 +66,7 @@ impl Txn {
     /// still counts as running.
     ///
     /// # Errors
-    /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
+    /// Those of [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
     pub fn commit_pipelined_then(self, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
         self.pre_commit(Flush::Soon, then)
     }
@@ -75,7 +75,7 @@ impl Txn {
     /// by [`commit_pipelined_then`](Self::commit_pipelined_then).
     ///
     /// # Errors
-    /// As [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
+    /// Those of [`commit_pipelined`](Self::commit_pipelined); `then` was not called.
     pub fn commit_relaxed_then(self, then: impl FnOnce(Csn)) -> Result<CommitTicket> {
         self.pre_commit(Flush::Later, then)
     }

@@ -40,7 +40,7 @@ impl Txn {
     /// Locks `target` shared, after a wait if need be (see [`LockManager::share`]).
     ///
     /// # Errors
-    /// As [`lock_table`](Self::lock_table).
+    /// Those of [`lock_table`](Self::lock_table).
     pub fn share(&mut self, target: Target<'_>) -> Result<()> {
         if self.try_share(target) {
             return Ok(());
@@ -60,7 +60,7 @@ impl Txn {
     /// Waits until an interval of keys can be locked (see [`LockManager::wait_to_cover`]).
     ///
     /// # Errors
-    /// As [`lock_table`](Self::lock_table).
+    /// Those of [`lock_table`](Self::lock_table).
     pub fn wait_to_cover(&mut self, table: TableId, interval: &Interval) -> Result<()> {
         self.waiting(|TxnManager { locks, .. }, owner, patience| {
             locks.wait_to_cover(owner, table, interval, patience.left(locks.waits().now()))
@@ -70,7 +70,7 @@ impl Txn {
     /// Waits until no other transaction shares `target` (see [`LockManager::wait_exclusive`]).
     ///
     /// # Errors
-    /// As [`lock_table`](Self::lock_table). There is no turn to end then.
+    /// Those of [`lock_table`](Self::lock_table). There is no turn to end then.
     pub fn wait_exclusive(&mut self, target: Target<'_>) -> Result<()> {
         let granted = self.waiting(|TxnManager { locks, .. }, owner, patience| {
             locks.wait_exclusive(owner, target, patience.left(locks.waits().now()))

@@ -142,7 +142,7 @@ impl Txn {
     /// Completes the draw of an xid by [`try_xid`](Self::try_xid). The caller holds no latch. Reservations are lost.
     ///
     /// # Errors
-    /// As [`ensure_xid`](Self::ensure_xid).
+    /// Those of [`ensure_xid`](Self::ensure_xid).
     pub fn after_xid(&mut self) -> Result<()> {
         let Some(xid) = self.run().xid else { return Ok(()) };
         if std::mem::take(&mut self.run_mut().is_new_xid) { self.keep_ahead(xid) } else { Ok(()) }
