@@ -8,8 +8,8 @@
 //! 2. A writer stores its xid in the header, and only then **checks** the counter. Either it sees the count, or the
 //!    reader sees the xid.
 //! 3. A reader removes its entry, and only then **retires** it, when its commit record is appended. So a writer that
-//!    finds zero comes after the reader's commit. A reader may remove an entry at any time in two cases: it has
-//!    returned nothing that it read under the entry, or an interval of its own covers the key.
+//!    finds zero comes after the reader's commit. A reader may remove an entry earlier if it has returned nothing that
+//!    it read under the entry. It may also do so if an interval of its own covers the key.
 //! 4. Each slot has one counter, never a sum over several. A sum that is read piece by piece may be zero although the
 //!    true sum never was.
 
