@@ -1,6 +1,6 @@
 //! Applies a log record to one page. Redo, compensation and normal operation all use [`apply`], so a recovered page
 //! equals the lost one. There is one exception: a change of one row at run time. That writer knows the position of its
-//! row, and calls the same edits of [`node`] without the search.
+//! row. It calls the same edits of [`node`] without the search, with the same result.
 
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
 use crate::node::{self, Damage, Node};

@@ -5,8 +5,8 @@
 //! - Its owner begins to wait. The owner walks the graph afterwards.
 //! - A running owner is granted something that other owners wait for. It walks the graph when it waits itself.
 //!
-//! So the member of a cycle that begins to wait last finds all other edges in place. Publishing and walking both lock
-//! the slots. Of two owners that publish at the same time, at least one sees the other.
+//! So the member of a cycle that begins to wait last finds all other edges in place. Publishing locks the owner's slot,
+//! and a walk locks each slot that it visits. Of two owners that publish at the same time, at least one sees the other.
 //!
 //! **One victim.** Two owners that publish at the same time may both see the cycle. So a waiter that saw a cycle walks
 //! again under the lock `confirming`. There it chooses the victim by [`crate::victim`]:

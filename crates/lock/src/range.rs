@@ -119,8 +119,8 @@ impl RangeLocks {
         Self { shards: (0..SHARDS).map(|_| CachePadded::new(RangeShard::new())).collect() }
     }
 
-    /// Covers the keys of an interval, and returns how the intervals from before have changed. If a queued writer goes
-    /// first, returns `None` and changes nothing.
+    /// Covers the keys of an interval, and returns how the earlier intervals changed; the inner `None` means not at
+    /// all. If a queued writer goes first, returns `None` and changes nothing.
     pub(crate) fn try_add(&self, held: &mut Held, table: TableId, interval: &Interval) -> Option<Option<Change>> {
         let shard = self.shard(table);
         rmw::contended(2);

@@ -42,7 +42,7 @@
 //!
 //! A transaction with a prepare record ends by its commit or end record, however many restarts later. A decision record
 //! after it says that the transaction is rolled back. The decision is durable before any change is undone and any lock
-//! is released. The body, all integers little-endian:
+//! is released. The body of the prepare record, all integers little-endian:
 //!
 //! ```text
 //!  name: len u16, bytes | label: len u16, bytes

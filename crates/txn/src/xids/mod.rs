@@ -190,9 +190,9 @@ impl Xids {
         self.active.take_left(below, |left| left.for_each(|xid| visibility.window().void(Xid(xid))))
     }
 
-    /// Voids blocks that hold the window and were drawn long ago. A session that keeps drawing has used its block by
-    /// then. So it loses nothing, even if it draws two blocks within a few strides. The limit is never more than a
-    /// quarter of the window behind the next xid.
+    /// Voids blocks that hold the window and were drawn long ago. Recent xids are spared: a few strides and two blocks
+    /// per session, but at most a quarter of the window. A session that keeps drawing has used its older blocks by
+    /// then, so it loses none.
     fn void_old(&self, visibility: &Visibility, sessions: usize) {
         let window = visibility.window();
         let in_use = STRIDES * SLIDE_STRIDE + 2 * self.draw * sessions as u64;
