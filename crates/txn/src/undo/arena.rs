@@ -1,14 +1,17 @@
-//! The memory of all undo: chunks of one arena.
+//! The undo arena: the memory of all undo entries, in chunks.
 //!
-//! A session fills chunks, each by itself. A chunk that is full is **closed** and stays until no entry in it is needed.
-//! Then the transactions that have entries there have ended, and every entry has been dropped, or no snapshot is older
-//! than the newest of their commits. Its memory is used again and never unmapped while the arena lives. So a reader
-//! that follows a stale pointer reads words, if nonsense, and finds out afterwards that what led there has changed.
+//! **Life of a chunk** (its states are at [`State`]):
 //!
-//! Where memory is short sessions do not sit on chunks between operations: they donate those with some capacity, for
-//! others to fill. So small transactions can be many times more than chunks.
+//! 1. One session takes a chunk and fills it.
+//! 2. When the chunk is full and its transaction has ended, the session **closes** it.
+//! 3. The chunk is used again once none of its entries is needed. Then all transactions with entries in it have ended.
+//!    Besides, every entry was dropped, or no snapshot is older than the newest of their commits.
+//! 4. While memory is short, sessions keep no partly filled chunks between operations. They donate them, and other
+//!    sessions fill the rest. So many more small transactions can run than there are chunks.
+//! 5. Closed chunks may be moved to the spill file (see `spill`). Other chunks then use their memory.
 //!
-//! Closed chunks may be moved to a file (see `spill`), and their memory is then given to others.
+//! **Invariant:** memory of the arena is never unmapped while the arena lives. A reader that follows a stale pointer
+//! reads meaningless words. Its validation then shows that the page which led there has changed.
 
 mod copies;
 mod queue;
@@ -30,79 +33,79 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// A chunk with fewer words left is not worth filling by others.
+/// A chunk with fewer free words is closed instead of donated.
 pub(super) const WORTH_FILLING: usize = 64;
-/// Closed chunks that are looked at whenever a chunk is taken: more than one, so that the search for those that can be
-/// used again keeps up.
+/// The closed chunks that are examined whenever a chunk is taken. Several, so that chunks are freed at least as fast as
+/// they are taken.
 const LOOKS: usize = 8;
 
-/// Chunks that a session takes within an operation or two.
+/// The chunks that a session takes within an operation or two.
 const PER_SESSION: usize = 2;
 
-/// Where the chunks are that no session holds, and the sessions that wait for some.
+/// The chunks that no session holds, and the sessions that wait for one.
 #[derive(Debug, Default)]
 struct Lists {
-    /// Unused ones.
+    /// Unused chunks with memory.
     free: Vec<usize>,
-    /// Unused ones whose memory was given back.
+    /// Unused chunks whose memory was released.
     absent: Vec<usize>,
     /// Chunks from this one on have never been used.
     fresh: usize,
     donated: Vec<Open>,
     closed: VecDeque<usize>,
-    /// Those in the file that no transaction shares, by their newest commit.
+    /// Chunks in the file that no transaction shares, by their newest commit.
     filed: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Those that are used and in memory. With those in `free`, and what is kept of those in the file, they are never
-    /// more than the limit.
+    /// The number of used chunks in memory. Their sum with `free`, and with what the file's chunks keep in memory,
+    /// never exceeds the limit.
     used: usize,
     slots: Slots,
-    /// One for each session.
+    /// The holder of each session.
     sessions: Vec<Arc<Holder>>,
-    /// Sessions that wait for memory.
+    /// The sessions that wait for memory, in the order of their arrival.
     queue: VecDeque<Arc<Holder>>,
-    /// Whether the first of them looks for memory just now.
+    /// Set while the first session of the queue searches for memory.
     is_looking: bool,
-    /// Whether something has changed that it may use and has not looked at.
+    /// Set if memory may have become available and the first session of the queue has not searched since.
     turn_due: bool,
 }
 
 impl Lists {
-    /// Chunks of memory in use, with those that hold what is kept of chunks in the file.
+    /// Returns how many chunks of memory are in use, with those that hold the data kept for chunks in the file.
     fn in_memory(&self) -> usize {
         self.used + self.slots.used() / BOOKED
     }
 }
 
-/// The arena. Pointers into it count words.
+/// The arena. Pointers into it are numbers of words.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: ByteArena,
     chunks: Chunks,
     lists: Mutex<Lists>,
     spill: Option<Spill>,
-    /// Chunks in use, written under the mutex.
+    /// The chunks of memory in use. Written under the mutex.
     used: AtomicUsize,
-    /// Sessions, each of which may sit on chunks.
+    /// The number of sessions.
     sessions: AtomicUsize,
     limit: usize,
-    /// Chunks in memory and in the file.
+    /// The most chunks in memory and in the file together.
     total: usize,
-    /// Entries that the way behind a row was cleared of.
+    /// Entries that were pruned from version chains.
     pruned: ShardedCounter,
-    /// Where threads wait for memory.
+    /// Signals the threads that wait for memory.
     changed: Arc<EventCount>,
 }
 
 impl Arena {
-    /// An arena that takes at most `limit_bytes` of memory, but two chunks at least.
+    /// Returns an arena that takes at most `limit_bytes` of memory, but at least two chunks.
     pub(crate) fn new(limit_bytes: usize, spill: Option<SpillFile>) -> Result<Self> {
         let limit = (limit_bytes / CHUNK).max(2);
         let spill = spill.map(|to| Spill::new(to, limit));
         let total = limit + spill.as_ref().map_or(0, |spill| spill.chunks);
         let map = |source| Error::io("map memory for", "the undo arena", source);
-        // What is given back chunk by chunk cannot lie in large pages.
+        // Memory that is released chunk by chunk cannot be in large pages.
         let region = if spill.is_some() { ByteArena::new } else { ByteArena::in_large_pages };
-        // The first chunk is never used: a pointer of zero leads nowhere.
+        // The first chunk is never used, because zero is the null pointer.
         let lists = Lists { fresh: 1, ..Lists::default() };
         Ok(Self {
             memory: region((total + 1) * CHUNK).map_err(map)?,
@@ -118,18 +121,19 @@ impl Arena {
         })
     }
 
-    /// Bytes that may be used, in memory and in the file.
+    /// Returns the bytes that may be used, in memory and in the file.
     pub(crate) const fn limit_bytes(&self) -> usize {
         self.total * CHUNK
     }
 
-    /// Bytes of the chunks in use.
+    /// Returns the bytes of the chunks in use.
     pub(crate) fn used_bytes(&self) -> usize {
         // ORDERING: hint, for statistics.
         self.used.load(Ordering::Relaxed) * CHUNK
     }
 
-    /// Bytes of the chunks that were closed with a newest commit above `from` and up to `to`. Not one moment.
+    /// Returns the bytes of the chunks whose newest commit is above `from` and at most `to`. The chunks are not read at
+    /// one moment.
     pub(crate) fn bytes_between(&self, from: Csn, to: Csn) -> u64 {
         let fresh = self.lists.lock().fresh;
         let counts = |&chunk: &usize| {
@@ -139,12 +143,13 @@ impl Arena {
         ((1..fresh).filter(counts).count() * CHUNK) as u64
     }
 
-    /// Entries that were taken out from between others.
+    /// Returns how many entries were pruned from version chains.
     pub(crate) fn pruned(&self) -> u64 {
         self.pruned.sum()
     }
 
-    /// Returns whether sessions should donate chunks: what is unused is no more than a few for each.
+    /// Returns whether sessions should donate chunks: there are fewer than [`PER_SESSION`] unused chunks for each
+    /// session.
     pub(super) fn is_short(&self) -> bool {
         // ORDERING: hint; to be wrong costs a chunk for the time of one more operation.
         let used = self.used.load(Ordering::Relaxed);
@@ -160,23 +165,25 @@ impl Arena {
             .then(|| self.memory.words(at * 8, CHUNK_WORDS - pointer.word()))
     }
 
-    /// Returns the entry at `pointer`; `None` if none can be there.
+    /// Returns the entry at `pointer`; `None` if no entry can be there.
     pub(super) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
         Entry::of(self.words(pointer)?)
     }
 
-    /// Asks for some words that will be used soon, which begin anywhere in a cache line.
+    /// Prefetches words that will be used soon. They may begin anywhere in a cache line.
     pub(super) fn prefetch_words(&self, from: UndoPtr, words: usize) {
         const LINE: usize = 64;
         let (from, end) = (from.bits() as usize * 8, (from.bits() as usize + words) * 8);
         (from / LINE * LINE..end).step_by(LINE).for_each(|at| self.memory.prefetch(at));
     }
 
-    /// Takes a chunk with capacity for `words` for the session `me`, or `None` if memory is spent or the session has to
-    /// wait for others to be served. `horizon`: entries that were made by a transaction with a commit number up to it
-    /// are not needed. It is asked for only if no donated chunk does.
+    /// Takes a chunk with capacity for `words` for the session `me`. Returns `None` if memory is spent, or if other
+    /// sessions in the queue come first.
+    ///
+    /// `horizon` returns a commit number: versions that were replaced by commits up to it are not needed. It is called
+    /// only if no donated chunk fits.
     pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, me: &Arc<Holder>) -> Option<Open> {
-        // Under the mutex, see `Holder`.
+        // Under the mutex, see `Holder`: others that miss the chunk find that this session holds memory.
         let has = |lists: &mut Lists, open: Open| {
             me.set(!mutant("undo: a session with a chunk in hand does not hold it"));
             self.chunks.set_state(open.chunk, State::Held);
@@ -214,12 +221,12 @@ impl Arena {
         Some(has(&mut lists, open))
     }
 
-    /// Returns whether an unused chunk may be used.
+    /// Returns whether an unused chunk may be started.
     fn has_space(&self, lists: &Lists) -> bool {
         lists.in_memory() < self.limit
     }
 
-    /// Starts an unused chunk, if one may be used.
+    /// Starts an unused chunk, if one may be started.
     fn start(&self, lists: &mut Lists) -> Option<Open> {
         if !self.has_space(lists) {
             return None;
@@ -241,7 +248,7 @@ impl Arena {
         self.used.store(lists.in_memory(), Ordering::Relaxed);
     }
 
-    /// Frees a chunk of which no entry is needed.
+    /// Frees a chunk none of whose entries is needed.
     fn free(&self, lists: &mut Lists, chunk: usize) {
         debug_assert!(!lists.free.contains(&chunk), "chunk {chunk} is freed twice");
         let was_filed = self.free_slot(lists, chunk);
@@ -254,8 +261,8 @@ impl Arena {
         }
     }
 
-    /// Frees what is not needed of `most` closed chunks, and of as many in the file, or as there have to be for one in
-    /// memory.
+    /// Frees the chunks that are not needed among the next `most` closed ones, and up to `most` in the file. After
+    /// [`LOOKS`] chunks in the file it stops once there is space in memory.
     fn recycle(&self, lists: &mut Lists, most: usize, horizon: Csn) {
         for _ in 0..most.min(lists.closed.len()) {
             let Some(chunk) = lists.closed.pop_front() else { return };
@@ -277,14 +284,14 @@ impl Arena {
         }
     }
 
-    /// Returns whether no entry is needed of a chunk that no session holds; `entries` and `newest` are what is not
-    /// noted yet.
+    /// Returns whether none of the entries of a chunk that no session holds is needed. `entries` and `newest`: what its
+    /// words do not include yet.
     fn is_over(&self, chunk: usize, entries: u64, newest: Csn, horizon: Csn) -> bool {
         let needed = self.chunks.needed_up_to(chunk, entries, newest);
         needed.is_some_and(|needed| needed <= horizon || mutant("undo: chunks are used again too early"))
     }
 
-    /// Closes chunks that got full, in transactions that have ended.
+    /// Closes full chunks of a transaction that has ended.
     pub(super) fn close(&self, chunks: impl Iterator<Item = Open>) {
         let mut chunks = chunks.peekable();
         if chunks.peek().is_none() {
@@ -307,8 +314,8 @@ impl Arena {
         }
     }
 
-    /// Takes chunks that a session does not fill any more: other sessions may fill the rest. A transaction that has
-    /// entries in one shares it, and calls [`unshare`](Self::unshare) for it later.
+    /// Donates chunks that a session stops filling: other sessions may fill the rest. A transaction with entries in a
+    /// chunk then shares it, and later calls [`unshare`](Self::unshare) for it.
     pub(super) fn donate(&self, chunks: impl Iterator<Item = Open>) {
         rmw::contended(2);
         let mut lists = self.lists.lock();
@@ -328,27 +335,27 @@ impl Arena {
         self.note_used(&lists);
     }
 
-    /// Ends the share of a chunk: the transaction has ended, or has no entries there any more.
+    /// Ends the share of a chunk: the transaction has ended, or has no entries in the chunk any more.
     pub(super) fn unshare(&self, chunk: usize, csn: Csn) {
         self.chunks.unshare(chunk, csn);
     }
 
-    /// Drops an entry, which is not reached any more.
+    /// Drops an entry to which no pointer leads any more.
     pub(super) fn drop_entry(&self, pointer: UndoPtr) {
         self.chunks.drop_entry(pointer.chunk());
     }
 
-    /// Counts an entry that was taken out from between others.
+    /// Counts an entry that was pruned from a version chain.
     pub(super) fn count_pruned(&self) {
         self.pruned.add(1);
     }
 
-    /// Returns how many words the entries of one transaction may have for which one more entry is sure to fit in
-    /// memory, if no other transaction enters anything. `most`: the largest capacity that it asks for.
+    /// Returns how many words a transaction may have entered if its next entry is sure to fit in memory, as long as no
+    /// other transaction enters anything. `most`: the words of the largest entry that it asks for.
     ///
-    /// A refusal finds all chunks taken. A transaction passes over a chunk only where that has less capacity than it
-    /// asks for, or too little to be donated. So each chunk without entries of others has at least the words that are
-    /// counted here.
+    /// When an entry is refused, all chunks are taken. A transaction passes over a chunk only if the chunk has fewer
+    /// free words than it asks for, or too few to be donated. So each chunk without entries of others contains at least
+    /// the words that are counted for it here.
     pub(super) fn sure_words(&self, most: usize) -> usize {
         let (booked, passed_over) = match &self.spill {
             Some(spill) => (spill.chunks.div_ceil(BOOKED), CHUNK_WORDS / 2),

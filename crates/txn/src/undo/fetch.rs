@@ -1,17 +1,26 @@
-//! Reads old versions back from the file to which they were moved.
+//! Reads old versions back from the spill file.
 //!
-//! A reader checks behind each entry that it has read whether the chunk was still in memory: memory that was given back
-//! reads as zeros. It notes what is in the file, and reads that when it has left the leaf, without a latch. Then it
-//! reads the leaf again. A scan also notes what the leaves ahead of it lead to.
+//! | type | holds |
+//! |---|---|
+//! | [`Fetched`] | the answers of one reader, and the entries at which its next fetch begins |
+//! | `Search` | one search along a version chain: where it began, and the entry that it has reached |
+//! | `Sweep` | the searches of one fetch that wait for a chunk in the file |
 //!
-//! A fetch follows all noted ways in sweeps. A sweep reads each chunk once in which some search goes on, [`BATCH`] of
-//! them side by side. It goes from the chunk that was moved last to the first, for an entry leads to older ones, most
-//! of which were moved before. So a search meets most of the entries on its way in one sweep. Each chunk takes every
-//! search that has arrived there as far as it leads.
+//! **Protocol:**
 //!
-//! [`Fetched`] keeps the answers, and says why they stay right.
+//! 1. A reader follows the version chain of a row. After each entry it checks that the chunk was still in memory:
+//!    released memory reads as zeros.
+//! 2. It records each entry that is in the file. A scan also records entries for the leaves ahead of it.
+//! 3. It leaves the leaf, and fetches without a latch. Then it reads the leaf again and finds the answers.
 //!
-//! A transaction that rolls back what may be moved reads copies of the chunks, from memory or from the file.
+//! **Sweeps:** a fetch goes over the file in sweeps, from the chunk that was moved last to the one that was moved
+//! first. A sweep reads each chunk once in which a search continues, up to [`BATCH`] chunks in parallel. Each search
+//! that waits for the chunk then follows its chain as far as the chunk and memory allow. An entry points to older
+//! entries, and most of those were moved earlier. So one sweep meets most entries of a chain.
+//!
+//! **Invariant:** an answer stays right until the reader uses it. The proof is at [`Fetched`].
+//!
+//! A transaction that rolls back does not fetch: it copies its spillable chunks, from memory or from the file.
 
 use super::arena::{Arena, Away, BATCH, Copied};
 use super::chunk::LEAVING;
@@ -22,70 +31,76 @@ use foreshore_io::AlignedBuf;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
-/// Versions that a fetch searches for, but for those of the leaf at hand.
+/// The most versions that one fetch searches for beyond those of the leaf at hand.
 const MOST: usize = 8192;
-/// Bytes of their values that are kept.
+/// The most bytes that the values of these versions take.
 const IMAGES: usize = 1 << 20;
-/// The buffer for values grows by so many bytes.
+/// The buffer for values grows by at least this many bytes.
 const GROWTH: usize = IMAGES / 8;
 
-// The memory of a scan, as in the documentation of `Options::spill_limit`. The values of the leaf at hand come in
-// addition. Kept: twice MOST answers and those of a leaf, in a table of 4 MOST places of an answer and a byte; the
-// values; the last copy.
+// The memory of a scan, as in the documentation of `Options::spill_limit`, beside the values of the leaf at hand:
+// - at most 2 * MOST answers and those of one leaf, in a hash table with 4 * MOST places of an answer and a byte;
+// - the values;
+// - the copy of the last chunk.
 const _: () = assert!(4 * MOST * (size_of::<(Spot, Answer)>() + 1) + 2 * IMAGES + GROWTH + CHUNK <= 5 << 20);
-// During a fetch: 2 MOST places for what is wanted and for searches; up to 4 places for each search that waits; the
-// batch.
+// The additional memory during a fetch:
+// - 2 * MOST places for the entries wanted and for searches;
+// - up to 4 places for each search that waits;
+// - the buffer for a batch of chunks.
 const _: () = assert!(2 * MOST * (size_of::<Spot>() + size_of::<Search>()) <= 3 << 19);
 const _: () = assert!(MOST * (4 * size_of::<Search>() + 64) + BATCH * CHUNK <= 3 << 20);
 
-/// What a reader has found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 struct Answer {
     found: Older,
-    /// The value, among the images.
+    /// The place of the value among the images of [`Fetched`].
     image: Range<usize>,
     /// Whether the entry at which the search began is only the lock of its row.
     is_lock: bool,
 }
 
-/// What a reader has fetched from the file, for the rows of some leaves.
+/// The answers that a reader has fetched from the file, for the rows of some leaves.
 ///
-/// An answer is kept from the fetch until the reader comes to the row, and other transactions change rows and chunks
-/// meanwhile.
+/// An answer is kept from the fetch until the reader comes to the row. Meanwhile other transactions change rows, and
+/// chunks are moved and freed.
 ///
-/// **Invariant:** an answer is used only for a row whose header leads to the entry at which its search began, in the
-/// same place, in a page that validates. Then the search would find the same again:
+/// **Invariant:** an answer is used only for a row whose header leads to the entry at which its search began. The chunk
+/// of that entry has the same place as then, and the page validates. Under these conditions a new search would find the
+/// same version:
 ///
-/// 1. *The entry is the same.* Each move of a chunk to the file has a new number, its place. A chunk in the file gets
-///    no new entries. So a chunk that was freed and used again since the fetch is in memory or has another place, and
+/// 1. *The entry is the same.* Each move of a chunk to the file gives it a new number, its place. A chunk in the file
+///    gets no new entries. A chunk that was freed and used again since the fetch is in memory or has another place. So
 ///    its old answers are never found.
-/// 2. *The entry leads to the same entries.* Its chunk in the file is not written. A writer that clears the way behind
-///    a row stops at an entry that is in the file or about to leave. The entries of a running transaction that may be
-///    moved change only when it rolls back, the newest first. Before such a change the header leads away from the
-///    newest of them, and never to it again.
-/// 3. *Those entries exist.* An entry names the commit that made the next one. The search goes on there only if the
-///    snapshot does not see that commit. The chunk of the next entry is freed only when no snapshot is older than the
-///    commit. The reader's is.
-/// 4. *The snapshot is the same.* Answers are of one snapshot: those of a scan are its own, and each other read forgets
-///    what the read before it has fetched. A search that goes wrong because its snapshot was cancelled may leave a
-///    wrong answer. All reads by that snapshot fail from then on.
+/// 2. *The entry leads to the same entries.* Its chunk in the file is not written. A writer that prunes a version chain
+///    stops at an entry that is in the file or on its way there. The spillable entries of a running transaction change
+///    only when it rolls back, the newest first. Before such a change the row's header stops leading to the newest of
+///    them, for good.
+/// 3. *Those entries exist.* An entry names the commit that made the next entry. A search goes on to the next entry
+///    only if the snapshot does not see that commit. The chunk of the next entry is freed only when no snapshot is
+///    older than that commit, and the reader's snapshot is older.
+/// 4. *The snapshot is the same.* All answers belong to one snapshot. A scan keeps its own answers; each other read
+///    discards those of the read before it. A search that fails because its snapshot was cancelled may store a wrong
+///    answer. From then on all reads by that snapshot fail.
 ///
-/// A search that begins at an entry which no header leads to any more may find anything. Its answer is never asked for.
+/// A search may begin at an entry to which no header leads any more. It may find anything, but no reader asks for its
+/// answer.
 #[derive(Debug, Default)]
 pub struct Fetched {
-    /// The number of its snapshot.
+    /// The CSN of the snapshot to which the answers belong.
     at: Csn,
-    /// Where the searches of the next fetch begin.
+    /// The entries at which the searches of the next fetch begin.
     wanted: Vec<Spot>,
-    /// What was found, by where the search began.
+    /// The answers, by the entry at which the search began.
     answers: HashMap<Spot, Answer>,
     images: Vec<u8>,
-    /// The copy that was read last: the next fetch may begin there.
+    /// The copy of the chunk that was read last. The next fetch may begin in the same chunk.
     last: Option<Copied>,
 }
 
 impl Fetched {
-    /// Returns what a snapshot at `at` sees from an entry on, if it has been fetched. Otherwise that is fetched next.
+    /// Returns the version that a snapshot at `at` sees from entry `from` on, if it was fetched. Otherwise adds the
+    /// entry to the next fetch.
     pub(crate) fn answer(&mut self, from: Spot, at: Csn, image: &mut Vec<u8>) -> Older {
         let Some(answer) = self.find(from, at) else { return Older::Spilled(from) };
         image.clear();
@@ -93,7 +108,7 @@ impl Fetched {
         answer.found
     }
 
-    /// Returns whether that entry is only the lock of its row, if it has been fetched. Otherwise it is fetched next.
+    /// Returns whether the entry is only the lock of its row, if it was fetched. Otherwise adds it to the next fetch.
     pub(crate) fn is_lock(&mut self, entry: Spot, at: Csn) -> Option<bool> {
         self.find(entry, at).map(|answer| answer.is_lock)
     }
@@ -110,34 +125,34 @@ impl Fetched {
         found
     }
 
-    /// Returns how many versions are fetched next.
+    /// Returns how many searches the next fetch has.
     pub(crate) const fn wanted(&self) -> usize {
         self.wanted.len()
     }
 
-    /// Returns whether a reader may ask for more than the leaf at hand leads to.
+    /// Returns whether a reader may add searches beyond those of the leaf at hand.
     pub(crate) fn has_space(&self) -> bool {
         self.wanted.len() + self.answers.len() < MOST && self.images.len() < IMAGES
     }
 
-    /// Returns whether it has grown to twice what one fetch leaves: rows change after a fetch, and their new versions
-    /// are fetched, too.
+    /// Returns whether the answers have grown to twice what one fetch stores. They grow because rows change after a
+    /// fetch and their new versions are fetched as well.
     pub(crate) fn is_over(&self) -> bool {
         self.answers.len() > 2 * MOST || self.images.len() > 2 * IMAGES
     }
 
-    /// Fetches no more than the first so many next.
+    /// Keeps only the first `from` searches of the next fetch.
     pub(crate) fn unwant(&mut self, from: usize) {
         assert!(from <= self.wanted.len(), "{from} versions stay wanted of {}", self.wanted.len());
         self.wanted.truncate(from);
     }
 
-    /// Frees what was fetched, and what is to be.
+    /// Discards all answers, and the searches of the next fetch.
     pub(crate) fn forget(&mut self) {
         *self = Self { at: self.at, last: self.last.take(), ..Self::default() };
     }
 
-    /// Notes what a search has found.
+    /// Stores the result of a search.
     fn note(&mut self, search: &Search, found: Older, image: &[u8]) {
         let start = self.images.len();
         if search.is_needed || start + image.len() <= IMAGES {
@@ -150,11 +165,12 @@ impl Fetched {
         }
     }
 
-    /// Ends a search at an entry from which on another search has found something. Whether there was one.
+    /// Ends a search that has reached the first entry of an answered search, with that answer. Returns whether there
+    /// was one.
     fn note_same(&mut self, search: &Search) -> bool {
         let there = Spot { entry: search.next, place: search.away.place };
         let Some(answer) = self.answers.get(&there.key()).cloned() else { return false };
-        // Not if it is the answer of this search, of which it says more.
+        // Not if that is an earlier answer of this same search: it already says whether the first entry is a lock.
         if search.from != there {
             self.answers.insert(search.from.key(), Answer { is_lock: search.is_lock, ..answer });
         }
@@ -162,28 +178,28 @@ impl Fetched {
     }
 }
 
-/// A search for the version that a reader sees.
+/// A search along a version chain for the version that a reader sees.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     from: Spot,
-    /// The entry at which it has arrived.
+    /// The entry that it has reached.
     next: UndoPtr,
     /// The chunk of that entry.
     away: Away,
-    /// Entries that it may still look at. A damaged page may lead into a circle.
+    /// The number of entries that it may still read. Pointers of a damaged page may form a cycle.
     steps: usize,
     /// Whether it is for the leaf at hand.
     is_needed: bool,
-    /// See [`Answer`].
+    /// Set if the first entry is only the lock of its row.
     is_lock: bool,
 }
 
-/// Searches that go on in the file.
+/// The searches of one fetch that continue in the file.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// Searches by the place of the chunk: one that was moved later has a larger one.
+    /// Searches by the place of their chunk. A chunk that was moved later has a larger place.
     waiting: BTreeMap<u64, Vec<Search>>,
-    /// All chunks from this place on have had their turn.
+    /// The sweep has visited all chunks from this place on. `None` before the first sweep.
     at: Option<u64>,
 }
 
@@ -192,7 +208,8 @@ impl Sweep {
         self.waiting.entry(search.away.place).or_default().push(search);
     }
 
-    /// The next chunks, at most so many, and the largest place first. `None` once no search is left.
+    /// Returns the next chunks of the sweep, at most `most`, the largest place first. Begins a new sweep at the end of
+    /// one. Returns `None` once no search is left.
     fn next(&mut self, most: usize) -> Option<Vec<Away>> {
         let from = |end: u64| self.waiting.range(..end).rev().take(most);
         let away = |(_, searches): (&u64, &Vec<Search>)| searches[0].away;
@@ -206,14 +223,16 @@ impl Sweep {
 }
 
 impl Arena {
-    /// Searches for what [`Fetched::answer`] has missed. The first `needed` are of the leaf at hand. Reads the file, so
-    /// no latch is held; the snapshot that asks is in use, and the pages that led to the entries were validated.
+    /// Runs the searches for which [`Fetched::answer`] had no answer. The first `needed` of them are for the leaf at
+    /// hand.
     ///
-    /// Afterwards some answers may still be missing:
-    /// - what led to the entry has changed since;
-    /// - `is_killed` says that the snapshot is not in use any more;
-    /// - it is not needed, and there is no memory for it, or it cannot be read.
+    /// The fetch reads the file, so the caller holds no latch. The caller's snapshot is in use. The pages that led to
+    /// the entries were validated.
     ///
+    /// Some answers may be missing afterwards:
+    /// - the pointer that led to the entry has changed since;
+    /// - the snapshot is no longer in use, as `is_killed` tells;
+    /// - the answer is not needed, and there is no memory for it, or its chunk cannot be read.
     /// # Errors
     /// `Io`; `Corrupted` if the file does not hold what was written.
     pub(crate) fn fetch(&self, fetched: &mut Fetched, needed: usize, is_killed: &dyn Fn() -> bool) -> Result<()> {
@@ -224,18 +243,18 @@ impl Arena {
             if is_killed() {
                 return Ok(());
             }
-            // Searches that begin in one chunk may go on in many.
+            // Searches that begin in one chunk may continue in many.
             if buffer.len() < chunks.len() * CHUNK {
                 buffer = AlignedBuf::new(chunks.len() * CHUNK);
             }
-            // In the order of the sweep: from one of them some searches go on to the next.
+            // In the order of the sweep: some searches continue from one of these chunks in the next.
             for (away, read) in self.read_side_by_side(&chunks, &mut buffer) {
                 let Some(searches) = sweep.waiting.remove(&away.place) else { continue };
                 let copied = match read {
                     Err(_) if searches.iter().all(|search| !search.is_needed) => None,
                     read => read?,
                 };
-                // Otherwise the chunk is free, and what led there has changed.
+                // Without a copy the chunk is free, so the pointer that led there has changed.
                 if let Some(copied) = copied {
                     for search in searches {
                         let further = self.follow(search, &copied, fetched, &mut image, is_killed);
@@ -248,8 +267,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Begins the searches for what is wanted. Those that begin in the copy that was read last have gone as far as that
-    /// leads.
+    /// Begins the searches of this fetch. Those that begin in the chunk that was read last follow its copy at once.
     fn begin(&self, fetched: &mut Fetched, needed: usize, image: &mut Vec<u8>, is_killed: &dyn Fn() -> bool) -> Sweep {
         let wanted = std::mem::take(&mut fetched.wanted);
         let begun = wanted.into_iter().enumerate().filter(|(_, from)| self.place(from.entry) == from.place);
@@ -270,8 +288,8 @@ impl Arena {
         Search { from, next: from.entry, away, steps: self.limit_bytes() / 8, is_needed, is_lock: false }
     }
 
-    /// Takes a search as far as the copy of a chunk and memory lead, and notes what it finds. Returns it if it goes on
-    /// in another chunk of the file.
+    /// Follows the chain of a search as far as memory and the copy of a chunk allow, and stores its result. Returns the
+    /// search if it continues in another chunk of the file.
     fn follow(
         &self,
         mut search: Search,
@@ -282,7 +300,7 @@ impl Arena {
     ) -> Option<Search> {
         image.clear();
         while search.steps > 0 {
-            // What a cancelled one is led through may be circles of what was written over.
+            // The chain of a cancelled snapshot may lead through overwritten memory and form a cycle.
             if is_killed() {
                 return None;
             }

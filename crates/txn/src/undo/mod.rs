@@ -1,15 +1,25 @@
-//! Undo: what a rollback would have to restore, and what readers may still have to see.
+//! Undo: the changes that a rollback may have to undo, and the old versions of rows that readers may still need.
 //!
-//! An entry holds the very bytes that the log record of its change holds. So a rollback at run time, from here, and one
-//! at restart, from the log, run the same code. A crash needs none of this memory.
+//! | part | holds |
+//! |---|---|
+//! | [`entry`], [`change`] | the format of an entry, and the changes that are entered and undone |
+//! | [`versions`] | the version chains of rows, and the pruning of what no reader needs |
+//! | [`session`] | the entries of one transaction, and the chunks that its session fills |
+//! | [`arena`], [`chunk`] | the memory of all entries, in chunks of 8 KiB |
+//! | [`fetch`], [`file`] | the spill file, to which full chunks are moved when memory is short |
+//! | [`space`], [`holder`] | waits for undo memory, and which sessions hold some |
 //!
-//! It also holds the row as it was before the change, which is an older version of the row, and leads to the entry with
-//! the next older one. If no transaction sees that version the entry leads past it, and keeps it for a rollback alone
-//! (see [`versions`]). Where a transaction locks a row and enters nothing before it changes the row, the change takes
-//! the place of the lock. The row has one entry then.
+//! An undo entry contains the body of its log record. So a rollback, which reads the entries, and a restart, which
+//! reads the log, run the same code. A crash needs none of this memory.
 //!
-//! Entries outlive their transactions for as long as a transaction may look for one (see [`arena`]).
-//! Where memory is spent they go to a temporary file (see `arena::spill` and [`fetch`]).
+//! The entry also contains the row as it was before the change: an older version. It leads to the entry with the next
+//! older version. If no reader sees that version, the entry skips it in the chain and keeps a pointer to it for a
+//! rollback alone.
+//!
+//! A transaction may lock a row and then change it, with no other entry in between. Then the entry of the change
+//! replaces that of the lock, and the row has one entry.
+//!
+//! Entries outlive their transaction for as long as some reader may need one.
 
 mod arena;
 mod change;

@@ -1,4 +1,19 @@
-//! Copies of chunks, from the file or from memory.
+//! Copies of chunks, from the spill file or from memory.
+//!
+//! | reader | copies |
+//! |---|---|
+//! | a fetch of old versions ([`crate::undo::fetch`]) | batches of chunks, all from the file |
+//! | a rollback | one spillable chunk at a time, from memory or from the file; the last [`COPIES`] are kept |
+//!
+//! **Protocol:** a chunk may be moved or freed during the copy, so each copy is validated.
+//!
+//! 1. Load the place of the chunk. In the file, the place also determines the slot and the checksum.
+//! 2. Copy the words from memory, or read the slot.
+//! 3. Fence, and load the place again. If the chunk was moved or freed, discard the copy.
+//! 4. Compare the checksum of what was read from the file.
+//!
+//! **Invariant:** the checksum is compared only after the place was found unchanged. So a slot that was reused is never
+//! reported as corrupted.
 
 use super::Arena;
 use crate::undo::chunk::{HOME, LEAVING};
@@ -12,28 +27,28 @@ use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::primitive::thread::yield_now;
 
-/// Chunks that are read from the file side by side, at most.
+/// The most chunks that are read from the file in parallel.
 pub(in crate::undo) const BATCH: usize = if MODEL { 2 } else { 32 };
-/// Neighbours in the file that are read as one: more in a row leave the device too little to do side by side.
+/// The most neighbouring slots that one read covers. Longer runs would leave the device too few reads in parallel.
 const RUN: usize = BATCH / 4 + 1;
 
-/// The copy of a chunk.
+/// A copy of a chunk.
 #[derive(Debug)]
 pub(in crate::undo) struct Copied {
     chunk: usize,
-    /// Its place when it was read from the file.
+    /// The place of the chunk when it was copied.
     pub(in crate::undo) place: u64,
     words: Box<[Word]>,
 }
 
 impl Copied {
-    /// The entry at `pointer`, which leads into the chunk.
+    /// Returns the entry at `pointer`, which points into the chunk.
     pub(in crate::undo) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
         Entry::of(self.words.get(pointer.bits() as usize % CHUNK_WORDS..)?)
     }
 }
 
-/// A chunk in the file. The place says whether slot and sum are still its own.
+/// The address of a chunk in the file. `slot` and `sum` belong to the chunk only while it has this `place`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::undo) struct Away {
     slot: u64,
@@ -42,40 +57,40 @@ pub(in crate::undo) struct Away {
     chunk: usize,
 }
 
-/// What was read for a chunk.
+/// The result of reading one chunk of a batch.
 struct Found {
-    /// Where its bytes begin in the buffer.
+    /// The offset of its bytes in the buffer.
     at: usize,
-    /// How many were read; `None` if there was an error.
+    /// The number of bytes read; `None` after an error.
     read: Option<usize>,
 }
 
-/// Copies that are kept at once: the ways back lie in some chunks side by side.
+/// The most copies that are kept. A rollback goes through the entries of several chunks in turn.
 const COPIES: usize = 8;
 
-/// The copies that were used last, the last of them at the end.
+/// The copies that were used last, in the order of their use.
 #[derive(Debug, Default)]
 pub(in crate::undo) struct Copies(Vec<Copied>);
 
 impl Copies {
-    /// The entry at `pointer`, if there is a copy of its chunk.
+    /// Returns the entry at `pointer`, if there is a copy of its chunk.
     pub(in crate::undo) fn entry(&self, pointer: UndoPtr) -> Option<Entry<'_>> {
         self.0.iter().rfind(|copied| copied.chunk == pointer.chunk())?.entry(pointer)
     }
 
-    /// Returns how many there are.
+    /// Returns the number of copies.
     #[cfg(test)]
     pub(in crate::undo) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is a copy of a chunk. It is used now.
+    /// Returns whether there is a copy of a chunk, and marks that copy as the one used last.
     fn has(&mut self, chunk: usize) -> bool {
         let at = self.0.iter().rposition(|copied| copied.chunk == chunk);
         at.inspect(|&at| self.0[at..].rotate_left(1)).is_some()
     }
 
-    /// Keeps a copy in place of another one of the chunk, or of the one that was used longest ago.
+    /// Keeps a copy. It replaces an older copy of the chunk, or the least recently used copy if there are [`COPIES`].
     fn keep(&mut self, copied: Copied) {
         self.0.retain(|other| other.chunk != copied.chunk);
         if self.0.len() == COPIES {
@@ -86,7 +101,7 @@ impl Copies {
 }
 
 impl Arena {
-    /// Copies a chunk in which the caller has entries, and has made spillable.
+    /// Copies a chunk that the caller's transaction has entries in and has made spillable.
     ///
     /// # Errors
     /// `Io`; `Corrupted` if the file does not hold what was written.
@@ -94,7 +109,7 @@ impl Arena {
         while !copies.has(chunk) {
             let place = self.chunks.place(chunk);
             if place > LEAVING {
-                // The place does not change before the caller has ended.
+                // The place stays the same until the caller ends its share of the chunk.
                 self.read_back(self.away(chunk, place))?.into_iter().for_each(|copied| copies.keep(copied));
                 continue;
             }
@@ -105,7 +120,7 @@ impl Arena {
             let words = self.memory.words(chunk * CHUNK, CHUNK_WORDS).iter().map(word).collect();
             // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
             fence(Ordering::Acquire);
-            // In memory it changes no more than in the file.
+            // The words do not change: the chunk is spillable.
             let stays = self.chunks.is_still(chunk, |place| place <= LEAVING);
             if stays || early {
                 copies.keep(Copied { chunk, place: HOME, words });
@@ -114,8 +129,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Returns where an entry that was read was in the file, so that what was read means nothing; `None` if it was in
-    /// memory.
+    /// Returns the place of an entry that the caller has read, if the entry is in the file. Then the words read mean
+    /// nothing. Returns `None` if the entry was in memory.
     pub(in crate::undo) fn spot(&self, entry: UndoPtr) -> Option<Spot> {
         self.spill.as_ref()?;
         // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
@@ -124,14 +139,14 @@ impl Arena {
         (place > LEAVING).then_some(Spot { entry, place })
     }
 
-    /// Returns where a chunk is that was found at a `place`.
+    /// Returns the address of a chunk whose `place` the caller has loaded.
     pub(in crate::undo) fn away(&self, chunk: usize, place: u64) -> Away {
-        // A place outside is none in the file.
+        // A chunk in memory has no slot and no checksum.
         let (slot, sum) = if place > LEAVING { self.chunks.slot_and_sum(chunk) } else { (0, 0) };
         Away { slot, sum, place, chunk }
     }
 
-    /// Reads a chunk from the file; `None` if it has become free.
+    /// Reads a chunk from the file. Returns `None` if the chunk was freed meanwhile.
     fn read_back(&self, away: Away) -> Result<Option<Copied>> {
         let spill = self.spill.as_ref().expect("only then is a chunk in the file");
         spill.read.add(1);
@@ -140,8 +155,9 @@ impl Arena {
         self.check(away, &bytes, read)
     }
 
-    /// Reads chunks side by side into a buffer with space for them. Returns for each, in the order given, what
-    /// [`read_back`](Self::read_back) would return, when the caller comes to it.
+    /// Reads chunks in parallel into a buffer with space for all of them. The iterator yields the chunks in the given
+    /// order, each with the result that [`read_back`](Self::read_back) would return. It validates a chunk when the
+    /// caller comes to it.
     pub(in crate::undo) fn read_side_by_side<'a>(
         &'a self,
         chunks: &'a [Away],
@@ -149,7 +165,7 @@ impl Arena {
     ) -> impl Iterator<Item = (Away, Result<Option<Copied>>)> + 'a {
         let spill = self.spill.as_ref().expect("only then is a chunk in the file");
         spill.read.add(chunks.len() as u64);
-        // In the order of the file, by the place of each in the order given.
+        // Numbers of the chunks, in the order of their slots.
         let slot = |&number: &usize| chunks[number].slot;
         let mut sorted: Vec<usize> = (0..chunks.len()).collect();
         sorted.sort_unstable_by_key(slot);
@@ -165,7 +181,8 @@ impl Arena {
         let mut found: Vec<Option<Found>> = chunks.iter().map(|_| None).collect();
         let mut at = 0;
         for (run, read) in runs.iter().zip(read) {
-            // The error may be of another one of the run, or of one that is free: each is read alone then.
+            // The error may concern another chunk of the run, or a freed one. So each chunk of the run is read again,
+            // alone.
             let read = read.ok();
             for (before, &number) in run.iter().enumerate() {
                 let read = read.map(|bytes| bytes.saturating_sub(before * CHUNK).min(CHUNK));
@@ -184,7 +201,8 @@ impl Arena {
         })
     }
 
-    /// The copy of a chunk, from the bytes that were read for it; `None` if it has become free.
+    /// Returns the copy of a chunk from the bytes that were read for it. Returns `None` if the chunk was freed
+    /// meanwhile.
     fn check(&self, away: Away, bytes: &[u8], read: Result<usize>) -> Result<Option<Copied>> {
         // ORDERING: SeqCst, the read comes before the look: a slot is written again after its chunk was free.
         fence(Ordering::SeqCst);

@@ -1,10 +1,15 @@
 //! The queue for undo memory.
 //!
-//! A session that finds no chunk joins the queue. Only the first in the queue may start an unused chunk, so memory that
-//! comes free is not taken by sessions that ask later. The others may take chunks that were donated.
+//! **Protocol:**
 //!
-//! Sessions that hold memory are counted (see [`Holder`]). Where the sum over all other sessions is the same before and
-//! after a search, and none holds memory, the searching session alone holds what the search lacks.
+//! 1. A session that finds no chunk joins the queue.
+//! 2. Only the first session of the queue may start an unused chunk. So sessions that ask later do not take the memory
+//!    that becomes free. The others may take donated chunks.
+//! 3. Each session counts how often it has begun or ceased to hold memory (see [`Holder`]). The searching session sums
+//!    these counts over all others, before and after its search.
+//!
+//! **Invariant:** if both sums are equal and no other session holds memory, no other has held any during the search.
+//! Then the searching session alone holds the memory that it lacks.
 
 use super::{Arena, Lists};
 use crate::undo::chunk::Open;
@@ -18,34 +23,34 @@ use foreshore_sync::{EventCount, pause};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// What a session that waits for memory finds, at one moment.
+/// The state of the queue for one waiting session, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queued {
-    /// Whether it is the first in the queue, which takes what comes free.
+    /// Whether the session is the first in the queue, which takes the memory that becomes free.
     pub(crate) is_first: bool,
-    /// Whether it joined last.
+    /// Whether the session is the last in the queue.
     pub(crate) is_last: bool,
-    /// Whether the first looks for memory, or has something to look at.
+    /// Whether the first session of the queue is searching for memory, or is about to.
     pub(crate) first_looks: bool,
-    /// What [`Arena::soonest`] returns.
+    /// The result of [`Arena::soonest`].
     pub(crate) soonest: Option<Csn>,
     /// The lock owners of all sessions in the queue.
     pub(crate) waiters: Vec<usize>,
     /// The lock owners of other sessions that hold memory.
     pub(crate) holders: Vec<usize>,
-    /// How often all others have begun or ceased to hold memory.
+    /// How often all other sessions have begun or ceased to hold memory.
     changes: u64,
 }
 
 impl Queued {
-    /// Returns whether no other session holds memory, or has held some since `before`.
+    /// Returns whether no other session holds memory or has held some since `before`.
     pub(crate) fn none_has_held_since(&self, before: &Self) -> bool {
         before.holders.is_empty() && (before.changes == self.changes || mutant("undo: holders are counted once"))
     }
 }
 
 impl Arena {
-    /// One session more, and where it shows whether it holds memory.
+    /// Adds a session, and returns its holder.
     pub(in crate::undo) fn enter(&self) -> Arc<Holder> {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +59,7 @@ impl Arena {
         holder
     }
 
-    /// One session less.
+    /// Removes a session.
     pub(in crate::undo) fn exit(&self, holder: &Arc<Holder>) {
         // ORDERING: hint, see `is_short`.
         self.sessions.fetch_sub(1, Ordering::Relaxed);
@@ -80,13 +85,13 @@ impl Arena {
         lists.queue.push_back(me.clone());
     }
 
-    /// Takes a session out of the queue. The next one may be the first now, or the last.
+    /// Takes a session out of the queue. Another session may be the first or the last now.
     pub(in crate::undo) fn leave_queue(&self, me: &Arc<Holder>) {
         self.lists.lock().serve(me);
         self.tell();
     }
 
-    /// Begins a look for space for an entry of `bytes`.
+    /// Begins a search for space for an entry of `bytes`.
     pub(in crate::undo) fn begin_look(&self, me: &Arc<Holder>, bytes: usize) -> Queued {
         let mut lists = self.lists.lock();
         if lists.is_first(me) {
@@ -95,13 +100,14 @@ impl Arena {
         self.queued_in(&lists, me, bytes)
     }
 
-    /// The first in the queue has found nothing. The others look again whether to wait.
+    /// Ends a search in which the first session of the queue found nothing. The other sessions check again whether to
+    /// wait.
     pub(in crate::undo) fn end_look(&self) {
         self.lists.lock().is_looking = false;
         self.tell();
     }
 
-    /// Returns what a session that waits for an entry of `bytes` finds.
+    /// Returns the state of the queue for a session that waits for an entry of `bytes`.
     pub(in crate::undo) fn queued(&self, me: &Arc<Holder>, bytes: usize) -> Queued {
         self.queued_in(&self.lists.lock(), me, bytes)
     }
@@ -127,8 +133,8 @@ impl Arena {
         }
     }
 
-    /// Returns the lowest horizon at which there is space for an entry of `bytes` without help of running transactions.
-    /// Zero if there is some as it is, `None` if running transactions hold all memory.
+    /// Returns the lowest horizon at which there is space for an entry of `bytes`, though no running transaction ends.
+    /// Returns zero if there is space now, and `None` if running transactions hold all memory.
     fn soonest(&self, lists: &Lists, bytes: usize) -> Option<Csn> {
         let words = entry::words(bytes);
         if self.has_space(lists) || lists.donated.iter().any(|open| open.capacity() >= words) {
@@ -140,8 +146,9 @@ impl Arena {
         closed.chain(donated).chain(self.soonest_filed(lists)).min()
     }
 
-    /// The lowest horizon of the chunks in the file. They take a part of the memory too, and places that others may
-    /// have; fewer than that make no space.
+    /// Returns the lowest horizon at which a chunk in the file can be freed, if freeing such chunks makes space. That
+    /// is the case if the file is full, or if freeing all chunks of `filed` lowers the memory that the file's chunks
+    /// take.
     fn soonest_filed(&self, lists: &Lists) -> Option<Csn> {
         let (used, most) = (lists.slots.used(), self.spill.as_ref().map_or(0, |spill| spill.chunks));
         let makes_space = used == most || used >= BOOKED && lists.filed.len() > used % BOOKED;
@@ -150,21 +157,21 @@ impl Arena {
         Some(Csn(newest))
     }
 
-    /// Wakes all that wait for memory: a session has given some up, or something has changed that decides whether they
-    /// may wait.
+    /// Wakes all sessions that wait for memory. A session has returned some, or a condition has changed on which the
+    /// waits depend.
     pub(crate) fn tell(&self) {
         self.changed.notify_all();
     }
 
-    /// Returns where sessions wait for memory.
+    /// Returns the event for which sessions wait when memory is spent.
     pub(crate) fn changed(&self) -> &Arc<EventCount> {
         &self.changed
     }
 }
 
 impl Lists {
-    /// Takes a session out of the queue that has a chunk. In one step with that: others do not find it waiting with
-    /// memory in hand.
+    /// Takes a session that has got a chunk out of the queue. Called in the critical section that gives it the chunk,
+    /// so no other session finds it waiting while it holds memory.
     pub(super) fn serve(&mut self, me: &Arc<Holder>) {
         if self.is_first(me) {
             (self.is_looking, self.turn_due) = (false, true);

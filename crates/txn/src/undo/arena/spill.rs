@@ -1,19 +1,24 @@
-//! Undo in a file: where memory is spent, full chunks leave it.
+//! The spill file: full chunks are moved there when memory is spent.
 //!
-//! First go those with old versions that old readers need, then those of transactions that run. The file is temporary.
-//! What lies in it means nothing to a restart, nothing of it is ever synced, and the checksums of what was written stay
-//! in memory. A chunk goes there whole, and once: it is read from there until no reader needs it (see
-//! [`crate::undo::fetch`]).
+//! Chunks with old versions that only old readers need are moved first, then chunks of running transactions. A chunk is
+//! moved whole and only once. Readers then read it from the file until none needs it (see [`crate::undo::fetch`]).
 //!
-//! What is there, or on its way there, does not change. A transaction that runs makes its full chunks spillable only
-//! while it can go back to no savepoint, and from then on only reads them. A writer that has a leaf latched exclusively
-//! and clears the way behind a row has a pin meanwhile. The thread that moves a chunk says so first:
+//! The file is temporary. A restart does not read it, so it is never synced, and the checksums of its chunks stay in
+//! memory.
 //!
-//! | the writer that clears the way | the thread that moves a chunk |
-//! |---|---|
-//! | stores its pin; `SeqCst` fence; looks where the chunk is, and touches it only if it stays | says that it leaves; `SeqCst` fence; waits until it has seen each session without a pin; copies, writes, says where it is, gives the memory back |
+//! A transaction makes its full chunks spillable only while it can go back to no savepoint. From then on it only reads
+//! them. A writer that prunes a version chain has the leaf latched exclusively, and has a pin. The thread that moves a
+//! chunk announces the move first:
 //!
-//! So each change of the chunk comes before the copy, or is not made.
+//! | step | writer that prunes a chain | thread that moves a chunk |
+//! |---|---|---|
+//! | 1 | stores its pin | stores the place `LEAVING` |
+//! | 2 | `SeqCst` fence | `SeqCst` fence |
+//! | 3 | loads the place; changes the chunk only if it is `HOME` | waits until it has seen each session without a pin |
+//! | 4 | clears its pin | copies and writes the chunk, stores its new place, releases the memory |
+//!
+//! **Invariant:** a chunk in the file, or on its way there, does not change. Either a change comes before the copy, or
+//! the writer finds the chunk leaving and does not make the change.
 
 use super::{Arena, Lists};
 use crate::undo::chunk::{HOME, LEAVING, Open, State};
@@ -28,39 +33,40 @@ use foreshore_sync::primitive::atomic::{Ordering, fence};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Chunks that are moved at once.
+/// The most chunks that are moved at once.
 const BATCH: usize = if MODEL { 2 } else { 32 };
-/// A chunk that is moved.
+/// A chunk that is being moved.
 struct Moved {
     chunk: usize,
     slot: u64,
-    /// Its state before.
+    /// The state before the move.
     was: State,
 }
 
-/// Which chunks leave, if those before do not do.
+/// A class of chunks that may be moved. It is considered only if the classes before it have no such chunk.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// Those whose entries only old readers need, all of them.
+    /// Chunks whose entries are all kept for old readers.
     Kept,
-    /// Those that no later reader needs, because their transactions have ended before.
+    /// Chunks that no later reader needs: their transactions ended with commits up to the floor.
     Old,
-    /// Those of transactions that run or have just ended.
+    /// Chunks of transactions that run or have just ended.
     Running,
 }
 
 impl Arena {
-    /// Returns whether there is a file.
+    /// Returns whether there is a spill file.
     pub(crate) const fn can_spill(&self) -> bool {
         self.spill.is_some()
     }
 
-    /// Moves chunks to the file, if there is no space: first those that no later reader needs, for the commits that
-    /// `floor` names are over. `unpinned` waits until it has seen each session without a pin, and tells whether it has.
-    /// Returns whether there is space now.
+    /// Moves chunks to the file, if there is no space. Returns whether there is space now.
+    ///
+    /// First come the chunks that no later reader needs: their newest commit is at or below `floor`. `unpinned` waits
+    /// until it has seen each session without a pin, and returns whether it has.
     ///
     /// # Errors
-    /// `Io`, `DiskFull`. Nothing has moved then.
+    /// `Io`, `DiskFull`. In both cases nothing has moved.
     pub(crate) fn spill(&self, floor: Csn, unpinned: impl FnOnce() -> bool) -> Result<bool> {
         let Some(spill) = &self.spill else { return Ok(false) };
         // WAIT: park - behind the thread that writes some chunks.
@@ -82,7 +88,7 @@ impl Arena {
             *moved += 1;
             self.chunks.set_place(chunk, if has_moved { 2 * *moved } else { HOME });
             if has_moved {
-                // If the system does not take it, it is used again when the chunk is.
+                // If the release fails, the memory stays in place and is used with the chunk later.
                 let _ = self.memory.release_words(chunk * CHUNK, CHUNK_WORDS);
             }
         }
@@ -90,7 +96,7 @@ impl Arena {
         written
     }
 
-    /// Takes chunks off the list of closed ones, and slots for them.
+    /// Removes the chunks to be moved from the list of closed ones, and takes slots for them.
     fn choose(&self, spill: &Spill, floor: Csn) -> Vec<Moved> {
         let mut lists = self.lists.lock();
         let most = BATCH.min(spill.chunks - lists.slots.used());
@@ -116,9 +122,9 @@ impl Arena {
         leaving
     }
 
-    /// Returns whether a closed chunk may leave, if it is its turn.
+    /// Returns whether a closed chunk belongs to the class `turn`.
     fn may_leave(&self, chunk: usize, floor: Csn, turn: Turn) -> bool {
-        // The look at the sharers first: without any the newest commit is final.
+        // The sharers are read first: without any, the newest commit is final.
         let is_old = self.chunks.shared(chunk) == 0 && self.chunks.newest(chunk) <= floor;
         match turn {
             Turn::Kept => is_old && self.chunks.state(chunk) == State::ClosedKept,
@@ -141,7 +147,7 @@ impl Arena {
         spill.made_file()?.write_many(&parts.collect::<Vec<_>>())
     }
 
-    /// Puts chunks where they belong when they have moved, or have not.
+    /// Ends a move: lists the chunks as filed, or as closed again if they were not written.
     fn end_move(&self, leaving: &[Moved], has_moved: bool) {
         let mut lists = self.lists.lock();
         for &Moved { chunk, slot, was } in leaving {
@@ -153,7 +159,7 @@ impl Arena {
             }
             assert!(lists.used > 0, "chunk {chunk} leaves memory, in which none is used");
             lists.used -= 1;
-            // Under the mutex, as the ends of the shares that let it go.
+            // Exact, because shares of a spillable chunk end under the mutex.
             if self.chunks.shared(chunk) == 0 {
                 self.list_filed(&mut lists, chunk);
             } else {
@@ -168,16 +174,18 @@ impl Arena {
         lists.filed.push(Reverse((self.chunks.newest(chunk).0, chunk)));
     }
 
-    /// Closes donated chunks with little capacity, in which no session that looked for space has found enough.
+    /// Closes the donated chunks that are more than half full. Sessions that searched for space found too little in
+    /// them.
     pub(in crate::undo) fn close_donated(&self) {
         let mut lists = self.lists.lock();
         let done: Vec<Open> = lists.donated.extract_if(.., |open| open.capacity() < CHUNK_WORDS / 2).collect();
         done.into_iter().for_each(|open| self.close_one(&mut lists, open));
     }
 
-    /// Lets the full chunks of a transaction that runs be moved: those that it holds, which are closed, and those that
-    /// it has donated and that were closed since. The transaction changes nothing in them until
-    /// [`end_spillable`](Self::end_spillable). Returns whether there were any.
+    /// Makes the full chunks of a running transaction spillable. These are the full chunks that it holds, which are
+    /// closed now, and those that it donated and that were closed since. Returns whether there were any.
+    ///
+    /// The transaction changes nothing in them until [`end_spillable`](Self::end_spillable).
     pub(in crate::undo) fn make_spillable(
         &self,
         full: &mut Vec<Open>,
@@ -207,7 +215,7 @@ impl Arena {
         is_any
     }
 
-    /// Ends the shares of a transaction that has let chunks be moved, with its commit number.
+    /// Ends the shares of a transaction in its spillable chunks. `csn`: its commit number.
     pub(in crate::undo) fn end_spillable(&self, spillable: &mut HashMap<usize, u64>, csn: Csn) {
         if spillable.is_empty() {
             return;
@@ -215,37 +223,37 @@ impl Arena {
         let mut lists = self.lists.lock();
         for (chunk, count) in spillable.drain() {
             self.chunks.unshare_spillable(chunk, count, csn);
-            // Every other share of a chunk in the file ends under the mutex, too.
+            // Every other share of a chunk in the file also ends under the mutex.
             if self.chunks.state(chunk) == State::FiledShared && self.chunks.shared(chunk) == 0 {
                 self.list_filed(&mut lists, chunk);
             }
         }
     }
 
-    /// Frees the slot of a chunk that is freed. Returns whether it was in the file.
+    /// Frees the slot of a chunk that is being freed. Returns whether the chunk was in the file.
     pub(super) fn free_slot(&self, lists: &mut Lists, chunk: usize) -> bool {
         let is_filed = self.chunks.state(chunk) == State::Filed;
         if is_filed {
             lists.slots.give_back(self.chunks.slot_and_sum(chunk).0);
-            // The snapshots that needed it were cancelled before.
+            // The snapshots that needed the chunk have ended or been cancelled before.
             self.chunks.set_place(chunk, HOME);
         }
         is_filed
     }
 
-    /// Returns the bytes in the file, and how many chunks were read from there.
+    /// Returns the bytes in use in the file, and how many chunks were read from it.
     pub(crate) fn spilled(&self) -> (usize, u64) {
         let read = self.spill.as_ref().map_or(0, |spill| spill.read.sum());
         (self.lists.lock().slots.used() * CHUNK, read)
     }
 
-    /// Returns whether the chunk of an entry is in the file or about to leave, and is not to be touched. By a session
-    /// with a pin.
+    /// Returns whether the chunk of an entry is in the file or on its way there, so that the caller must not change it.
+    /// The caller's session has a pin.
     pub(in crate::undo) fn is_leaving(&self, entry: UndoPtr) -> bool {
         self.spill.is_some() && self.place(entry) != HOME
     }
 
-    /// Returns where an entry lies.
+    /// Returns the place of an entry's chunk.
     pub(in crate::undo) fn place(&self, entry: UndoPtr) -> u64 {
         if self.words(entry).is_none() { HOME } else { self.chunks.place(entry.chunk()) }
     }
