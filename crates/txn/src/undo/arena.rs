@@ -3,7 +3,7 @@
 //! **Life of a chunk** (its states are at [`State`]):
 //!
 //! 1. One session takes a chunk and fills it.
-//! 2. When the chunk is full and its transaction has ended, the session **closes** it.
+//! 2. A full chunk is **closed** when its transaction ends, or earlier if the transaction makes it spillable.
 //! 3. The chunk is used again once none of its entries is needed. Then all transactions with entries in it have ended.
 //!    Besides, every entry was dropped, or no snapshot is older than the newest of their commits.
 //! 4. While memory is short, sessions keep no partly filled chunks between operations. They donate them, and other
@@ -180,8 +180,8 @@ impl Arena {
     /// Takes a chunk with capacity for `words` for the session `me`. Returns `None` if memory is spent, or if other
     /// sessions in the queue come first.
     ///
-    /// `horizon` returns a commit number: versions that were replaced by commits up to it are not needed. It is called
-    /// only if no donated chunk fits.
+    /// `horizon` returns a commit number: versions that were replaced by commits up to it are not needed. It is not
+    /// called if memory is short and a donated chunk fits.
     pub(super) fn take(&self, words: usize, horizon: impl FnOnce() -> Csn, me: &Arc<Holder>) -> Option<Open> {
         // Under the mutex, see `Holder`: others that miss the chunk find that this session holds memory.
         let has = |lists: &mut Lists, open: Open| {

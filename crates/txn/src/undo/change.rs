@@ -1,46 +1,46 @@
-//! Changes as they are entered, and as they are undone.
+//! Changes: as they are entered, as they are undone, and how they are linked.
 
 use super::pointer::UndoPtr;
 use foreshore_base::{Csn, Lsn, TableId, Xid};
 
-/// A change that can be undone.
+/// A change that is undone, as the rollback or recovery gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoEntry<'a> {
-    /// LSN of its record. Zero for what is only the lock of a row, in its tuple header.
+    /// The LSN of its log record. Zero if the entry is only the lock of a row, in its tuple header.
     pub lsn: Lsn,
-    /// Whether it is only a lock because the change is undone and the lock was kept: the kind and the body are still
-    /// those of the change.
+    /// Whether the entry is only a lock because the change was undone and the lock kept. The kind and the body are
+    /// still those of the change.
     pub is_undone: bool,
-    /// The kind of its record, or one of the resource manager's own for what is not logged.
+    /// The kind of its log record. For a change that is not logged, a kind of the resource manager's own.
     pub kind: u8,
-    /// The table changed.
+    /// The table of the change.
     pub table: TableId,
-    /// The body of its record.
+    /// The body of its log record.
     pub body: &'a [u8],
-    /// The undo pointer that the tuple header gets back. Null at restart, where no reader follows one.
+    /// The undo pointer that the tuple header gets back. Null at restart, where no reader follows undo pointers.
     pub next: UndoPtr,
-    /// The entry itself, if the transaction goes on and keeps the row locked: the tuple header then keeps its xid, and
-    /// this as its undo pointer.
+    /// The entry itself, if the transaction continues and keeps the row locked. Then the tuple header keeps the xid of
+    /// the transaction, and gets this as its undo pointer.
     pub keep: Option<UndoPtr>,
 }
 
-/// A change as it is entered.
+/// A change that is entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Undoable<'a> {
-    /// See [`UndoEntry`].
+    /// The kind of its log record, as in [`UndoEntry::kind`].
     pub kind: u8,
-    /// See [`UndoEntry`].
+    /// The table of the change.
     pub table: TableId,
-    /// See [`UndoEntry`].
+    /// The body of its log record.
     pub body: &'a [u8],
-    /// The row before, if there was one.
+    /// The row before the change; `None` if there was no row.
     pub before: Option<Before<'a>>,
-    /// Bytes of log that changes of structure may take before the row can come back, at most [`MAX_STRUCTURE`]: a row
-    /// that is made smaller may find its page full.
+    /// The most bytes of log that structure changes take before a rollback can restore the row, at most
+    /// [`MAX_STRUCTURE`]. A row that the change makes smaller may later find its page full.
     pub structure: u64,
 }
 
-/// The most log that one undo entry is charged with for changes of structure.
+/// The most log that one undo entry is charged with for structure changes.
 pub const MAX_STRUCTURE: u64 = 12 << 10;
 
 /// A row before a change: its header, and its value in three parts.
@@ -48,38 +48,40 @@ pub const MAX_STRUCTURE: u64 = 12 << 10;
 pub struct Before<'a> {
     /// The xid in its header.
     pub xid: Xid,
-    /// The flags beside the xid. They mean what the resource manager means by them.
+    /// The flags beside the xid. Only the resource manager interprets them.
     pub flags: u16,
     /// The undo pointer in its header.
     pub undo: UndoPtr,
-    /// The entry of the lock whose place the change takes; null if it takes none. See
-    /// [`Txn::before_lock`](crate::Txn::before_lock).
+    /// The entry of the lock that the change replaces; null if it replaces none. [`Txn::before_lock`] returns it.
+    ///
+    /// [`Txn::before_lock`]: crate::Txn::before_lock
     pub lock: UndoPtr,
     /// The first part of the value.
     pub front: &'a [u8],
-    /// Where the second part is in the body of the change, and its length.
+    /// The offset of the second part in the body of the change, and its length.
     pub middle: (u16, u16),
     /// The last part.
     pub back: &'a [u8],
 }
 
-/// How an entry is linked to the version before.
+/// How an entry is linked to the version before the change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// Since which commit the row has been as it is, or has been something that no reader sees.
+    /// From this commit on the row has been as the change finds it, but for states that no reader sees.
     pub(crate) since: Csn,
-    /// The entry of that commit.
+    /// The entry that this commit made. Null if no reader needs older versions.
     pub(crate) next: UndoPtr,
-    /// The entry of the row's last holder, if the version in it is dead: `next` is what is behind it. See
+    /// The entry of the row's last holder, if the version in it is dead. Then `next` is the entry after it. See
     /// [`Arena::clear`].
     ///
     /// [`Arena::clear`]: super::arena::Arena::clear
     pub(crate) passed: UndoPtr,
-    /// Whether some reader sees what is in `next`.
+    /// Whether some reader saw the version in `next` at the last check.
     pub(crate) seen: bool,
-    /// See [`Arena::clear`](super::arena::Arena::clear).
+    /// The number of changes of the row until its whole chain is pruned, see
+    /// [`Arena::clear`](super::arena::Arena::clear).
     pub(crate) countdown: u32,
-    /// Whether an old reader sees what the change replaces. Such entries lie apart: they stay, while those that were
-    /// made beside them go soon.
+    /// Whether an old reader sees the version that the change replaces. Such entries are stored apart: they stay for
+    /// long, while entries of other changes are soon dropped.
     pub(crate) kept: bool,
 }

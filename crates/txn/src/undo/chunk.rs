@@ -1,4 +1,4 @@
-//! The states of a chunk of undo memory, and what is noted of each.
+//! The states of a chunk of undo memory, and the words about each chunk.
 //!
 //! ```text
 //!            start            donate
@@ -15,16 +15,16 @@
 //! | state | holder | place |
 //! |---|---|---|
 //! | `Unused` | no session | memory, or none if its memory was given back |
-//! | `Held` | one session, which fills it or has it on its shelf | memory |
+//! | `Held` | one session, which fills it or keeps it on its shelf | memory |
 //! | `Donated` | any session may take it and fill the rest | memory |
-//! | `Closed` | no session fills it any more | memory |
-//! | `ClosedKept` | the same, and all its entries were entered for old readers | memory |
-//! | `Leaving` | the thread that moves chunks to the file | memory, only read |
-//! | `FiledShared` | transactions that run have entries in it | the file |
-//! | `Filed` | old readers alone need it | the file |
+//! | `Closed` | no session, and none fills it any more | memory |
+//! | `ClosedKept` | as `Closed`, and all its entries are kept for old readers | memory |
+//! | `Leaving` | the thread that moves chunks to the spill file | memory, read only |
+//! | `FiledShared` | running transactions have entries in it | the spill file |
+//! | `Filed` | only old readers need it | the spill file |
 //!
-//! **Invariant:** the state changes under the mutex of the arena's lists, along the arrows. Debug builds check each
-//! change.
+//! **Invariant:** the state changes only under the mutex of the arena's lists, and only along the arrows. Debug builds
+//! check each change.
 
 use super::pointer::CHUNK_WORDS;
 use foreshore_base::Csn;
@@ -33,7 +33,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use std::io;
 
-/// A state of a chunk.
+/// The state of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum State {
@@ -59,7 +59,7 @@ impl State {
         Self::FiledShared,
     ];
 
-    /// Returns whether a chunk may go from this state to `to`: the transition table.
+    /// Returns whether a chunk may go from this state to `to`. This is the transition table.
     const fn leads_to(self, to: Self) -> bool {
         use State::{Closed, ClosedKept, Donated, Filed, FiledShared, Held, Leaving, Unused};
         match self {
@@ -73,32 +73,32 @@ impl State {
         }
     }
 
-    /// Returns whether a session may still enter something.
+    /// Returns whether a session may still enter changes in the chunk.
     pub(super) const fn is_open(self) -> bool {
         matches!(self, Self::Held | Self::Donated)
     }
 }
 
-// Words about a chunk, a cache line of its own.
+// The words about a chunk, in a cache line of their own.
 //
 //   state      see above
 //   newest     the largest commit number of a transaction with entries in it
-//   shared     transactions that have entries in it, have not ended, and do not hold it
-//   spillable  how many of those let it go to the file
-//   left       entries that were not dropped; modulo 2^64 too small by the number of entries until the chunk is closed
+//   shared     the transactions that have entries in it, have not ended, and do not hold it
+//   spillable  the number of those that let it be moved to the file
+//   left       the entries that were not dropped; before the chunk is closed, minus the dropped ones, modulo 2^64
 //   place      where readers find it:
 //                HOME      in memory
-//                LEAVING   in memory, and about to leave: only read
+//                LEAVING   in memory, and about to be moved: only read
 //                2, 4 ..   in the file, at `slot` and with the checksum `sum`, which are stored before;
-//                          each time another number
+//                          another number for each move
 //
 // 1. Only the holder of a chunk writes entries into it.
-// 2. A closed chunk gets no more entries, so `shared` only falls. Where it equals `spillable` it falls under the mutex.
-// 3. A chunk that no session holds is used again when `shared` is zero, and `left` is zero or `newest` old enough. All
-//    three are final for entries of transactions that have ended, but for `left`, which only falls.
-// 4. place, HOME -> LEAVING -> 2n, or back to HOME if it could not be written: the thread that moves chunks, one at a
-//    time.
-// 5. place, 2n -> HOME: when the chunk is free. The snapshots that needed it have ended or been cancelled before.
+// 2. A closed chunk gets no more entries, so `shared` only falls. If it equals `spillable`, it falls under the mutex.
+// 3. A chunk that no session holds is freed when `shared` is zero, and `left` is zero or `newest` is old enough. While
+//    `shared` is zero and no session holds the chunk, `newest` is final and `left` only falls.
+// 4. place, HOME -> LEAVING -> 2n, or back to HOME if the write failed: by the thread that moves chunks. There is at
+//    most one such thread at a time.
+// 5. place, 2n -> HOME: when the chunk is freed. The snapshots that needed it have ended or been cancelled before.
 const STATE: usize = 0;
 const NEWEST: usize = 1;
 const SHARED: usize = 2;
@@ -112,7 +112,7 @@ const WORDS: usize = 8;
 pub(super) const HOME: u64 = 0;
 pub(super) const LEAVING: u64 = 1;
 
-/// The words of all chunks.
+/// The words about all chunks.
 #[derive(Debug)]
 pub(super) struct Chunks(LazyArray<AtomicU64>);
 
@@ -136,12 +136,12 @@ impl Chunks {
         self.word(chunk, field).store(value, Ordering::Relaxed);
     }
 
-    /// Returns the state. Under the mutex.
+    /// Returns the state. Called under the mutex.
     pub(super) fn state(&self, chunk: usize) -> State {
         State::ALL[self.load(chunk, STATE) as usize]
     }
 
-    /// Changes the state, and returns the one before. Under the mutex.
+    /// Changes the state, and returns the state before. Called under the mutex.
     pub(super) fn set_state(&self, chunk: usize, to: State) -> State {
         let from = self.state(chunk);
         debug_assert!(from.leads_to(to), "chunk {chunk} goes from {from:?} to {to:?}");
@@ -149,7 +149,7 @@ impl Chunks {
         from
     }
 
-    /// Makes a chunk unused. Under the mutex.
+    /// Makes a chunk unused. Called under the mutex.
     pub(super) fn reset(&self, chunk: usize) {
         let shared = self.load(chunk, SHARED);
         assert_eq!(shared, 0, "{shared} transactions have entries in chunk {chunk}, which is freed");
@@ -158,13 +158,13 @@ impl Chunks {
         self.store(chunk, NEWEST, 0);
     }
 
-    /// Counts a transaction that has entries in a chunk and ceases to hold it. Under the mutex.
+    /// Counts a transaction that has entries in a chunk and stops holding it. Called under the mutex.
     pub(super) fn share(&self, chunk: usize) {
         // ORDERING: Relaxed, the mutex orders it before the look at it.
         self.word(chunk, SHARED).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a share: the transaction has ended with commit number `csn`, or has no entries there any more.
+    /// Ends a share: the transaction has ended with commit number `csn`, or has no entries in the chunk any more.
     pub(super) fn unshare(&self, chunk: usize, csn: Csn) {
         self.note_newest(chunk, csn);
         // ORDERING: Release, pairs with `shared`.
@@ -172,13 +172,13 @@ impl Chunks {
         debug_assert!(before > 0, "a share of chunk {chunk} ends, and there is none");
     }
 
-    /// Returns how many transactions share a chunk. Without any, the newest commit is final.
+    /// Returns how many transactions share a chunk. If none does, the newest commit is final.
     pub(super) fn shared(&self, chunk: usize) -> u64 {
         // ORDERING: Acquire, pairs with `unshare`.
         self.word(chunk, SHARED).load(Ordering::Acquire)
     }
 
-    /// A transaction that shares a closed chunk lets it go to the file. Under the mutex.
+    /// Makes one share of a closed chunk spillable. Called under the mutex.
     pub(super) fn let_spill(&self, chunk: usize) {
         let (state, shared, spillable) = (self.state(chunk), self.shared(chunk), self.load(chunk, SPILLABLE));
         assert!(
@@ -188,7 +188,7 @@ impl Chunks {
         self.store(chunk, SPILLABLE, spillable + 1);
     }
 
-    /// Ends `count` shares that let the chunk go to the file. Under the mutex.
+    /// Ends `count` spillable shares of one transaction. Called under the mutex.
     pub(super) fn unshare_spillable(&self, chunk: usize, count: u64, csn: Csn) {
         let spillable = self.load(chunk, SPILLABLE);
         assert!(count <= spillable, "{count} shares of chunk {chunk} end, and {spillable} let it go to the file");
@@ -196,36 +196,38 @@ impl Chunks {
         (0..count).for_each(|_| self.unshare(chunk, csn));
     }
 
-    /// Returns whether all transactions that share a chunk let it go to the file. Under the mutex.
+    /// Returns whether all shares of a chunk are spillable. Called under the mutex.
     pub(super) fn is_spillable(&self, chunk: usize) -> bool {
         self.load(chunk, SPILLABLE) == self.shared(chunk) || mutant("undo: a chunk leaves unasked")
     }
 
-    /// Raises the newest commit with entries in a chunk. Ordered by the end of the share, or by the mutex.
+    /// Raises the newest commit with entries in a chunk. The end of the share, or the mutex, orders the access.
     pub(super) fn note_newest(&self, chunk: usize, csn: Csn) {
         // ORDERING: Relaxed, see above.
         self.word(chunk, NEWEST).fetch_max(csn.0, Ordering::Relaxed);
     }
 
-    /// Returns the newest commit with entries in a chunk. A hint while transactions share it.
+    /// Returns the newest commit with entries in a chunk. The result is a hint while transactions share the chunk.
     pub(super) fn newest(&self, chunk: usize) -> Csn {
         Csn(self.load(chunk, NEWEST))
     }
 
-    /// Counts the entries of a chunk that is being closed. Under the mutex.
+    /// Counts the entries of a chunk that is being closed. Called under the mutex.
     pub(super) fn add_left(&self, chunk: usize, entries: u64) {
         // ORDERING: Relaxed, the mutex orders it before the look at it.
         self.word(chunk, LEFT).fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// Drops an entry of a chunk, which is not reached any more.
+    /// Drops an entry of a chunk to which no pointer leads any more.
     pub(super) fn drop_entry(&self, chunk: usize) {
         // ORDERING: Release, pairs with `needed_up_to`.
         self.word(chunk, LEFT).fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns the commit up to which old readers need an entry of a chunk that no session holds, zero if none is left.
-    /// `entries` and `newest` are what is not noted yet. `None` while transactions share it. Under the mutex.
+    /// Returns the commit up to which old readers need the entries of a chunk that no session holds. Returns zero if no
+    /// entry is left, and `None` while transactions share the chunk. Called under the mutex.
+    ///
+    /// `entries` and `newest`: what the chunk's words do not include yet.
     pub(super) fn needed_up_to(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
         if self.shared(chunk) > 0 {
             return None;
@@ -237,49 +239,49 @@ impl Chunks {
         Some(newest.max(self.newest(chunk)))
     }
 
-    /// Returns where a chunk is. Slot and sum are those of the place.
+    /// Returns the place of a chunk. The slot and the checksum of that place are visible to the caller afterwards.
     pub(super) fn place(&self, chunk: usize) -> u64 {
         // ORDERING: Acquire, pairs with `set_place`.
         self.word(chunk, PLACE).load(Ordering::Acquire)
     }
 
-    /// Returns whether a chunk is in `place`, behind a fence of the caller.
+    /// Loads the place of a chunk again after a fence of the caller. Returns whether `is_place` accepts it.
     pub(super) fn is_still(&self, chunk: usize, is_place: impl FnOnce(u64) -> bool) -> bool {
         is_place(self.load(chunk, PLACE))
     }
 
-    /// Moves a chunk. What was written before is found with the place.
+    /// Stores the place of a chunk, and publishes all stores before it.
     pub(super) fn set_place(&self, chunk: usize, place: u64) {
         // ORDERING: publish, pairs with `place`.
         self.word(chunk, PLACE).store(place, Ordering::Release);
     }
 
-    /// Returns the slot in the file, and the checksum of what is there. They are those of the place, or the place has
-    /// changed.
+    /// Returns the slot in the file, and the checksum of its bytes. If the place has not changed since the caller
+    /// loaded it, they belong to that place.
     pub(super) fn slot_and_sum(&self, chunk: usize) -> (u64, u64) {
         (self.load(chunk, SLOT), self.load(chunk, SUM))
     }
 
-    /// Notes the slot of a chunk that leaves, and the checksum. Before the place.
+    /// Stores the slot and the checksum of a chunk that is being moved. Called before the place is stored.
     pub(super) fn set_slot_and_sum(&self, chunk: usize, slot: u64, sum: u64) {
         self.store(chunk, SLOT, slot);
         self.store(chunk, SUM, sum);
     }
 }
 
-/// A chunk that a session fills, or has donated.
+/// A chunk that a session fills or has donated.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) chunk: usize,
     /// The first free word.
     pub(super) at: usize,
-    /// Entries that it got since it was used again.
+    /// The entries that it got since it was last free.
     pub(super) entries: u64,
-    /// The newest commit of a transaction that has ended holding it.
+    /// The newest commit of the transactions that ended while they held it.
     pub(super) newest: Csn,
-    /// Whether the transaction that runs has entries in it.
+    /// Whether the running transaction has entries in it.
     pub(super) mine: bool,
-    /// Whether all entries were entered for old readers.
+    /// Whether all entries are kept for old readers.
     pub(super) kept: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The words of an undo entry.
+//! The format of an undo entry, in words.
 //!
 //! ```text
 //!  0 lsn
@@ -8,7 +8,7 @@
 //!  4 commit number of that holder
 //!  5 entry of that holder u48 | bytes of the rest in front of the middle u16
 //!  6 offset of the middle in the body u16 | its bytes u16 | changes of the row until older versions are pruned u32
-//!  7 entry of the last holder u48, if 4 and 5 skip it: it is dead, and dropped when this transaction has ended
+//!  7 entry of the last holder u48, if 4 and 5 skip it: its version is dead, and it is dropped after this transaction
 //!  8 body, rest of the image
 //! ```
 //!
@@ -16,8 +16,8 @@
 //! the middle.
 //!
 //! Words are written and read with relaxed accesses. A reader may follow a pointer from a page that changes meanwhile.
-//! The version of the page, or its latch, then tells it whether its reads are consistent. For that a fence precedes the
-//! writes of an entry. So a reader that sees one of them in reused memory also sees the change that unlinked the old
+//! The version of the page, or its latch, then tells whether its reads are consistent. For that a fence precedes the
+//! writes of an entry. So a reader that sees such a write in reused memory also sees the change that unlinked the old
 //! entry.
 
 use super::change::{Link, Undoable};
@@ -34,7 +34,7 @@ const SINCE: usize = 4;
 const NEXT: usize = 5;
 const MIDDLE: usize = 6;
 const PASSED: usize = 7;
-/// The words in front of the body.
+/// The number of words before the body.
 pub(super) const HEADER: usize = 8;
 /// Flag: there was no row.
 const ABSENT: u64 = 1 << 40;
@@ -43,7 +43,7 @@ const SEEN: u64 = 2 << 40;
 /// Flag: the change is undone, and the entry remains as the lock of its row.
 const UNDONE: u64 = 4 << 40;
 
-/// Returns the words of an entry with so many bytes behind its header.
+/// Returns how many words an entry takes that has `bytes` behind its header.
 pub(super) const fn words(bytes: usize) -> usize {
     HEADER + bytes.div_ceil(8)
 }
@@ -126,7 +126,7 @@ impl Packer<'_> {
             return;
         }
         self.store(word);
-        // What did not fit. Shifted twice, for one shift by all bits is none.
+        // The bytes that did not fit. Two shifts, because one shift by 64 bits would overflow.
         (self.word, self.filled) = (value >> (8 * (7 - self.filled)) >> 8, filled - 8);
     }
 

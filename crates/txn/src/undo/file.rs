@@ -1,4 +1,4 @@
-//! The file for undo: the handle of it, and its slots.
+//! The spill file: its handle, and its slots.
 
 use super::pointer::CHUNK;
 use foreshore_base::Result;
@@ -7,15 +7,15 @@ use foreshore_sync::{LockRank, Mutex, ShardedCounter};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// So many chunks in the file count as one in memory, for what is kept of them there.
+/// The number of chunks in the file that count as one chunk of memory, for the data about them in memory.
 pub(super) const BOOKED: usize = 64;
-/// The file is at most so many times as large as memory: what is kept of it takes half of that then.
+/// The file is at most this many times as large as the memory. Then the data about its chunks takes half of the memory.
 const MOST: usize = BOOKED / 2;
 
-/// Makes the file for undo.
+/// Creates the spill file.
 type MakeFile = dyn Fn() -> Result<Arc<dyn File>> + Send + Sync;
 
-/// A file for undo.
+/// A spill file for undo.
 #[derive(Clone)]
 pub struct SpillFile {
     make: Arc<MakeFile>,
@@ -23,15 +23,16 @@ pub struct SpillFile {
 }
 
 impl SpillFile {
-    /// The file that `make` makes when undo is moved there for the first time, so that a start needs no space for it.
-    /// The file is used by one arena alone, and what is in it is of no use afterwards. It grows by what is moved at
-    /// once, uses free places again, and never shrinks. Of a `limit_bytes` of more than 32 times the memory for undo
-    /// the rest is not used.
+    /// Returns a spill file that `make` creates when undo is moved there for the first time. So the start of a database
+    /// needs no disk space for it.
+    ///
+    /// Only one arena uses the file, and its content is useless afterwards. The file grows with each move, reuses free
+    /// slots, and never shrinks. It takes at most `limit_bytes`, and at most 32 times the memory for undo.
     pub fn new(make: impl Fn() -> Result<Arc<dyn File>> + Send + Sync + 'static, limit_bytes: usize) -> Self {
         Self { make: Arc::new(make), limit_bytes }
     }
 
-    /// A file that is there.
+    /// Returns a spill file that exists already.
     #[must_use]
     pub fn of(file: Arc<dyn File>, limit_bytes: usize) -> Self {
         Self::new(move || Ok(Arc::clone(&file)), limit_bytes)
@@ -47,21 +48,21 @@ impl fmt::Debug for SpillFile {
 #[derive(Debug)]
 pub(super) struct Spill {
     to: SpillFile,
-    /// Once something was moved there. Written under `moved`.
+    /// The open file, once a chunk was moved there. Written under `moved`.
     file: OnceLock<Arc<dyn File>>,
-    /// How many chunks it may hold.
+    /// The most chunks that it may hold.
     pub(super) chunks: usize,
-    /// How many chunks were moved. Held by the thread that moves some.
+    /// The number of chunks moved so far. The thread that moves chunks holds the mutex.
     pub(super) moved: Mutex<u64>,
-    /// Chunks read back.
+    /// The number of chunks read back.
     pub(super) read: ShardedCounter,
 }
 
-/// The places in the file.
+/// The slots of the file.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     free: Vec<u64>,
-    /// From here on none was ever used.
+    /// The first slot that was never used.
     fresh: u64,
 }
 
@@ -83,19 +84,19 @@ impl Slots {
 }
 
 impl Spill {
-    /// Beside so many chunks in memory.
+    /// Returns the spill file of an arena with `limit` chunks of memory.
     pub(super) fn new(to: SpillFile, limit: usize) -> Self {
         let chunks = (to.limit_bytes / CHUNK).min(MOST * limit);
         let moved = Mutex::new(LockRank::UndoSpill, 0);
         Self { to, file: OnceLock::new(), chunks, moved, read: ShardedCounter::new() }
     }
 
-    /// The file, in which something lies.
+    /// Returns the file, to which a chunk was moved before.
     pub(super) fn file(&self) -> &dyn File {
         &**self.file.get().expect("a chunk was moved to the file")
     }
 
-    /// The file, made if it is not there. By the thread that moves chunks.
+    /// Returns the file, and creates it if it does not exist. Called by the thread that moves chunks.
     pub(super) fn made_file(&self) -> Result<&dyn File> {
         if self.file.get().is_none() {
             let made = (self.to.make)()?;

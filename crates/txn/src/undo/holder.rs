@@ -1,38 +1,39 @@
-//! What a session shows of its undo memory: whether it holds some, and the chunks on its shelf.
+//! The part of a session that others see: whether it holds undo memory, and the chunks on its shelf.
 //!
-//! Between two transactions the chunks that a session fills lie on its **shelf**, until the next one enters its first
-//! change. A search takes the chunks of all shelves, so a transaction that has begun and changed nothing keeps no
-//! memory from others.
+//! Between two transactions the chunks that a session fills are on its **shelf**, until the next transaction enters its
+//! first change. A search for memory takes the chunks of all shelves. So a transaction that has changed nothing yet
+//! keeps no memory from others.
 //!
 //! A session **holds** memory from before it takes a chunk until it has returned all its chunks, or has put them on its
-//! shelf. Beginnings and ends of that are counted.
+//! shelf. A counter per session counts the beginnings and the ends of these times.
 //!
-//! **Invariant:** a session counts as holding before others can miss the chunk, and stops counting after they can find
-//! it.
+//! **Invariant:** the session counts as holding before other sessions can miss the chunk. It stops counting only after
+//! they can find the chunk again.
 
 use super::chunk::Open;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, pause};
 
-/// The chunks that a session fills: those of entries that go soon and that old readers keep, and the next one.
+/// The chunks that a session fills: one for entries that are soon dropped, one for entries kept for old readers, and a
+/// spare one.
 pub(super) type Shelf = [Option<Open>; 3];
 
-/// In a shelf: where entries go that go soon.
+/// The place in a shelf of the chunk for entries that are soon dropped.
 pub(super) const YOUNG: usize = 0;
-/// In a shelf: where entries go that old readers keep.
+/// The place in a shelf of the chunk for entries that old readers keep.
 pub(super) const KEPT: usize = 1;
-/// In a shelf: the next chunk. Space is reserved before it is known how much is needed.
+/// The place in a shelf of the spare chunk. A session reserves space before it knows which of the chunks it will fill.
 pub(super) const SPARE: usize = 2;
 
-/// What a session shows of its undo memory.
+/// The part of a session's undo that others see.
 #[derive(Debug)]
 pub(super) struct Holder {
-    /// How often the session has begun or ceased to hold memory; odd while it holds some.
+    /// How often the session has begun or stopped holding memory. Odd while it holds some.
     changes: CachePadded<AtomicU64>,
-    /// The number of its lock owner.
+    /// The index of the session's lock owner.
     owner: AtomicUsize,
-    /// Its chunks while no transaction has any use for them.
+    /// The chunks of the session while no transaction uses them.
     shelf: Mutex<Shelf>,
 }
 
@@ -44,7 +45,7 @@ impl Default for Holder {
 }
 
 impl Holder {
-    /// Puts chunks on the shelf, which is empty. Called by the session, which ceases to hold memory.
+    /// Puts chunks on the shelf, which is empty. Called by the session, which then stops holding memory.
     pub(super) fn put_on_shelf(&self, chunks: Shelf) {
         let none = std::mem::replace(&mut *self.shelf.lock(), chunks);
         debug_assert!(
@@ -53,7 +54,7 @@ impl Holder {
         );
     }
 
-    /// Takes the chunks from the shelf, if there are any. Called by the session, which then holds memory.
+    /// Takes the chunks from the shelf, if there are any. Called by the session, which holds memory from then on.
     pub(super) fn take_from_shelf(&self) -> Option<Shelf> {
         let mut shelf = self.shelf.lock();
         if shelf.iter().all(Option::is_none) {
@@ -64,7 +65,7 @@ impl Holder {
             drop(shelf);
             pause::point("undo: a chunk is in hand");
         }
-        // Under the mutex: a search that misses the chunks finds that the session holds them.
+        // Under the mutex: a search that misses the chunks finds that the session holds memory.
         self.set(true);
         Some(chunks)
     }
@@ -74,7 +75,7 @@ impl Holder {
         std::mem::take(&mut *self.shelf.lock())
     }
 
-    /// Called by the session only.
+    /// Sets whether the session holds memory. Called by the session only.
     pub(super) fn set(&self, holds: bool) {
         // ORDERING: Relaxed, stored by this session.
         let changes = self.changes.load(Ordering::Relaxed);
