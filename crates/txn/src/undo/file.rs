@@ -52,7 +52,7 @@ pub(super) struct Spill {
     file: OnceLock<Arc<dyn File>>,
     /// The most chunks that it may hold.
     pub(super) chunks: usize,
-    /// The number of chunks moved so far. The thread that moves chunks holds the mutex.
+    /// The number of moves begun so far, each of one chunk. The thread that moves chunks holds the mutex.
     pub(super) moved: Mutex<u64>,
     /// The number of chunks read back.
     pub(super) read: ShardedCounter,

@@ -1,4 +1,19 @@
-//! The undo of one session: the entries of its transaction, and the chunks that it fills.
+//! The undo of one session: the entries of its current transaction, and the chunks that it fills.
+//!
+//! | chunks | are |
+//! |---|---|
+//! | `open` | not full; between two transactions they are on the shelf (see [`Holder`]) |
+//! | `full` | filled by the current transaction, and held |
+//! | `shared` | donated, with entries of the current transaction |
+//! | `spillable` | full chunks that may be moved to the spill file; the transaction only reads them |
+//!
+//! **Protocol of a change:**
+//!
+//! 1. [`reserve`](Undo::reserve) space, which may fail.
+//! 2. [`push`](Undo::push) the entry, under the latch of the row's leaf. This cannot fail.
+//! 3. [`stamp_newest`](Undo::stamp_newest) with the LSN of the log record.
+//!
+//! **Invariant:** only the session writes entries into the chunks that it holds.
 
 mod back;
 
@@ -12,59 +27,59 @@ use foreshore_base::{Csn, Error, Lsn, Result};
 use foreshore_sync::{model::mutant, pause};
 use std::{collections::HashMap, sync::Arc};
 
-/// Full chunks of a transaction that are made spillable together.
+/// A transaction with this many full chunks makes them spillable, even if memory is not short.
 const MANY: usize = 8;
 
-/// Words of memory that is asked for before it is written: those of an entry of a small row.
+/// The words that are prefetched before they are written. An entry of a small row takes as many.
 const AHEAD: usize = 32;
 
-/// So many of the chunks donated last are looked through for one that has come back.
+/// How many of the last shared chunks are searched for a chunk that is donated again.
 const SOON: usize = 4;
 
-/// The undo entries of one transaction at a time, and the chunks that its session fills.
+/// The undo entries of the session's current transaction, and the chunks that the session fills.
 #[derive(Debug)]
 pub(crate) struct Undo {
     arena: Arc<Arena>,
     holder: Arc<Holder>,
-    /// The chunks that it fills.
+    /// The chunks that are not full.
     open: Shelf,
-    /// Chunks that the transaction has filled.
+    /// The chunks that the transaction has filled.
     full: Vec<Open>,
-    /// Chunks with entries of the transaction that it does not hold.
+    /// The chunks with entries of the transaction that it does not hold.
     shared: Vec<usize>,
-    /// Full chunks that are spillable, and how often each is shared.
+    /// The full chunks that are spillable, and how often the transaction shares each of them.
     spillable: HashMap<usize, u64>,
     newest: UndoPtr,
-    /// How many entries the transaction has.
+    /// The number of entries of the transaction.
     entries: u64,
-    /// Words of these entries.
+    /// The words of these entries.
     words: usize,
-    /// The most words that the transaction has asked for at once.
+    /// The words of the largest entry for which the transaction has asked for space.
     most: usize,
-    /// Bytes of the newest entry's body, as it is undone.
+    /// The body of the entry that is being undone.
     body: Vec<u8>,
-    /// Copies of the spillable chunks through which a rollback goes. Not kept by a transaction that waits, parked or
-    /// prepared.
+    /// Copies of the spillable chunks through which a rollback goes. A transaction that waits, parked or prepared,
+    /// keeps none.
     copies: Copies,
 }
 
-/// A place among the entries of a transaction, and what it had of chunks there.
+/// A position among the entries of a transaction, and the chunks that the transaction had there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The newest entry.
     pub(crate) newest: UndoPtr,
-    /// How many chunks it had filled.
+    /// How many chunks were full.
     full: usize,
-    /// How many it shared.
+    /// How many chunks were shared.
     shared: usize,
-    /// The chunks with entries of it that it held and had not filled. The first chunk, which is never used, where there
-    /// was none.
+    /// The chunks that it held, with entries of its own, and that were not full. Zero, the chunk that is never used,
+    /// stands for none.
     open: [usize; 2],
 }
 
 #[cfg(test)]
 impl Place {
-    /// With nothing in chunks.
+    /// Returns a place at which the transaction has no chunks.
     pub(crate) const fn at(newest: UndoPtr) -> Self {
         Self { newest, full: 0, shared: 0, open: [0; 2] }
     }
@@ -89,9 +104,11 @@ impl Undo {
         }
     }
 
-    /// Makes sure that one entry with `bytes` of body and image fits. After it [`push`](Self::push) cannot fail.
-    /// `horizon` tells what no transaction needs any more, if more memory has to be found. `kept`: there are old
-    /// readers.
+    /// Reserves space for one entry with `bytes` of body and image. Afterwards [`push`](Self::push) of such an entry
+    /// cannot fail.
+    ///
+    /// `horizon` returns the commit up to which replaced versions are not needed, if a chunk has to be found. `kept`:
+    /// there are old readers.
     pub(crate) fn reserve(&mut self, bytes: usize, kept: bool, horizon: impl FnOnce() -> Csn) -> Result<()> {
         let words = entry::words(bytes);
         self.most = self.most.max(words);
@@ -105,7 +122,7 @@ impl Undo {
         }
         assert!(words <= CHUNK_WORDS, "a chunk has space for the undo of a row of any size");
         let Some(spare) = self.arena.take(words, horizon, &self.holder) else {
-            // Apart from the others lies of what readers keep only what there is space for.
+            // Kept entries are stored apart only if there is space for that.
             if !fits(&self.open[YOUNG]) {
                 return Err(Error::TransactionTooLarge { max: self.arena.limit_bytes() });
             }
@@ -118,13 +135,13 @@ impl Undo {
         Ok(())
     }
 
-    /// Enters a change, whose LSN comes later. Space for it was reserved.
+    /// Enters a change, whose LSN is set later. Space for the entry was reserved.
     pub(crate) fn push(&mut self, change: &Undoable<'_>, link: &Link) -> UndoPtr {
         let rest = change.before.map_or(0, |before| before.front.len() + before.back.len());
         let words = entry::words(change.body.len() + rest);
         let lacks = |open: &Option<Open>| open.as_ref().is_none_or(|open| open.capacity() < words);
-        // An entry to be kept lies among the others where no space was reserved for it, because the reader has come
-        // since.
+        // An old reader may have come after the reservation, so no space was reserved apart. Then its entry is stored
+        // among the others.
         let [young, old, spare] = &mut self.open;
         let apart = link.kept && (!lacks(spare) || !lacks(old));
         let place = if apart { old } else { young };
@@ -142,7 +159,8 @@ impl Undo {
         open.entries += 1;
         open.mine = true;
         open.kept &= apart;
-        // Whether or not there are old readers; beside them chunks are used again after so long that no cache has them.
+        // Useful with old readers or without: while they exist, chunks are reused so late that they have left the
+        // caches.
         let next = UndoPtr::to(open.chunk, open.at);
         self.arena.prefetch_words(next, open.capacity().min(AHEAD));
         self.newest = pointer;
@@ -151,7 +169,7 @@ impl Undo {
         pointer
     }
 
-    /// Gives the newest entry the LSN of its record, and returns the length of its body.
+    /// Sets the LSN of the newest entry, and returns the length of its body.
     pub(crate) fn stamp_newest(&mut self, lsn: Lsn) -> usize {
         let entry = self.arena.entry(self.newest).expect("an undoable change has an undo entry before it is logged");
         assert!(entry.lsn() == Lsn::ZERO, "an undo entry is stamped once");
@@ -159,42 +177,44 @@ impl Undo {
         entry.body_len()
     }
 
-    /// The newest entry. What is entered from now on lies behind it.
+    /// Returns the newest entry. Entries after it are newer.
     pub(crate) const fn newest(&self) -> UndoPtr {
         self.newest
     }
 
-    /// Returns how many entries the transaction has: as many versions of rows it keeps.
+    /// Returns how many entries the transaction has. It keeps as many versions of rows.
     pub(crate) const fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// The place that the transaction has reached.
+    /// Returns the current position of the transaction.
     pub(crate) fn place(&self) -> Place {
         let open = [YOUNG, KEPT].map(|at| self.open[at].as_ref().filter(|open| open.mine).map_or(0, |open| open.chunk));
         Place { newest: self.newest, full: self.full.len(), shared: self.shared.len(), open }
     }
 
-    /// Makes full chunks spillable. The transaction can go back to no [`Place`], so it changes nothing of what it has
-    /// entered before it rolls back all. Returns whether there were any.
+    /// Makes the full chunks spillable. Returns whether there were any.
+    ///
+    /// The transaction can go back to no [`Place`]. So it does not change its earlier entries before it rolls back all
+    /// of them.
     pub(crate) fn let_spill(&mut self) -> bool {
         self.arena.can_spill() && self.arena.make_spillable(&mut self.full, &mut self.shared, &mut self.spillable)
     }
 
-    /// Names the lock owner of the session.
+    /// Sets the lock owner of the session.
     pub(crate) fn set_owner(&self, index: usize) {
         self.holder.set_owner(index);
     }
 
-    /// Takes back the chunks that the transaction before has filled in part, if no search has taken them.
+    /// Takes the partly filled chunks of the previous transaction from the shelf, if no search has taken them.
     fn take_from_shelf(&mut self) {
         if let Some(chunks) = self.holder.take_from_shelf() {
             self.open = chunks;
         }
     }
 
-    /// The transaction has ended: what is not full is for the next one of the session, and for every search before
-    /// that.
+    /// Puts the chunks that are not full on the shelf, after the transaction has ended. The next transaction of the
+    /// session takes them, or any search before that.
     pub(crate) fn put_on_shelf(&mut self) {
         if mutant("undo: a session holds nothing before its chunks are on the shelf") {
             self.holder.set(false);
@@ -206,33 +226,33 @@ impl Undo {
         self.holder.set(false);
     }
 
-    /// The session waits for memory from now on, until [`leave_queue`](Self::leave_queue).
+    /// Puts the session into the queue for memory, until [`leave_queue`](Self::leave_queue).
     pub(crate) fn join_queue(&self) {
         self.arena.join_queue(&self.holder);
     }
 
-    /// Ends the wait that [`join_queue`](Self::join_queue) began.
+    /// Takes the session out of the queue.
     pub(crate) fn leave_queue(&self) {
         self.arena.leave_queue(&self.holder);
     }
 
-    /// Begins a look for space for an entry of `bytes` by a session in the queue.
+    /// Begins a search for space for an entry of `bytes`, by a session in the queue.
     pub(crate) fn begin_look(&self, bytes: usize) -> Queued {
         self.arena.begin_look(&self.holder, bytes)
     }
 
-    /// Ends a look of the first in the queue, which has found nothing.
+    /// Ends a search in which the first session of the queue found nothing.
     pub(crate) fn end_look(&self) {
         self.arena.end_look();
     }
 
-    /// Returns what the session finds that waits for an entry of `bytes`.
+    /// Returns the state of the queue for this session, which waits for an entry of `bytes`.
     pub(crate) fn queued(&self, bytes: usize) -> Queued {
         self.arena.queued(&self.holder, bytes)
     }
 
-    /// Memory is spent: nothing is kept from others, and donated chunks with little capacity are closed, and may be
-    /// moved as well if `may_spill`.
+    /// Returns to others what the session does not need, when memory is spent. Donates its open chunks and closes
+    /// donated chunks with little capacity. If `may_spill`, makes its full chunks spillable.
     pub(crate) fn fill_up(&mut self, may_spill: bool) {
         self.release(false);
         if self.arena.can_spill() {
@@ -243,12 +263,14 @@ impl Undo {
         }
     }
 
-    /// All entries behind `place` have been dropped or kept. Returns chunks that have none left of this transaction,
-    /// though others have some there, so that a thread that goes back again and again needs no more memory each time.
+    /// Returns the chunks that have no entries of this transaction left, after a rollback to `place`. All entries after
+    /// `place` have been dropped or kept.
+    ///
+    /// So a transaction that rolls back to a savepoint again and again needs no more memory each time.
     pub(crate) fn give_back(&mut self, place: &Place) {
         let Self { arena, full, shared, open, .. } = self;
-        // With those that were full or donated before: they have no newer entries, or got newer ones in another of
-        // these ways.
+        // The chunks that the transaction keeps: those listed here, and those that were full or shared at `place`. The
+        // latter have no newer entries, or are listed here as well.
         let (mut mine, mut next) = (place.open.to_vec(), self.newest);
         while next != place.newest {
             mine.push(next.chunk());
@@ -267,8 +289,10 @@ impl Undo {
         arena.tell();
     }
 
-    /// An operation is over: where memory is short, others may have what it does not need. `may_spill`: the transaction
-    /// can go back to no [`Place`], so full chunks may be moved to the file, though it may not come back soon.
+    /// Ends an operation: while memory is short, other sessions may have the chunks that it does not need.
+    ///
+    /// `may_spill`: the transaction can go back to no [`Place`]. Its full chunks may be moved to the file, since its
+    /// next operation may be far away.
     pub(crate) fn release(&mut self, may_spill: bool) {
         self.copies = Copies::default();
         let is_short = self.arena.is_short();
@@ -288,7 +312,7 @@ impl Undo {
         }
     }
 
-    /// Leaves the chunks on the shelves of all sessions to all.
+    /// Donates the chunks on the shelves of all sessions.
     pub(crate) fn clear_shelves(&self) {
         self.arena.clear_shelves();
     }
@@ -297,7 +321,7 @@ impl Undo {
     fn donate(&mut self) -> bool {
         let mut chunks = std::mem::take(&mut self.open);
         for open in chunks.iter_mut().flatten().filter(|open| open.mine) {
-            // One that comes back soon is counted once.
+            // A chunk that is donated again soon is counted as shared only once.
             if self.shared.iter().rev().take(SOON).any(|&chunk| chunk == open.chunk) {
                 open.mine = false;
             } else {
@@ -311,23 +335,23 @@ impl Undo {
         any
     }
 
-    /// Returns whether the transaction, with the entry that it has just asked for, is sure to fit if no other enters
-    /// anything: only one that does not is too large.
+    /// Returns whether the transaction, with the entry that it has just asked for, is sure to fit if no other
+    /// transaction enters anything. Only a transaction for which this is false is too large.
     pub(crate) fn fits_alone(&self) -> bool {
         self.words <= self.arena.sure_words(self.most)
     }
 
-    /// Returns whether it has chunks that are not full.
+    /// Returns whether the session has chunks that are not full.
     fn has_open(&self) -> bool {
         self.open.iter().any(Option::is_some)
     }
 
-    /// Returns whether it has anything that others may wait for.
+    /// Returns whether the session has chunks for which others may wait.
     fn has_any(&self) -> bool {
         self.has_open() || !(self.full.is_empty() && self.shared.is_empty() && self.spillable.is_empty())
     }
 
-    /// The transaction has ended with this commit number, zero if all its entries were dropped. The caller calls
+    /// Ends the transaction with commit number `csn`, zero if all its entries were dropped. The caller calls
     /// [`Arena::tell`] once the lease is idle.
     pub(crate) fn end(&mut self, csn: Csn) {
         assert!(self.entries > 0 || self.words == 0, "no undo entry is left, and {} words of them", self.words);

@@ -1,27 +1,33 @@
 //! Waits for undo memory.
 //!
-//! A session that finds no chunk joins the queue (`undo::queue`). The first in the queue does what stands in the way of
-//! a chunk, in this order:
+//! A session that finds no chunk joins the queue (`undo::arena::queue`). The first session of the queue removes what
+//! keeps it from a chunk, in this order:
 //!
-//! | in the way | |
+//! | obstacle | remedy |
 //! |---|---|
-//! | a session has the chunk, and its transaction has ended or not changed anything | it is taken from that session |
-//! | the commits in it are not durable | they are made durable |
-//! | older snapshots | full chunks are moved to the file for undo, or the oldest snapshot is cancelled |
-//! | a writer that links a version, a reader that takes its snapshot | passes soon |
+//! | a session keeps the chunk for a transaction that has ended or changed nothing | the chunk is taken from it |
+//! | the commits in the chunk are not durable | the log is forced |
+//! | older snapshots need the chunk | full chunks are moved to the spill file, or the oldest snapshot is cancelled |
+//! | a writer is linking a version, or a reader is taking its snapshot | a short wait |
 //!
-//! What lies in the file counts as well, since it takes a part of the memory. Where running transactions hold all
-//! memory, full chunks of theirs are moved to the file. If that is not possible either, the session waits, and the
-//! transaction ends only in these cases:
+//! Chunks in the spill file are freed in the same way, since they too take a part of the memory. If running
+//! transactions hold all memory, their full chunks are moved to the spill file.
 //!
+//! If no remedy helps, the session waits. Its transaction fails only in these cases:
+//!
+//! | case | error |
+//! |---|---|
 //! | no other session holds memory | `TransactionTooLarge`: it does not fit alone |
-//! | no other session holds memory, and transactions that have ended left their entries between its own | `UndoMemory`: its end frees them, and it fits alone |
-//! | it joined last, and each holder waits for memory, or by way of locks for an owner that does, or is a parked rollback | `UndoMemory`: its rollback lets the others go on |
-//! | the time is over, that of each wait or that of the transaction | `UndoMemory` |
+//! | the same, but ended transactions left entries among its own | `UndoMemory`: its end frees them, and then it fits |
+//! | the session joined last, and no holder can continue | `UndoMemory`: the rollback lets the others continue |
+//! | the time limit of the wait or of the transaction has passed | `UndoMemory` |
 //!
-//! **No deadlock.** When the last running holder begins to wait, for a lock or for memory, all sessions in the queue
-//! look again, and the one that joined last ends. The first in the queue ends only if no other session waits for
-//! memory.
+//! A holder cannot continue if it waits for memory, waits by way of locks for an owner that does, or is a parked
+//! rollback.
+//!
+//! **Invariant:** no deadlock. When the last running holder begins to wait, for a lock or for memory, all sessions in
+//! the queue check again, and the one that joined last fails. The first session of the queue fails only if no other
+//! session waits for memory.
 
 use super::arena::{Arena, Queued};
 use super::session::Undo;
@@ -36,7 +42,7 @@ use foreshore_wal::Log;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Undo space: the arena, and the waits of transactions that find it full.
+/// The undo arena, and the waits of transactions that find it full.
 pub(crate) struct UndoSpace {
     arena: Arc<Arena>,
     visibility: Arc<Visibility>,
@@ -44,45 +50,45 @@ pub(crate) struct UndoSpace {
     log: Log,
     locks: Arc<LockManager>,
     time: SystemClock,
-    /// How long a transaction waits at most.
+    /// The longest time that a transaction waits.
     timeout: Duration,
 }
 
-/// What a wait has to know of the transactions that hold undo space.
+/// What a wait has to know about the transactions that hold undo memory.
 pub(crate) trait Holders {
-    /// Returns whether one of the lock owners `holders` goes on, now that `waiters` wait for space.
+    /// Returns whether one of the lock owners `holders` can continue, now that `waiters` wait for memory.
     fn any_goes_on(&self, holders: &[usize], waiters: Vec<usize>) -> bool;
 
-    /// Returns whether a commit holds its undo until it is durable.
+    /// Returns whether some commit keeps its undo until it is durable.
     fn is_any_held(&self) -> bool;
 }
 
-/// What a transaction needs.
+/// A request for undo memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Bytes of one entry.
+    /// The bytes of one entry.
     pub(crate) bytes: usize,
-    /// Whether its full chunks may be moved to the file.
+    /// Whether full chunks of the transaction may be moved to the file.
     pub(crate) may_spill: bool,
-    /// Whether it waits for transactions that run.
+    /// Whether to wait for running transactions.
     pub(crate) waits: bool,
-    /// How long it may wait, if its waits are limited.
+    /// The longest time to wait, if the transaction's waits are limited.
     pub(crate) most: Option<Duration>,
 }
 
-/// The search for space for one entry.
+/// The search for memory for one entry.
 struct Search<'a> {
     request: Request,
     holders: &'a dyn Holders,
-    /// `None` without a limit, which is [`Duration::MAX`].
+    /// The end of the wait. `None` without a limit, which is [`Duration::MAX`].
     until: Option<Nanos>,
-    /// Whether the log has been forced: a commit may keep all that it has entered until it is durable.
+    /// Whether the log has been forced. Some commits keep their undo until they are durable.
     forced: bool,
-    /// Why nothing was moved to the file.
+    /// The error for which nothing was moved to the file.
     not_moved: Option<Error>,
 }
 
-/// A registration for a wait, which ends without one when it is dropped.
+/// A registration for a wait. Its drop cancels the registration.
 struct Wait<'a> {
     event: &'a EventCount,
     key: Option<EventKey>,
@@ -110,7 +116,7 @@ impl Drop for Wait<'_> {
 }
 
 impl UndoSpace {
-    /// Returns the space in `arena`. A transaction waits for it for `timeout` at most; [`Duration::MAX`] is no limit.
+    /// Returns the waits for memory in `arena`. A transaction waits at most `timeout`; [`Duration::MAX`] is no limit.
     pub(crate) fn new(
         arena: Arc<Arena>,
         visibility: Arc<Visibility>,
@@ -122,16 +128,16 @@ impl UndoSpace {
         Self { arena, visibility, halt, log, locks, time: SystemClock::new(), timeout }
     }
 
-    /// Returns the memory itself.
+    /// Returns the arena.
     #[inline]
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// Makes sure that one entry of `bytes` fits, if there is space.
+    /// Reserves space for one entry of `bytes`, if there is some.
     ///
     /// # Errors
-    /// `TransactionTooLarge`: there is none.
+    /// `TransactionTooLarge` if there is none.
     pub(crate) fn try_reserve(&self, undo: &mut Undo, view: &mut KeptView, bytes: usize) -> Result<()> {
         let kept = view.newest_reader().is_some();
         undo.reserve(bytes, kept, || {
@@ -140,11 +146,12 @@ impl UndoSpace {
         })
     }
 
-    /// Waits in the queue until what is requested fits. The caller has returned its log space: the holders may need it
-    /// to end.
+    /// Waits in the queue until the requested space is reserved. The caller has returned its log space before, because
+    /// the holders may need log space to end.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`; why nothing was moved to the file; why all transactions have stopped.
+    /// `TransactionTooLarge`, `UndoMemory`; the error for which nothing was moved to the file; the error that has
+    /// halted all transactions.
     #[cold]
     pub(crate) fn wait(
         &self,
@@ -180,13 +187,13 @@ impl UndoSpace {
                 if !self.is_over(search.until) && self.make_space(search, undo)? {
                     continue;
                 }
-                // It does not wake itself.
+                // Or `end_look` would wake this session itself.
                 drop(wait);
                 undo.end_look();
                 wait = Wait::prepare(self.arena.changed());
             }
             if self.may_wait(search, undo, &before)? {
-                // Behind the key: a stop from here on wakes it.
+                // After the registration: a later halt wakes this session.
                 self.halt.check()?;
                 // WAIT: park - for a session that returns memory, and not if each holder waits for this one.
                 wait.wait(search.until.map(|until| until.since(self.time.now())));
@@ -194,10 +201,11 @@ impl UndoSpace {
         }
     }
 
-    /// Returns whether to wait for others; otherwise to look again. `before`: what there was when the look began.
+    /// Returns whether to wait for other sessions; if not, the caller searches again. `before`: the queue when the
+    /// search began.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`; why nothing was moved to the file.
+    /// `TransactionTooLarge`, `UndoMemory`; the error for which nothing was moved to the file.
     fn may_wait(&self, search: &mut Search<'_>, undo: &Undo, before: &Queued) -> Result<bool> {
         let now = undo.queued(search.request.bytes);
         let (comes_free, is_over) = (now.soonest.is_some(), self.is_over(search.until));
@@ -213,13 +221,13 @@ impl UndoSpace {
         }
         let waits_behind = mutant("undo: a session that holds all memory waits behind others");
         if now.holders.is_empty() && (now.is_first || waits_behind) && !is_over && search.request.waits {
-            // Those that held some have given it up: the first looks again. Another one holds all memory itself, and
-            // those before it wait for that.
+            // The holders have returned their memory, so the first session searches again. Any other session may hold
+            // all memory itself, and the sessions before it wait for that.
             return Ok(!now.is_first);
         }
         let is_stuck = || {
             let goes_on = search.holders.any_goes_on(&now.holders, now.waiters.clone());
-            // Unless one of them has been served meanwhile.
+            // The state has changed if one of the waiters has got memory meanwhile.
             now.is_last && !goes_on && undo.queued(search.request.bytes) == now
         };
         if is_over || !search.request.waits || is_stuck() && !mutant("undo: no wait for memory is in vain") {
@@ -229,15 +237,14 @@ impl UndoSpace {
         Ok(true)
     }
 
-    /// Does something about the lack of memory, by the first in the queue. `false` if there is nothing to do but to
-    /// wait.
+    /// Tries to make space, as the first session of the queue. Returns `false` if the session can only wait.
     fn make_space(&self, search: &mut Search<'_>, undo: &Undo) -> Result<bool> {
         let until = search.until;
         match undo.queued(search.request.bytes).soonest {
             None if self.has_moved_undo(search) => {}
             None if search.forced => {
                 if search.holders.is_any_held() && !mutant("undo: a commit that holds its undo is not made durable") {
-                    // WAIT: help - or park behind the leader. It may have come since the log was forced.
+                    // WAIT: help - or park behind the leader. The commit may have come since the log was forced.
                     self.log.force(self.log.current())?;
                 }
                 return Ok(false);
@@ -245,7 +252,7 @@ impl UndoSpace {
             Some(newest) if newest <= self.log.durable().csn() => match self.visibility.oldest_csn() {
                 Some(csn) if csn < newest && self.has_moved_undo(search) => {}
                 Some(csn) if csn < newest || mutant("undo: what passes soon costs one more snapshot") => {
-                    // That one and no other: it may end meanwhile by itself, which may do.
+                    // Only the snapshot at `csn`: it may have ended meanwhile, which may be enough.
                     self.visibility.cancel_at(csn);
                 }
                 _ => self.visibility.wait_for_pins(newest, || self.is_over(until)),
@@ -263,7 +270,8 @@ impl UndoSpace {
         until.is_some_and(|until| self.time.now() >= until)
     }
 
-    /// Returns whether undo was moved to its file, or another session has done it, so that there is space in memory.
+    /// Moves undo to the file. Returns whether there is space in memory then, perhaps because another session moved
+    /// some.
     fn has_moved_undo(&self, search: &mut Search<'_>) -> bool {
         let until = search.until;
         let unpinned = || self.visibility.have_all_unpinned(|| !self.is_over(until));

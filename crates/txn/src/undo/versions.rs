@@ -1,9 +1,17 @@
-//! Older versions of a row, one behind the other.
+//! Version chains: the older versions of each row.
 //!
-//! The header of a row leads to the entry of its last holder, which has the row as it was before. That entry leads to
-//! the entry of the holder before, or past it if no reader sees the version in it. Only a writer that has the leaf of
-//! the row latched exclusively changes the header or the chain. So a reader that finds the version of the page
-//! unchanged afterwards has read a whole chain.
+//! The header of a row points to the undo entry of the row's last holder. That entry contains the row as it was before.
+//! It points to the entry of the holder before, or skips that entry if no reader sees the version in it.
+//!
+//! | operation | by |
+//! |---|---|
+//! | [`Arena::older`] finds the version that a snapshot sees | readers, without a latch |
+//! | [`Arena::clear`] prunes dead versions before a change | writers, with the leaf of the row latched exclusively |
+//!
+//! **Invariant:** only a writer with the exclusive latch of the row's leaf changes the header or the chain. So a reader
+//! that afterwards finds the version of the page unchanged has read a consistent chain.
+//!
+//! **Invariant:** a dropped entry is dead: no reader sees its version, now or later (see [`View::is_dead`]).
 
 use super::arena::Arena;
 use super::change::Link;
@@ -16,40 +24,41 @@ use foreshore_sync::pause;
 use foreshore_sync::primitive::thread::yield_now;
 use std::ops::ControlFlow;
 
-/// Entries that are followed between two looks at whether that still makes sense.
+/// The number of entries that a reader follows between two checks of the page.
 const STRIDE: usize = 64;
 
-/// Changes of a row, at least, between two times that the way behind it is cleared.
+/// The least number of changes of a row between two times that its whole chain is pruned.
 const CLEAR_EVERY: u32 = 16;
 
-/// A mutant.
+/// The name of a mutant.
 const EARLY: &str = "undo: what is passed goes before the change is sure";
 
-/// When to look again at what a reader saw.
+/// Whether to check a version again that a reader saw at the last check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     Now,
     Soon,
 }
 
-/// What a reader finds behind a header.
+/// The result of a search for an older version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Older {
-    /// The row with these flags, as the commit left it; its value has been copied.
+    /// The row, with these flags, as this commit left it. Its value has been copied.
     Row(u16, Csn),
-    /// No row.
+    /// There was no row.
     Absent,
-    /// Nothing that makes sense: the page has changed meanwhile, or the snapshot was cancelled.
+    /// The pointers led to no entry: the page has changed meanwhile, or the snapshot was cancelled.
     Lost,
-    /// The search ended early, because the page was latched or had changed, or the snapshot was cancelled. The search
-    /// says nothing about the row, even if the page validates afterwards: a writer may release its latch without a
+    /// The search ended early, because the page was latched or had changed, or the snapshot was cancelled.
+    ///
+    /// It says nothing about the row, even if the page validates afterwards: a writer may release its latch without a
     /// change.
     Unfinished,
-    /// It is to be asked of [`Arena::fetch`] from an entry on that is in the file.
+    /// The search continues at an entry in the spill file. [`Arena::fetch`] runs it from there.
     Spilled(Spot),
 }
 
-/// Returns what a snapshot at `at` finds in an entry: what it sees, or where to look next.
+/// Returns what a snapshot at `at` finds in an entry: the version that it sees, or the entry to read next.
 pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> ControlFlow<Older, UndoPtr> {
     let Some(entry) = entry else { return ControlFlow::Break(Older::Lost) };
     let since = entry.since();
@@ -62,18 +71,20 @@ pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> Co
     ControlFlow::Break(Older::Row(flags, since))
 }
 
-/// Returns whether no reader sees the version of commit `from` that commit `to` has replaced.
+/// Returns whether no reader sees the version that commit `from` made and commit `to` replaced.
 fn is_dead(view: &View, from: Csn, to: Csn) -> bool {
     view.is_dead(from, to) || mutant("undo: a version that a reader sees is dropped")
 }
 
 impl Arena {
-    /// The version of a row that a snapshot at `at` sees, which does not see the change that `entry` undoes. Its value
-    /// goes to `image`. `holds` tells whether the page that led here is as it was. It is false while a writer has the
-    /// page latched, and true again if that writer changes nothing.
+    /// Returns the version of a row that a snapshot at `at` sees, and copies its value to `image`. The snapshot does
+    /// not see the change that `entry` undoes.
+    ///
+    /// `holds` returns whether the page that led here is unchanged. It returns false while a writer has the page
+    /// latched, and true again if that writer changes nothing.
     pub(crate) fn older(&self, entry: UndoPtr, at: Csn, image: &mut Vec<u8>, holds: impl Fn() -> bool) -> Older {
         let mut next = entry;
-        // A damaged page may lead into a circle.
+        // Pointers of a damaged page may form a cycle.
         for step in 1..=self.limit_bytes() / 8 {
             let early = mutant("undo: a reader looks only before it reads").then(|| self.spot(next));
             early.iter().for_each(|_| yield_now());
@@ -96,30 +107,35 @@ impl Arena {
         Older::Lost
     }
 
-    /// Returns whether the entry is only the lock of its row; where it is, if it is in the file. For one of the
-    /// caller's own transaction: a change of it has an LSN from before the latch of its leaf was free.
+    /// Returns whether the entry is only the lock of its row, or its place if it is in the file.
+    ///
+    /// The entry belongs to the caller's transaction. If it is a change, its LSN was set before the latch of its leaf
+    /// was released.
     pub(crate) fn is_lock(&self, entry: UndoPtr) -> Result<bool, Spot> {
         let is_lock = self.entry(entry).is_some_and(|entry| entry.is_lock());
         self.spot(entry).map_or(Ok(is_lock), Err)
     }
 
-    /// Asks for the memory of an entry whose header will be looked at soon, if it is where the pointer says.
+    /// Prefetches the header of an entry that will be read soon, if the entry is in memory.
     pub(crate) fn prefetch(&self, entry: UndoPtr) {
         self.prefetch_words(entry, HEADER);
     }
 
-    /// Clears the way behind a row of entries that no reader needs. So a reader that stays long keeps the version that
-    /// it sees and not all that came after. `first` is the entry of the row's last holder, whose commit number is
-    /// `csn`; both have ended. Returns how the entry of the next change leads there: nowhere, if no reader needs any of
-    /// it.
+    /// Prunes the version chain of a row: drops entries that no reader needs. So a long-running reader keeps only the
+    /// version that it sees, and not all later ones.
     ///
-    /// The first entry stays, as the next change may be rolled back. If the version in it is dead the next change leads
-    /// past it, and the change after that drops it, without a look at it. What else is dead directly behind goes at
-    /// once. Further behind, and behind what a reader saw the last time, dead ones are looked for only once in so many
-    /// changes as entries were found there. So a change costs the same however many there are.
+    /// `first` is the entry of the row's last holder, whose commit number is `csn`; both have ended. The result is the
+    /// link of the next change to the chain. It is null if no reader needs any of the chain.
     ///
-    /// Entries are looked at if the horizon that the caller has pinned is below the commit that made them. What is in
-    /// the file, or on its way there, stays as it is, with all behind it.
+    /// 1. The first entry stays, because the next change may be rolled back. If its version is dead, the next change
+    ///    skips it, and the change after that drops it.
+    /// 2. Dead entries directly after the first are dropped at once.
+    /// 3. The rest of the chain, and what is after a version that a reader saw at the last check, is pruned only now
+    ///    and then. The number of changes between two times is the number of entries found there, and at least
+    ///    [`CLEAR_EVERY`]. So the cost of a change does not depend on the length of the chain.
+    ///
+    /// An entry is read only if the commit that made it is above the pinned horizon: its chunk cannot be freed
+    /// meanwhile. An entry in the file, or on its way there, does not change, and neither does the chain after it.
     pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Link {
         let link = Link { since: csn, next: first, ..Link::default() };
         if csn > pinned && self.is_leaving(first) {
@@ -148,11 +164,11 @@ impl Arena {
                 ..link
             };
         }
-        // Otherwise it is too new to be judged, which passes soon.
+        // If this is false, the version may be too new to be judged, which changes soon.
         Link { seen: !is_dead && csn <= view.floor(), countdown, ..link }
     }
 
-    /// Clears all of the way behind an entry. Returns how many entries are there, with this one.
+    /// Prunes the whole chain after an entry. Returns how many entries the chain has left, with this one.
     fn clear_all_behind(&self, entry: &Entry<'_>, csn: Csn, pinned: Csn, view: &View) -> u32 {
         let mut behind = self.clear_behind(entry, csn, pinned, view, Look::Now);
         let mut count = 1;
@@ -163,10 +179,10 @@ impl Arena {
         count
     }
 
-    /// Drops the entry that `entry`, made by commit `csn`, leads past: no rollback undoes that change any more.
+    /// Drops the entry that `entry`, made by commit `csn`, skips: no rollback undoes the change of `entry` any more.
     ///
-    /// What is led past was made no earlier than the commit that `entry` names. Where that is not above what is pinned
-    /// its chunk may have gone, and it with that.
+    /// The skipped entry was made no earlier than the commit that `entry` names. If that commit is not above the pinned
+    /// horizon, the chunk of the skipped entry may have been freed, and the entry with it.
     fn drop_passed(&self, entry: &Entry<'_>, csn: Csn, pinned: Csn) {
         let passed = entry.passed();
         if passed == UndoPtr::NULL {
@@ -183,16 +199,18 @@ impl Arena {
         }
     }
 
-    /// How a change leads to `own`, the entry of a change before it of the same row and transaction, which goes no
-    /// sooner than this one. A transaction that locks a row first and changes it then has the way behind it cleared no
-    /// more often. One that is in the file reads as zeros, which only lets a writer look sooner.
+    /// Returns the link of a change to `own`, the entry of an earlier change of the same row by the same transaction.
+    /// `own` is dropped no sooner than the entry of this change.
+    ///
+    /// The countdown is taken over, so a transaction that locks a row and then changes it prunes the chain no more
+    /// often. An entry in the file reads as zeros: then the next pruning only comes sooner.
     pub(crate) fn behind_own(&self, own: UndoPtr) -> Link {
         let countdown = self.entry(own).map_or(0, |own| own.countdown());
         Link { since: Csn(u64::MAX), next: own, countdown, ..Link::default() }
     }
 
-    /// Drops the entries directly behind `kept`, made by commit `csn`, that no reader needs, and returns the first one
-    /// that is left, with its commit number. `None` if there is none, or it is not to be looked at yet.
+    /// Drops the dead entries directly after `kept`, which commit `csn` made. Returns the first entry left, with the
+    /// number of the commit that made it. Returns `None` if none is left, or if it is not to be read yet.
     fn clear_behind(
         &self,
         kept: &Entry<'_>,
@@ -214,11 +232,11 @@ impl Arena {
             let entry = self.reachable(kept.next(), until, pinned)?;
             self.drop_passed(&entry, until, pinned);
             if !is_dead(view, entry.since(), until) {
-                // As above.
+                // If this is false, the version may be too new to be judged, which changes soon.
                 kept.set_seen_behind(until <= view.floor());
                 return Some((entry, until));
             }
-            // Read before it is dropped: the memory of the last entry of a chunk is used again at once.
+            // Read before the drop: the memory of the last entry of a chunk may be reused at once.
             let dead = kept.next();
             let too_early = mutant("undo: an entry is dropped before it is read");
             if too_early {
@@ -233,7 +251,7 @@ impl Arena {
         }
     }
 
-    /// The entry at `pointer`, made by commit `csn`, if its memory is sure to be there.
+    /// Returns the entry at `pointer`, which commit `csn` made, if its memory is sure to be in place.
     fn reachable(&self, pointer: UndoPtr, csn: Csn, pinned: Csn) -> Option<Entry<'_>> {
         if csn > pinned { self.entry(pointer) } else { None }
     }

@@ -1,4 +1,4 @@
-//! The way back through the entries of a transaction, from the newest one on.
+//! The walk over the entries of a transaction, from the newest to the oldest.
 
 use super::Undo;
 use crate::undo::change::{Before, Link, UndoEntry};
@@ -8,23 +8,23 @@ use crate::undo::holder::{KEPT, SPARE};
 use crate::undo::pointer::UndoPtr;
 use foreshore_base::{Lsn, Result, TableId, Xid};
 
-/// Entries between two places that are noted on the way from the newest entry to the oldest.
+/// The number of entries between two positions that [`Undo::logged`] notes on its way to the oldest entry.
 const NOTED: usize = 512;
 
-/// How far a rollback has come.
+/// The position of a rollback.
 #[derive(Debug)]
 pub(crate) struct Back {
-    /// The entry that is next; null behind the oldest.
+    /// The entry that is undone next; null after the oldest.
     pub(crate) at: UndoPtr,
-    /// The last one that was kept, which leads to it; null if all newer ones were dropped.
+    /// The last entry that was kept, which points to `at`. Null if all newer entries were dropped.
     pub(super) stays: UndoPtr,
 }
 
 impl Undo {
-    /// Hands out what was not logged, the newest first: kind, table and body of each entry.
+    /// Passes the kind, table and body of each entry whose LSN is zero to `each`, the newest first.
     ///
     /// # Errors
-    /// `Io`; `Corrupted` if the file for old versions does not hold what was written.
+    /// `Io`; `Corrupted` if the spill file does not hold what was written.
     pub(crate) fn unlogged(&mut self, mut each: impl FnMut(u8, TableId, Box<[u8]>)) -> Result<()> {
         let mut next = self.newest;
         while next != UndoPtr::NULL {
@@ -40,13 +40,14 @@ impl Undo {
         Ok(())
     }
 
-    /// Hands out what was logged and stands, the oldest first: LSN, kind, table and body of each entry.
+    /// Passes the LSN, kind, table and body of each other entry to `each`, the oldest first. Undone entries
+    /// are left out.
     ///
     /// # Errors
-    /// Those of `each`; as [`unlogged`](Self::unlogged).
+    /// Errors of `each`; those of [`unlogged`](Self::unlogged).
     pub(crate) fn logged(&mut self, mut each: impl FnMut(Lsn, u8, TableId, &[u8]) -> Result<()>) -> Result<()> {
-        // Entries lead to older ones only. Some are noted on the way to the oldest, and all those from one of them to
-        // the next.
+        // Entries point to older ones only. So the first walk notes every `NOTED`-th entry, and the second lists the
+        // entries from one noted entry to the next.
         let (mut noted, mut some, mut body) = (Vec::new(), Vec::with_capacity(NOTED), Vec::new());
         let (mut next, mut count) = (self.newest, 0_usize);
         while next != UndoPtr::NULL {
@@ -75,10 +76,11 @@ impl Undo {
         Ok(())
     }
 
-    /// Bytes of the bodies of what was logged and stands, with `more` for each.
+    /// Returns the bytes of the bodies that [`logged`](Self::logged) passes on, with `more` added for each. Undone entries are
+    /// left out.
     ///
     /// # Errors
-    /// As [`unlogged`](Self::unlogged).
+    /// Those of [`unlogged`](Self::unlogged).
     pub(crate) fn logged_bytes(&mut self, more: usize) -> Result<u64> {
         let (mut next, mut bytes) = (self.newest, 0);
         while next != UndoPtr::NULL {
@@ -92,21 +94,21 @@ impl Undo {
         Ok(bytes)
     }
 
-    /// The entry before that one.
+    /// Returns the previous entry.
     fn previous(&mut self, at: UndoPtr) -> Result<UndoPtr> {
         self.get_ready(at)?;
         Ok(self.read(at).previous())
     }
 
-    /// A way back through the entries, from the newest one on.
+    /// Returns the position of a rollback at the newest entry.
     pub(crate) const fn back(&self) -> Back {
         Back { at: self.newest, stays: UndoPtr::NULL }
     }
 
-    /// The entry at which `back` has arrived, and the xid that its row had before.
+    /// Returns the entry at the position `back`, and the xid that its row had before the change.
     ///
     /// # Errors
-    /// As [`unlogged`](Self::unlogged).
+    /// Those of [`unlogged`](Self::unlogged).
     pub(crate) fn entry(&mut self, back: &Back) -> Result<(UndoEntry<'_>, Xid)> {
         self.get_ready(back.at)?;
         let mut body = std::mem::take(&mut self.body);
@@ -120,19 +122,19 @@ impl Undo {
         Ok((UndoEntry { lsn, is_undone, kind, table, body: &self.body, next, keep: None }, holder))
     }
 
-    /// Makes sure that an entry of the transaction can be [`read`](Self::read): a chunk may go to the file at any time
-    /// once it is spillable.
+    /// Prepares an entry of the transaction for [`read`](Self::read). A spillable chunk may be moved to the file at any
+    /// time, so the entry is read from a copy.
     fn get_ready(&mut self, at: UndoPtr) -> Result<()> {
         if self.spillable.contains_key(&at.chunk()) { self.arena.copy(at.chunk(), &mut self.copies) } else { Ok(()) }
     }
 
-    /// An entry of the transaction that is in memory, or ready.
+    /// Returns an entry of the transaction, from memory or from the copy of its spillable chunk.
     fn read(&self, at: UndoPtr) -> Entry<'_> {
         let entry = if self.spillable.contains_key(&at.chunk()) { self.copies.entry(at) } else { self.arena.entry(at) };
         entry.expect("an arena holds whole entries")
     }
 
-    /// Drops the entry at which `back` has arrived: all of it is undone.
+    /// Drops the entry at the position `back`, which is undone completely.
     pub(crate) fn drop_at(&mut self, back: &mut Back) {
         let entry = self.read(back.at);
         let (previous, len) = (entry.previous(), entry.len());
@@ -141,7 +143,7 @@ impl Undo {
         assert!(entries > 0 && len <= words, "an entry of {len} words goes, of {entries} with {words}");
         self.entries -= 1;
         self.words -= len;
-        // A transaction that goes back to a savepoint again and again writes where it wrote before.
+        // So a transaction that rolls back to a savepoint again and again writes to the same memory.
         if let Some(place) = self.ends_with(back.at, len) {
             self.open[place].as_mut().expect("it was found").at -= len;
         }
@@ -152,15 +154,15 @@ impl Undo {
         back.at = previous;
     }
 
-    /// Returns where the session fills a chunk that ends with the entry `at` of that length.
+    /// Returns which chunk of the session ends with the entry `at`, which has `len` words.
     fn ends_with(&self, at: UndoPtr, len: usize) -> Option<usize> {
         let end = at.word() + len;
         let is_last = |open: &Open| open.chunk == at.chunk() && open.at == end;
         self.open[..SPARE].iter().position(|open| open.as_ref().is_some_and(is_last))
     }
 
-    /// Returns what the row was, if `lock` is the newest entry, at the end of a chunk, and only the lock of a row that
-    /// there was.
+    /// Returns the header of a row before it was locked, if a change may replace the entry `lock`. That entry has to be
+    /// the newest, the last of its chunk, and only the lock of a row that existed.
     pub(crate) fn before_lock(&self, lock: UndoPtr) -> Option<Before<'static>> {
         if lock != self.newest {
             return None;
@@ -172,8 +174,9 @@ impl Undo {
         Some(Before { xid: entry.holder(), flags, undo: entry.behind(), lock, ..Before::default() })
     }
 
-    /// Takes that entry out, and returns how the next one, the change of the row, is linked in its place. Under the
-    /// latch that covers the row: a reader that was led to the lock finds that the leaf has changed.
+    /// Removes the entry `lock`, and returns the link with which the next entry, the change of the row, replaces it.
+    /// Called under the latch of the row's leaf. So a reader that followed a pointer to the lock finds that the leaf
+    /// has changed.
     pub(crate) fn take_lock(&mut self, lock: UndoPtr) -> Link {
         assert!(lock == self.newest, "nothing was entered since the row was locked");
         let entry = self.arena.entry(lock).expect("an arena holds whole entries");
@@ -187,7 +190,7 @@ impl Undo {
         link
     }
 
-    /// Keeps the entry at which `back` has arrived, as the lock of its row.
+    /// Keeps the entry at the position `back` as the lock of its row.
     pub(crate) fn keep_at(&mut self, back: &mut Back) {
         debug_assert!(!self.spillable.contains_key(&back.at.chunk()), "what may be moved is not changed");
         let entry = self.arena.entry(back.at).expect("an entry that is kept exists");
