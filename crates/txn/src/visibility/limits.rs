@@ -1,8 +1,11 @@
-//! What snapshots cost, and the cancellation of those that cost too much.
+//! The cost of snapshots, and the cancellation of those that cost too much.
 //!
-//! A snapshot is cancelled when it is older than its limit, when more is kept for it alone than its limit allows, or
-//! when a writer finds no undo space. What is kept for one snapshot alone is known of the oldest only: an older one may
-//! need what a younger one keeps.
+//! A snapshot is cancelled in one of these cases:
+//! - it is older than its limit;
+//! - more is kept for it alone than its limit allows;
+//! - a writer finds no undo space.
+//!
+//! What is kept for one snapshot alone is known only of the oldest: an older one may need what a younger one keeps.
 
 use super::Visibility;
 use super::readers::{About, SnapshotCost};
@@ -19,8 +22,8 @@ pub struct OldestSnapshot {
     pub label: &'static str,
     /// How long it has been in use.
     pub age: Duration,
-    /// About how many bytes are freed when it ends, which no other reader needs. They are whole chunks of 8 KiB of old
-    /// versions, and the pages of tables that were dropped since.
+    /// About how many bytes are freed when it ends, because no other reader needs them. They are whole chunks of 8 KiB
+    /// with old versions, and the pages of tables that were dropped since.
     pub bytes: u64,
 }
 
@@ -43,7 +46,7 @@ impl Visibility {
         self.readers.oldest().map(|(csn, _)| csn)
     }
 
-    /// Cancels the oldest snapshot, so that nothing is kept for it any more, and returns what it was.
+    /// Cancels the oldest snapshot and returns it. Nothing is kept for it any more.
     pub fn cancel_oldest(&self) -> Option<OldestSnapshot> {
         self.cancel_oldest_if(|_, _| true)
     }
@@ -60,7 +63,7 @@ impl Visibility {
         Some(OldestSnapshot::new(csn, &about, cost))
     }
 
-    /// Cancels each snapshot that is too old, and the oldest while too much is kept for it alone.
+    /// Cancels each snapshot that is too old. Then cancels the oldest one as long as too much is kept for it alone.
     pub(super) fn cancel_beyond_limits(&self) {
         let now = self.time.now();
         let is_old = |about: &About| now.since(about.since) > about.limits.max_age;
@@ -72,7 +75,7 @@ impl Visibility {
         while self.cancel_oldest_if(is_large).is_some() {}
     }
 
-    /// Returns what the snapshot at `csn` costs, if it is the oldest.
+    /// Returns the cost of the snapshot at `csn`. The bytes are exact only if it is the oldest.
     fn cost_of(&self, csn: Csn, about: &About) -> SnapshotCost {
         let durable = self.log.durable().csn();
         let next = self.readers.all().map(|reader| reader.csn).filter(|&next| next > csn).fold(durable, Csn::min);
@@ -80,13 +83,13 @@ impl Visibility {
         SnapshotCost { age: self.time.now().since(about.since), bytes }
     }
 
-    /// Notes that pages of `table`, of `bytes`, which commit `by` took away are kept for older snapshots. They count,
-    /// once, for what such a snapshot costs.
+    /// Records that `bytes` of pages of `table`, which commit `by` removed, are kept for older snapshots. They count
+    /// once for the cost of such a snapshot.
     pub fn keep_pages(&self, table: TableId, by: Csn, bytes: u64) {
         self.kept_pages.note(table, by, bytes);
     }
 
-    /// Notes that pages which commits up to `passed` took away are not kept any more.
+    /// Records that pages which commits up to `passed` removed are not kept any more.
     pub fn let_pages_go(&self, passed: Csn) {
         self.kept_pages.forget(passed);
     }

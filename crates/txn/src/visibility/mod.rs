@@ -1,16 +1,16 @@
-//! Visibility: what became of each transaction, and which readers may still ask.
+//! Visibility: the outcome of each transaction, and the readers that may still ask for it.
 //!
 //! | part | knows |
 //! |---|---|
-//! | [`status`] | what became of each recent xid: the status window |
-//! | [`status_table`] | the same in a plugged-in table, to measure it |
+//! | [`status`] | the outcome of each recent xid: the status window |
+//! | [`status_table`] | the outcomes in a plugged-in table, to measure its cost |
 //! | [`readers`] | the snapshots in use |
-//! | [`pins`] | the writers that are using old versions |
+//! | [`pins`] | the writers that are accessing old versions |
 //! | [`view`] | all readers at one moment, by which old versions are judged |
 //! | [`kept_pages`] | pages that only older snapshots can reach |
 //!
-//! A reader takes a [`Snapshot`]. A writer asks for the status of the xid in a row's header, and judges the versions
-//! behind the row by a view. The window moves over what all can judge without it.
+//! A reader takes a [`Snapshot`]. A writer asks for the status of the xid in a row's header, and uses a view to find
+//! the dead versions in the row's chain. The window passes the xids that all readers and writers can judge without it.
 
 mod kept_pages;
 mod limits;
@@ -48,7 +48,7 @@ use view::{KeptView, Views};
 /// needs.
 type UndoBetween = Box<dyn Fn(Csn, Csn) -> u64 + Send + Sync>;
 
-/// What became of each transaction, and the snapshots in use.
+/// The outcome of each transaction, and the snapshots in use.
 pub struct Visibility {
     log: Log,
     halt: Arc<Halt>,
@@ -60,14 +60,14 @@ pub struct Visibility {
     kept_pages: KeptPages,
     undo_between: UndoBetween,
     limits: SnapshotLimits,
-    /// By which transactions begin.
+    /// The clock for the begin of transactions.
     time: SystemClock,
     cancelled: ShardedCounter,
 }
 
 impl Visibility {
-    /// Returns the visibility for transactions whose status is in `window`, in at most so many `sessions` at once.
-    /// `slots`: snapshots in use at once that need no lock to be taken.
+    /// Returns the visibility for transactions whose status is in `window`. At most `sessions` transactions run at
+    /// once. `slots`: how many snapshots may be in use before taking one needs a lock.
     pub(crate) fn new(
         log: Log,
         halt: Arc<Halt>,
@@ -95,16 +95,17 @@ impl Visibility {
         })
     }
 
-    /// Names a table that is consulted about ended transactions beside the status window, and told of those that end.
-    /// Once, before the first transaction writes; it begins at the first xid that is drawn.
+    /// Sets a status table. It is told of each transaction that ends, and consulted beside the status window.
+    ///
+    /// Called once, before the first transaction writes. The table begins at the first xid that is drawn.
     ///
     /// # Panics
-    /// The second time.
+    /// If a table is set already.
     pub fn set_status_table(&self, table: Arc<dyn StatusTable>) {
         assert!(self.table.set(table).is_ok(), "the status table is wired once");
     }
 
-    /// Returns the status window, from which xids get their words.
+    /// Returns the status window.
     pub(crate) const fn window(&self) -> &StatusWindow {
         &self.window
     }
@@ -173,12 +174,12 @@ impl Visibility {
         self.views.renew(kept);
     }
 
-    /// Collects all readers, cancels those beyond their limits, and shares the view with all sessions.
+    /// Cancels the snapshots beyond their limits, makes a view of all readers, and shares it with all sessions.
     pub(crate) fn refresh_view(&self) -> KeptView {
         if self.readers.is_any_limited() {
             self.cancel_beyond_limits();
         }
-        // The window before what is durable: what it has passed is no newer than that.
+        // The window is read before the durable CSN, so no commit that it has passed is above that.
         let past = self.window.late();
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
     }
@@ -194,8 +195,8 @@ impl Visibility {
         if is_at_work { Csn::ZERO } else { horizon }
     }
 
-    /// Returns whether nothing that `header_xid` did can be lost or undone any more, and no reader needs the state
-    /// before it.
+    /// Returns whether the changes of `header_xid` can no longer be lost or undone, and no reader needs the state
+    /// before them.
     pub(crate) fn is_settled(&self, header_xid: Xid) -> bool {
         let view = self.views.newest();
         match self.csn_by(&view, header_xid) {
@@ -211,8 +212,8 @@ impl Visibility {
     }
 
     /// Returns the commit number of the transaction with `xid`, or one that is equivalent for every reader (see
-    /// [`View::csn_of_frozen`]); zero if it left nothing that a reader may miss. `None` if it has not ended, or only a
-    /// newer view can tell.
+    /// [`View::csn_of_frozen`]). Returns zero if every reader sees its changes, or it has none. Returns `None` if it
+    /// has not ended, or only a newer view can tell.
     pub(crate) fn csn_by(&self, view: &View, xid: Xid) -> Option<Csn> {
         match self.window.get(xid) {
             Status::Live | Status::Spare => None,
@@ -222,8 +223,8 @@ impl Visibility {
         }
     }
 
-    /// Runs `touch` with the horizon above which it may touch old versions of rows, for the session of lock owner
-    /// `index`. What a collector frees meanwhile lies below.
+    /// Runs `touch` with a pinned horizon, for the session of lock owner `index`. `touch` may access versions that
+    /// commits above the horizon replaced. A collector frees none of them meanwhile.
     pub(crate) fn pinned<T>(&self, index: usize, view: &View, touch: impl FnOnce(Csn) -> T) -> T {
         let horizon = self.pins.pin(index, view.horizon());
         let touched = touch(horizon);
@@ -231,13 +232,14 @@ impl Visibility {
         touched
     }
 
-    /// Waits until it has seen each session without a pin, or `may_wait` no more; returns whether it has.
+    /// Waits until it has seen each session without a pin, or `may_wait` returns false. Returns whether it has seen
+    /// all.
     pub(crate) fn have_all_unpinned(&self, may_wait: impl FnMut() -> bool) -> bool {
         self.pins.have_all_been_off(may_wait)
     }
 
-    /// Waits until no writer touches what was replaced by commits below `newest`, and no reader is about to get a
-    /// snapshot below it, or `is_over`.
+    /// Waits until no writer accesses what commits below `newest` replaced, and no reader is taking a snapshot below
+    /// it. Also returns once `is_over` does.
     pub(crate) fn wait_for_pins(&self, newest: Csn, is_over: impl Fn() -> bool) {
         while (self.pins.is_any_below(newest) || self.readers.is_any_taking_below(newest)) && !is_over() {
             // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its

@@ -1,4 +1,4 @@
-//! What a snapshot sees, of recent transactions and of those that the status window has passed.
+//! The visibility of xids for one snapshot, with a cache for xids that the status window has passed.
 
 use super::readers::Mark;
 use super::status::{Sight, StatusWindow};
@@ -7,21 +7,21 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 
-/// What a snapshot knows of xids that the status window has passed since.
+/// The cache of a snapshot, for xids that the status window has passed since it was taken.
 #[derive(Debug)]
 pub(crate) struct Past {
-    /// Xids below it and below the snapshot's `hi` are visible.
+    /// Xids below it, if also below the snapshot's `hi`, are visible.
     clear: AtomicU64,
     known: Mutex<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Xids below it and below `hi` are visible but for those in the two lists.
+    /// Xids below it, if also below `hi`, are visible, except those in the two lists.
     upto: Xid,
-    /// Those whose commits are above the snapshot, ascending.
+    /// Xids with late commits, above the snapshot, ascending.
     late: Vec<Xid>,
-    /// Those that were pinned: what is known of them is of no use once they have ended.
+    /// Xids that were pinned when the list was read. The list says nothing about them once they have ended.
     pinned: Vec<Xid>,
 }
 
@@ -32,7 +32,7 @@ impl Past {
         Self { clear: AtomicU64::new(upto.0), known: Mutex::new(LockRank::Leaf, known) }
     }
 
-    /// Forgets all, for another snapshot.
+    /// Empties the cache, for another snapshot.
     pub(crate) fn begin(&mut self, mark: &Mark) {
         let upto = mark.frozen.below;
         let known = self.known.get_mut();
@@ -43,10 +43,10 @@ impl Past {
         self.clear.store(upto.0, Ordering::Relaxed);
     }
 
-    /// Returns the commit on which the changes of `xid` rest for the snapshot `mark`, zero if they are durable for
-    /// certain; `None` if they are invisible to it.
+    /// Returns the number of the commit on which the changes of `xid` depend for the snapshot `mark`. Returns zero if
+    /// they are certainly durable, and `None` if they are invisible.
     pub(crate) fn sees(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> Option<Csn> {
-        // First, for the window may have passed these too.
+        // Checked first, because the window may have passed these xids as well.
         if xid >= mark.hi {
             return None;
         }
@@ -63,14 +63,14 @@ impl Past {
         }
     }
 
-    /// Returns whether the commit of `xid`, which is frozen, is above the snapshot.
+    /// Returns whether the commit of the frozen `xid` is above the snapshot.
     fn is_late(&self, window: &StatusWindow, mark: &Mark, xid: Xid) -> bool {
         let mut known = self.known.lock();
         if xid >= known.upto || known.pinned.contains(&xid) {
             drop(known);
             let (upto, late, pinned) = window.late_for(mark.csn);
             known = self.known.lock();
-            // Another thread may have looked since, and later: pinned xids become fewer while the window stands.
+            // Another thread may have stored a later list. While the window stands, pinned xids only become fewer.
             if upto > known.upto || (upto == known.upto && pinned.len() <= known.pinned.len()) {
                 let clear =
                     late.first().into_iter().chain(pinned.iter().min()).fold(upto, |clear, &xid| clear.min(xid));

@@ -1,11 +1,12 @@
 //! Pinned xids: transactions that still run although the status window has passed their xids.
 //!
-//! A pinned xid keeps its word of the window. The list says which xids below the window's start have one.
+//! A pinned xid keeps its word of the window. This list has the xids below the window's start that have a word.
 //!
 //! | role | does |
 //! |---|---|
-//! | the slider, under its mutex | adds an xid before it raises the start of the window over it; removes it once its fate is durable |
-//! | readers of an xid below the start | look here before they call it frozen |
+//! | the slider, under its mutex | adds an xid before it raises the start of the window over it |
+//! | the slider, under its mutex | removes an xid once its outcome is durable |
+//! | readers of an xid below the start | search the list before they call the xid frozen |
 //!
 //! 1. A reader that finds the start of the window above an xid finds the xid here, unless it was removed since.
 //! 2. A removed xid never comes back.
@@ -17,23 +18,23 @@
 use foreshore_base::Xid;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Where no xid is pinned.
+/// The value of `oldest` while no xid is pinned.
 const NONE: u64 = u64::MAX;
 
 /// The pinned xids of a status window.
 pub(crate) struct PinnedXids {
-    /// The smallest pinned xid, [`NONE`] without one.
+    /// The smallest pinned xid; [`NONE`] if there is none.
     oldest: AtomicU64,
-    /// The largest pinned xid, zero without one.
+    /// The largest pinned xid; zero if there is none.
     newest: AtomicU64,
     /// Slots from here on are empty.
     used: AtomicUsize,
-    /// In no order; zero is an empty slot.
+    /// The pinned xids in no order. Zero is an empty slot.
     slots: Box<[AtomicU64]>,
 }
 
 impl PinnedXids {
-    /// An empty list with space for `most` xids.
+    /// Returns an empty list with space for `most` xids.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             oldest: AtomicU64::new(NONE),
@@ -53,19 +54,19 @@ impl PinnedXids {
         self.oldest() == Xid(NONE)
     }
 
-    /// No xid below it is pinned.
+    /// Returns a bound: no xid below it is pinned.
     pub(crate) fn oldest(&self) -> Xid {
         // ORDERING: Acquire, pairs with `cover`: the removal of an xid that is missing is visible, and all before it.
         Xid(self.oldest.load(Ordering::Acquire))
     }
 
-    /// No xid above it is pinned.
+    /// Returns a bound: no xid above it is pinned.
     pub(crate) fn newest(&self) -> Xid {
         // ORDERING: Acquire, as in `oldest`.
         Xid(self.newest.load(Ordering::Acquire))
     }
 
-    /// The slot of a pinned xid. The caller has found the start of the window above `xid`.
+    /// Returns the slot of a pinned xid. The caller has found the start of the window above `xid`.
     pub(crate) fn find(&self, xid: Xid) -> Option<usize> {
         if xid < self.oldest() || xid > self.newest() {
             return None;
@@ -78,13 +79,13 @@ impl PinnedXids {
         at(&self.slots[slot]) == xid
     }
 
-    /// The pinned xids, in no order. Exact for the slider.
+    /// Returns the pinned xids, in no order. Exact only for the slider.
     pub(crate) fn all(&self) -> impl Iterator<Item = Xid> {
         self.used().iter().map(at).filter(|&xid| xid > Xid::ZERO)
     }
 
-    /// Pins an xid. By the slider, which has seen that there is space, before it raises the start of the window over
-    /// `xid`.
+    /// Pins an xid. Called by the slider before it raises the start of the window over `xid`. The slider has checked
+    /// that there is space.
     pub(crate) fn add(&self, xid: Xid) {
         debug_assert!(self.all().all(|pinned| pinned != xid), "{xid} is pinned twice");
         let slot = self.slots.iter().position(|slot| at(slot) == Xid::ZERO).expect("space for a pinned xid");
@@ -98,7 +99,7 @@ impl PinnedXids {
         self.oldest.fetch_min(xid.0, Ordering::AcqRel);
     }
 
-    /// Unpins an xid, whose late commit is noted. By the slider.
+    /// Unpins an xid whose late commit is noted. Called by the slider.
     pub(crate) fn remove(&self, xid: Xid) {
         let slot = self.used().iter().position(|slot| at(slot) == xid).expect("a pinned xid");
         // ORDERING: Release, pairs with `at`: a reader that misses the xid finds its late commit.
@@ -107,7 +108,7 @@ impl PinnedXids {
         debug_assert!(self.all().all(|pinned| pinned != xid), "{xid} is unpinned and still in the list");
     }
 
-    /// Fits the bounds to what is left. By the slider.
+    /// Fits the bounds to the remaining xids. Called by the slider.
     fn cover(&self) {
         let (oldest, newest) = self.all().fold((NONE, 0), |(least, most), Xid(xid)| (least.min(xid), most.max(xid)));
         let used = self.slots.iter().rposition(|slot| at(slot) > Xid::ZERO).map_or(0, |last| last + 1);
@@ -125,7 +126,7 @@ impl PinnedXids {
     }
 }
 
-/// The xid in a slot, zero in an empty one.
+/// Returns the xid in a slot, zero if the slot is empty.
 fn at(slot: &AtomicU64) -> Xid {
     // ORDERING: Acquire, pairs with `remove`.
     Xid(slot.load(Ordering::Acquire))

@@ -1,13 +1,17 @@
-//! Pins: the sessions that are about to touch old versions, although no reader needs these to be kept.
+//! Pins: the writers that are accessing old versions, although no reader needs these versions.
 //!
-//! A writer that links a new version to older ones looks at those; a collector frees what no reader needs. A writer
-//! says first from which commit on it will look, and a collector says first up to which it will free:
+//! A writer that links a new version reads the entries of older ones, and a collector frees what no reader needs. So
+//! each of them first publishes a commit number. The writer's pin: it reads only what later commits replaced. The
+//! collector's announcement: it frees only what commits up to it replaced.
 //!
-//! | writer | collector |
-//! |---|---|
-//! | stores its pin; `SeqCst` fence; reads what was announced | announces; `SeqCst` fence; reads the pins |
+//! | step | writer | collector |
+//! |---|---|---|
+//! | 1 | stores its pin | stores its announcement |
+//! | 2 | `SeqCst` fence | `SeqCst` fence |
+//! | 3 | loads the announcement | loads the pins |
 //!
-//! So the collector finds the pin and stays below it, or the writer finds the announcement, and pins that.
+//! **Invariant:** a collector frees nothing that a pinned writer may access. Either the collector finds the pin and
+//! stays at or below it. Or the writer finds the announcement, and raises its pin to that.
 
 use foreshore_base::Csn;
 use foreshore_sync::CachePadded;
@@ -15,14 +19,15 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use foreshore_sync::primitive::thread::yield_now;
 
-/// A pin for each session, by the number of its lock owner.
+/// One pin for each session, by the index of its lock owner.
 #[derive(Debug)]
 pub(crate) struct Pins {
-    /// Zero, or a commit number plus one: the session touches nothing at or below it. Written by the session.
+    /// Zero, or a commit number plus one: the session accesses nothing that commits up to that number replaced. Only
+    /// the session writes its slot.
     slots: Box<[CachePadded<AtomicU64>]>,
     /// Slots from here on were never used.
     used: AtomicUsize,
-    /// Collectors free up to here at most.
+    /// The largest announcement: collectors free nothing above it.
     announced: CachePadded<AtomicU64>,
 }
 
@@ -32,8 +37,8 @@ impl Pins {
         Self { slots, used: AtomicUsize::new(0), announced: CachePadded::new(AtomicU64::new(0)) }
     }
 
-    /// Keeps what was replaced by commits above a horizon, `at` or higher, from being freed, and returns that horizon.
-    /// What was replaced at or below it no reader needs, and the caller must not touch it.
+    /// Pins a horizon, and returns it: `at`, or a higher one. What commits above it replaced is not freed until
+    /// [`unpin`](Self::unpin). No reader needs what commits up to it replaced, and the caller must not access that.
     pub(crate) fn pin(&self, index: usize, mut at: Csn) -> Csn {
         // ORDERING: Relaxed on both, ordered by the fence.
         if self.used.load(Ordering::Relaxed) <= index {
@@ -49,12 +54,12 @@ impl Pins {
             if announced <= at || mutant("pins: no look behind the pin") {
                 return at;
             }
-            // Each turn follows a collector's progress.
+            // Each iteration follows the progress of a collector.
             at = announced;
         }
     }
 
-    /// The session touches nothing any more.
+    /// Removes the pin: the session accesses nothing any more.
     pub(crate) fn unpin(&self, index: usize) {
         // ORDERING: Relaxed, the session's own.
         debug_assert!(self.slots[index].load(Ordering::Relaxed) > 0, "session {index} ends a pin that it has not");
@@ -62,14 +67,15 @@ impl Pins {
         self.slots[index].store(0, Ordering::Release);
     }
 
-    /// Returns whether a session may touch what was replaced by commits below `horizon`, which was announced.
+    /// Returns whether a session may access what commits below `horizon` replaced. The horizon was announced.
     pub(crate) fn is_any_below(&self, horizon: Csn) -> bool {
         self.lowest().is_some_and(|pin| pin < horizon)
     }
 
-    /// Waits until it has seen each session without a pin, which a session has for the time of one change, or
-    /// `may_wait` no more; tells whether it has. What the caller has stored before its `SeqCst` fence each later pin
-    /// comes after.
+    /// Waits until it has seen each session without a pin, or `may_wait` returns false. Returns whether it has seen
+    /// all. A session has a pin only for the time of one change.
+    ///
+    /// Each later pin comes after what the caller stored before its `SeqCst` fence.
     pub(crate) fn have_all_been_off(&self, mut may_wait: impl FnMut() -> bool) -> bool {
         // ORDERING: Relaxed, ordered by the caller's fence and that of `pin`.
         let used = self.used.load(Ordering::Relaxed);
@@ -86,7 +92,8 @@ impl Pins {
         })
     }
 
-    /// Announces that all up to `horizon` may be freed, and returns how much of that the pins allow.
+    /// Announces that what commits up to `horizon` replaced may be freed. Returns the horizon that the pins
+    /// allow.
     pub(crate) fn announce(&self, horizon: Csn) -> Csn {
         // ORDERING: Release, raise; pairs with `pin`.
         self.announced.fetch_max(horizon.0, Ordering::Release);

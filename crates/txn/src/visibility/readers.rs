@@ -22,9 +22,8 @@
 //! **Operations.** A cancelled reader may be in the middle of an operation, and detects the cancellation at its end.
 //! The resources that the operation may still access, such as the pages of a dropped table, are reused only after it.
 //!
-//! | reader | collector |
-//! |---|---|
-//! | counts its operation; `SeqCst` fence; reads if it is not cancelled | finds it cancelled; `SeqCst` fence; reads the count |
+//! - Reader: counts its operation; `SeqCst` fence; reads if it is not cancelled.
+//! - Collector: finds the reader cancelled; `SeqCst` fence; reads the count.
 //!
 //! So either the collector sees the operation, or the reader sees its cancellation.
 
@@ -54,7 +53,7 @@ struct Slot {
     /// Contract above.
     state: AtomicU64,
     hi: AtomicU64,
-    /// Operations of the reader that are under way.
+    /// Operations of the reader that are in progress.
     operations: AtomicUsize,
     about: Mutex<(About, SnapshotCost)>,
 }
@@ -62,9 +61,9 @@ struct Slot {
 /// The cost at which a snapshot is cancelled even though there is free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotLimits {
-    /// Time.
+    /// The longest time that it may be in use.
     pub max_age: Duration,
-    /// Bytes that are kept for it alone, while it is the oldest.
+    /// The most bytes that may be kept for it alone, while it is the oldest.
     pub max_bytes: u64,
 }
 
@@ -91,13 +90,13 @@ impl About {
 /// The cost of a snapshot when it was cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotCost {
-    /// Time.
+    /// How long it was in use.
     pub(crate) age: Duration,
     /// Bytes of versions that no other reader needed.
     pub(crate) bytes: u64,
 }
 
-/// Xids that were frozen at one moment: their transactions had ended, and their fate was durable.
+/// Xids that were frozen at one moment: their transactions had ended, and the outcome was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrozenXids {
     /// Xids below this are frozen.

@@ -1,8 +1,12 @@
-//! An array of slots that grows: a fixed part, which its owner claims from without a lock, and chunks for what goes
-//! beyond it.
+//! An array of slots that grows.
 //!
-//! Slots have numbers, those of the fixed part first. A chunk is made when all before it are full, and stays. The list
-//! of free slots of the chunks is kept under a lock; looks at the slots in use take none.
+//! | part | slots | claimed |
+//! |---|---|---|
+//! | fixed | the first numbers | by the owner of the array, without a lock |
+//! | chunks | all other numbers | under a lock |
+//!
+//! A chunk is allocated when all slots before it are in use, and is never freed. Searches for slots in use take no
+//! lock.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
@@ -10,23 +14,23 @@ use foreshore_sync::{CachePadded, LockRank, Mutex};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// More slots than there is memory for.
+/// The number of chunks. They have more slots than any memory has space for.
 const CHUNKS: usize = 40;
 
-/// The slots.
+/// An array of slots that grows.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     fixed: Box<[CachePadded<T>]>,
-    /// Chunk `k` has the length of the fixed part times two to the power of `k`.
+    /// Chunk `k` has `2^k` times the length of the fixed part.
     chunks: [OnceLock<Box<[CachePadded<T>]>>; CHUNKS],
-    /// No slot of the chunks from here on is in use. It falls, too, so that looks do not pass over many free slots for
-    /// ever. Written under `extra`.
+    /// No slot of the chunks at or above this index is in use. It also falls, so that searches do not pass over many
+    /// free slots for ever. Written under `extra`.
     extra_used: AtomicUsize,
     extra: Mutex<Extra>,
     make: fn() -> T,
 }
 
-/// Which slots of the chunks are in use: those below `end` that are not free.
+/// The slots of the chunks that are in use: those below `end` that are not in `free`.
 #[derive(Debug, Default)]
 struct Extra {
     end: usize,
@@ -34,7 +38,7 @@ struct Extra {
 }
 
 impl Extra {
-    /// The lowest free slot.
+    /// Returns the lowest free slot, and marks it as used.
     fn take(&mut self) -> usize {
         self.free.pop_first().unwrap_or_else(|| {
             self.end += 1;
@@ -53,7 +57,7 @@ impl Extra {
 }
 
 impl<T> Slots<T> {
-    /// With a fixed part of `count` slots, at least one.
+    /// Returns an array with a fixed part of `count` slots, at least one.
     pub(crate) fn new(count: usize, make: fn() -> T) -> Self {
         assert!(count > 0, "chunks are multiples of the fixed part");
         Self {
@@ -65,12 +69,12 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The fixed part.
+    /// Returns the fixed part.
     pub(crate) fn fixed(&self) -> &[CachePadded<T>] {
         &self.fixed
     }
 
-    /// The slot with this number; `None` if its chunk was not made yet.
+    /// Returns the slot with this number; `None` if its chunk is not allocated yet.
     pub(crate) fn slot(&self, at: usize) -> Option<&T> {
         match at.checked_sub(self.fixed.len()) {
             None => Some(&self.fixed[at]),
@@ -81,7 +85,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Slots of the chunks that may be in use, with their numbers.
+    /// Returns the slots of the chunks that may be in use, with their numbers.
     pub(crate) fn extra_in_use(&self) -> impl Iterator<Item = (usize, &T)> {
         // ORDERING: Relaxed, ordered by the caller's fence, if it has one.
         let used = self.extra_used.load(Ordering::Relaxed);
@@ -89,8 +93,8 @@ impl<T> Slots<T> {
         (first..first + used).filter_map(|at| self.slot(at).map(|slot| (at, slot)))
     }
 
-    /// Claims a slot of the chunks, which `show` makes that of the caller. The claim comes before a fence that the
-    /// caller makes next.
+    /// Claims a slot of the chunks. `show` stores in it that it is the caller's. The caller makes a fence next, which
+    /// orders the claim.
     #[cold]
     pub(crate) fn claim_extra(&self, show: impl FnOnce(&T)) -> (usize, &T) {
         let mut extra = self.extra.lock();
@@ -106,7 +110,7 @@ impl<T> Slots<T> {
         (self.fixed.len() + at, &*slots[place])
     }
 
-    /// Gives a slot of the chunks back. One of the fixed part is its owner's affair.
+    /// Releases a slot of the chunks. Does nothing for a slot of the fixed part, which the owner of the array releases.
     pub(crate) fn release(&self, at: usize) {
         if let Some(at) = at.checked_sub(self.fixed.len()) {
             let mut extra = self.extra.lock();
@@ -116,7 +120,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The chunk of extra slot `at`, and the place in it.
+    /// Returns the chunk of extra slot `at`, and the place in that chunk.
     fn chunk_of(&self, at: usize) -> (usize, usize) {
         let chunk = (at / self.fixed.len() + 1).ilog2() as usize;
         (chunk, at - self.fixed.len() * ((1 << chunk) - 1))

@@ -1,4 +1,4 @@
-//! Snapshots: one number that says what a reader sees.
+//! Snapshots: each has one commit number, up to which its reader sees commits.
 
 use super::Visibility;
 use super::past::Past;
@@ -8,23 +8,24 @@ use foreshore_sync::{BiasedOwner, BiasedRef, Nanos};
 use std::sync::Arc;
 use std::{fmt, mem};
 
-/// Which commits a new snapshot sees.
+/// The choice of the commits that a new snapshot sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotKind {
-    /// Those that are durable. It never has to wait before it hands out what it has read, and it sees every commit that
-    /// was acknowledged as durable before it was taken.
+    /// Durable commits only. The reader never has to wait before it returns what it has read. The snapshot sees each
+    /// commit that was acknowledged as durable before it was taken.
     Durable,
-    /// All. What is read rests on commits up to the greatest number seen, which may not be durable yet.
+    /// All commits. What the reader has read depends on commits up to the greatest number seen. They may not be durable
+    /// yet.
     Latest,
 }
 
-/// What a reader sees: the commits up to one number, from its taking to its drop. Old versions of rows are kept for it,
+/// A snapshot: its reader sees the commits up to one number. Old versions of rows are kept for it until its drop,
 /// unless it is cancelled because they take too much space.
 pub struct Snapshot {
     visibility: Arc<Visibility>,
     mark: Mark,
     past: Past,
-    /// Its end has not come. An [`OwnSnapshot`] keeps one that has ended for its memory.
+    /// Cleared when the snapshot ends. An [`OwnSnapshot`] keeps an ended one to reuse its memory.
     is_in_use: bool,
 }
 
@@ -32,40 +33,42 @@ pub struct Snapshot {
 pub type SnapshotRef = BiasedRef<Snapshot>;
 
 impl Snapshot {
-    /// The number of the newest commit that it sees.
+    /// Returns the number of the newest commit that it sees.
     #[must_use]
     pub const fn csn(&self) -> Csn {
         self.mark.csn
     }
 
-    /// Returns the commit on which the changes of `xid`, found in a row, rest for this reader. Zero if they are durable
-    /// for certain, `None` if the reader sees what was there before. The same each time, while the snapshot is not
-    /// cancelled. Never waits: a transaction that is about to commit is made to commit after the snapshot.
+    /// Returns whether the reader sees the changes of `xid`, found in a row: the number of the commit on which they
+    /// depend. Returns zero if they are certainly durable, and `None` if the reader sees an older version.
+    ///
+    /// The answer is the same each time, while the snapshot is not cancelled. The call never waits: a transaction that
+    /// is committing is pushed to a number above the snapshot.
     #[must_use]
     pub fn sees(&self, xid: Xid) -> Option<Csn> {
         let seen = self.past.sees(&self.visibility.window, &self.mark, xid)?;
         if xid != Xid::ZERO {
-            // It is below the next xid that the snapshot has read.
+            // `xid` was drawn: it is below the next xid that the snapshot has read.
             self.visibility.confirm(xid, None, || true);
         }
         Some(seen)
     }
 
-    /// Returns whether it was cancelled. Asked after a read and before what was read is handed out: versions that it
-    /// needed may be gone.
+    /// Returns whether the snapshot was cancelled. Called after a read, before its result is returned: a version that
+    /// it needed may be gone.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.visibility.readers.is_cancelled(&self.mark)
     }
 
-    /// Begins an operation; `None` if the snapshot was cancelled.
+    /// Begins an operation. Returns `None` if the snapshot was cancelled.
     pub(crate) fn enter(&self) -> Option<ReadOperation<'_>> {
-        // Made before the look, so that its drop ends the operation in any case.
+        // Made before the check, so that its drop ends the operation in any case.
         let operation = ReadOperation { snapshot: self };
         self.visibility.readers.begin_operation(&self.mark).then_some(operation)
     }
 
-    /// Returns what it cost, if it was cancelled.
+    /// Returns the cost of the snapshot, if it was cancelled.
     pub(crate) fn cost(&self) -> Option<SnapshotCost> {
         self.visibility.readers.cost(&self.mark)
     }
@@ -77,7 +80,7 @@ impl Snapshot {
         Self { visibility: visibility.clone(), mark, past, is_in_use: true }
     }
 
-    /// Becomes the snapshot of another reader.
+    /// Starts the snapshot of another reader in this memory.
     fn begin(&mut self, mark: Mark) {
         assert!(!self.is_in_use, "a snapshot at {} begins over one at {}", mark.csn, self.mark.csn);
         self.past.begin(&mark);
@@ -97,8 +100,8 @@ impl Drop for Snapshot {
     }
 }
 
-/// The snapshot that a transaction reads by from begin to end, if it does. The next transaction of the session uses its
-/// memory again.
+/// The snapshot that a transaction uses from its begin to its end, if it has one. The next transaction of the session
+/// reuses the memory.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSnapshot {
     owner: Option<BiasedOwner<Snapshot>>,
@@ -130,7 +133,7 @@ impl OwnSnapshot {
         }
     }
 
-    /// Ends the snapshot, unless a reference is left: then it ends with that.
+    /// Ends the snapshot. If a reference is left, the snapshot ends with that instead.
     pub(crate) fn end(&mut self) {
         match self.owner.as_mut().map(BiasedOwner::get_mut) {
             Some(Some(snapshot)) => snapshot.end(),
@@ -149,9 +152,10 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// An operation that reads by a snapshot, begun by [`Txn::begin_read`](crate::Txn::begin_read). Until its drop nothing
-/// that the snapshot may need is used otherwise, though the snapshot be cancelled meanwhile: [`Visibility::passed`]
-/// waits for it.
+/// An operation that reads by a snapshot, begun by [`Txn::begin_read`](crate::Txn::begin_read). Its drop ends it.
+///
+/// Until then nothing that the snapshot may need is reused, even if the snapshot is cancelled: [`Visibility::passed`]
+/// waits for the operation.
 #[must_use = "its drop ends the operation"]
 #[derive(Debug)]
 pub struct ReadOperation<'s> {
@@ -165,13 +169,13 @@ impl Drop for ReadOperation<'_> {
 }
 
 impl Visibility {
-    /// Returns what is told of a reader that begins at `since`. `label` is shown by errors and warnings that name it.
-    /// `limits`: its own, or `None` for those of the options.
+    /// Returns the description of a reader that begins at `since`. Errors and warnings name the reader by `label`.
+    /// `limits`: its own limits, or `None` for those of the options.
     pub(crate) fn about(&self, label: &'static str, since: Nanos, limits: Option<SnapshotLimits>) -> About {
         About { label, since, limits: limits.unwrap_or(self.limits) }
     }
 
-    /// Takes a snapshot for the reader that `about` tells of. `next` reads the next xid.
+    /// Takes a snapshot for the reader that `about` describes. `next` returns the next xid.
     pub(crate) fn snapshot(self: &Arc<Self>, kind: SnapshotKind, about: About, next: impl FnOnce() -> Xid) -> Snapshot {
         Snapshot::new(self, self.take(kind, about, next))
     }

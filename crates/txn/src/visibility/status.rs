@@ -1,4 +1,6 @@
-//! The status window: what became of each recent xid, readable without a wait.
+//! The status window: the outcome of each recent transaction, readable without a wait.
+//!
+//! The window has one word per recent xid. Older xids are *frozen* or *pinned*. The contract of the words is below.
 
 use super::pinned::PinnedXids;
 use super::readers::{FrozenXids, LateXids};
@@ -9,28 +11,28 @@ use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex, rmw};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// It runs, or it has begun to commit and its number is not settled.
+    /// It runs, or it has begun to commit and its number is not final.
     Live,
-    /// No transaction has the xid, or had it.
+    /// No transaction has had the xid so far.
     Spare,
-    /// It was rolled back; nothing of it is left.
+    /// It was rolled back, and nothing of it is left.
     Aborted,
     /// It has committed, perhaps not durably yet.
     Committed(Csn),
-    /// It ended so long ago that its number is forgotten: committed and durable, or rolled back.
+    /// It ended so long ago that its number is forgotten. It has committed durably, or was rolled back.
     Frozen,
 }
 
-/// What a snapshot sees of a transaction.
+/// The answer whether a snapshot sees a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     Invisible,
-    /// It committed with this number, or was rolled back: zero.
+    /// It has committed with this number. Zero if it was rolled back.
     Visible(Csn),
-    /// It was passed by the window: visible, unless it is among [`StatusWindow::late`] with a number above the
+    /// The window has passed its xid. It is visible, unless [`StatusWindow::late`] has it with a number above the
     /// snapshot.
     Frozen,
 }
@@ -43,33 +45,32 @@ pub(crate) enum Sight {
 //
 // Xid x has word x mod capacity while lo <= x < cleared, with cleared <= lo + capacity, and while it is pinned.
 //
-// 1. A word is free until its xid is drawn. Under the lock of its slot a session makes what it draws spare. There it
-//    takes an xid for a transaction, spare -> live, or another thread takes the xid away from the session for ever,
-//    spare -> aborted. The transaction with the xid alone stores what follows: live -> aborted, or live -> committing
-//    -> committed. One that logs its commit stores "committing" before it appends the record, whose LSN is its least
-//    number. A reader that takes a snapshot at or above that LSN from the log's clock, or from what is durable, finds
-//    "committing" or "committed".
-// 2. Any reader may *push* a committing word: raise the number in it. A reader that has raised it above a snapshot may
-//    call the transaction invisible to that snapshot, for its number will be at or above the one in the word. The clock
-//    of commits is raised to a number that was pushed before the word becomes committed: a thread that is told of the
-//    commit is at or above it in all later snapshots.
+// 1. A word is free until its xid is drawn. A session that draws xids makes their words spare, under the lock of its
+//    slot. Under that lock the session later takes an xid for a transaction, spare -> live. Or another thread takes the
+//    xid away from the session for good, spare -> aborted. Only the transaction with the xid stores what follows: live
+//    -> aborted, or live -> committing -> committed. A transaction that logs its commit stores "committing" before it
+//    appends the record. The record's LSN is the least number of the commit. So a snapshot at or above that LSN, from
+//    the log's clock or from what is durable, finds "committing" or "committed".
+// 2. Any reader may *push* a committing word: raise the number in it. The number of the commit will be at or above the
+//    one in the word. So a reader that has raised it above a snapshot may call the transaction invisible to that
+//    snapshot. Before a pushed word becomes committed, the clock of commits is raised to the number pushed. So later
+//    snapshots of a thread that was told of the commit are at or above it.
 // 3. lo passes x when its word is final and, if committed, the CSN is durable. An xid below lo that is not pinned is
-//    *frozen*, which is all that a reader needs but for the snapshots that are older than the commit: for those it is
-//    put among the late ones first. The owner of a frozen xid never writes its word again.
-// 4. lo passes x also when it is live or committing and half a window of xids was drawn after it. It is *pinned* first
-//    (see [`PinnedXids`]). Its word stays where it is and changes as before; readers push it as before. The slider
-//    unpins x when rule 3 allows it: it notes the late commit, then removes x from the list. It leaves the word as it
-//    is.
-// 5. An xid whose word was a pinned xid's when cleared was raised over it is *void*: no transaction ever has it. A
-//    session that draws it finds a word that is not free, or finds lo above the xid. A word that belongs to no void xid
-//    is free until it is spare, and holds lo until it is final. So a session knows what it has drawn by the word and
-//    lo, whenever it looks.
-// 6. The slider pins, raises lo, then stores "free" into the words passed, but for those of pinned xids, then raises
+//    *frozen*. Only snapshots older than the commit need more than that, and for them x is put among the late commits
+//    first. The owner of a frozen xid never writes its word again.
+// 4. lo also passes a live or committing x, once half a window of later xids was drawn. x is *pinned* first (see
+//    [`PinnedXids`]). Its word stays in place and changes as before, and readers push it as before. The slider unpins x
+//    when rule 3 allows it: it notes the late commit, then removes x from the list. It leaves the word as it is.
+// 5. If cleared is raised over an xid whose word belongs to a pinned xid, the first is *void*: no transaction ever has
+//    it. A session that draws it finds that the word is not free, or that lo is above the xid. The word of an xid that
+//    is not void is free until it is spare, and lo does not pass it before it is final or its xid pinned. So the word
+//    and lo tell a session at any time whether an xid that it has drawn is void.
+// 6. The slider pins, raises lo, then stores "free" into the words passed, except those of pinned xids. Then it raises
 //    cleared. An xid is drawn only below cleared.
-// 7. A reader loads the word, then looks again at what gave the xid that word: lo, or the list for a pinned one. If the
-//    word was reset or belongs to a later xid, the reader has synchronised with a store that came after lo was raised,
-//    or after x was unpinned, and finds its xid frozen. A reader that has pushed looks again, too: it may have pushed a
-//    later xid in vain.
+// 7. A reader loads the word, and then checks again what gave the xid that word: lo, or the list for a pinned xid. If
+//    the word was reset or belongs to a later xid, the reader has synchronised with a store after lo was raised or x
+//    was unpinned. So it finds its xid frozen. A reader that has pushed checks again, too: it may have pushed the word
+//    of a later xid.
 const FREE: u64 = 0;
 const SPARE: u64 = 1 << 2;
 const LIVE: u64 = 2 << 2;
@@ -77,16 +78,16 @@ const ABORTED: u64 = 1;
 const COMMITTING: u64 = 2;
 const COMMITTED: u64 = 3;
 
-/// How an xid has its word.
+/// The reason why an xid has a word.
 #[derive(Clone, Copy, Debug)]
 enum Claim {
-    /// It is not below the start of the window.
+    /// It is at or above the start of the window.
     Recent,
-    /// It is pinned, in this slot of the list.
+    /// It is pinned, and this is its slot in the list.
     Pinned(usize),
 }
 
-/// Status words of the xids from the oldest that matters to the newest handed out.
+/// The status words of all recent xids, up to the newest that was handed out.
 pub(crate) struct StatusWindow {
     words: LazyArray<AtomicU64>,
     /// Contract above.
@@ -95,14 +96,14 @@ pub(crate) struct StatusWindow {
     cleared: AtomicU64,
     /// Xids below `lo` that still have their words. Changed under the mutex of `late`.
     pinned: PinnedXids,
-    /// Commits that the window has passed and that are above the snapshot of some reader, which cannot tell by the xid.
-    /// Held by the slider.
+    /// The commits that the window has passed and that are above the snapshot of some reader. The xid alone does not
+    /// tell such a reader that it does not see them. The slider holds the lock.
     late: Mutex<BTreeMap<Xid, Csn>>,
 }
 
 impl StatusWindow {
-    /// A window of `capacity` words, a power of two, that starts at `first`: everything below is frozen. So many xids
-    /// may be pinned as there are `sessions`, but half of the words stay for others.
+    /// Returns a window of `capacity` words, a power of two, that starts at `first`. All older xids are frozen. At most
+    /// `sessions` xids may be pinned, but half of the words stay for others.
     pub(crate) fn new(capacity: usize, sessions: usize, first: Xid) -> Result<Self> {
         assert!(capacity.is_power_of_two(), "words are found by a mask");
         let words =
@@ -120,7 +121,7 @@ impl StatusWindow {
         self.words.len()
     }
 
-    /// The start of the window: older xids are frozen or pinned.
+    /// Returns the start of the window. Older xids are frozen or pinned.
     pub(crate) fn lo(&self) -> Xid {
         // ORDERING: Acquire, pairs with the raise in `slide`: what froze or pinned the xids below is visible.
         Xid(self.lo.load(Ordering::Acquire))
@@ -133,7 +134,7 @@ impl StatusWindow {
 
     /// Returns which xids are frozen.
     pub(crate) fn frozen(&self) -> FrozenXids {
-        // The start first: what is pinned below it is in the list, or was removed, and then it is frozen.
+        // The start first: an xid pinned below it is in the list, or was removed from it and is frozen.
         let lo = self.lo();
         if mutant("status: pinned xids count as frozen") {
             return FrozenXids::from(lo);
@@ -141,13 +142,13 @@ impl StatusWindow {
         FrozenXids { below: self.pinned.oldest().min(lo), above: self.pinned.newest(), lo }
     }
 
-    /// The first xid that has no word yet.
+    /// Returns the first xid that has no word yet.
     pub(crate) fn cleared(&self) -> Xid {
         // ORDERING: publish, pairs with the raise in `slide`: the word of an xid that is handed out reads as zero.
         Xid(self.cleared.load(Ordering::Acquire))
     }
 
-    /// The status of an xid that was handed out, now or earlier.
+    /// Returns the status of an xid that was handed out at some time.
     pub(crate) fn get(&self, xid: Xid) -> Status {
         loop {
             let Some(claim) = self.claim(xid) else { return Status::Frozen };
@@ -161,7 +162,7 @@ impl StatusWindow {
                 ABORTED => return Status::Aborted,
                 COMMITTED => return Status::Committed(Csn(word >> 2)),
                 _ if word == FREE || word == SPARE => return Status::Spare,
-                // The word of a void xid is that of the pinned one. Only damaged rows name void xids.
+                // The word of a void xid belongs to the pinned one. Only damaged rows contain void xids.
                 _ if matches!(claim, Claim::Recent) && self.is_void(xid) => return Status::Aborted,
                 // ORDERING: Acquire, as above. A pinned xid that has just gone from the list left a final word.
                 _ if self.word(xid).load(Ordering::Acquire) == word => return Status::Live,
@@ -170,7 +171,7 @@ impl StatusWindow {
         }
     }
 
-    /// Returns what a snapshot at `csn` sees of `xid`, which was handed out. The same each time it is asked.
+    /// Returns whether a snapshot at `csn` sees `xid`, which was handed out. The answer is the same each time.
     pub(crate) fn see(&self, xid: Xid, csn: Csn) -> Sight {
         loop {
             let Some(claim) = self.claim(xid) else { return Sight::Frozen };
@@ -182,7 +183,7 @@ impl StatusWindow {
             }
             let number = Csn(seen >> 2);
             match seen & 3 {
-                // What is left of it is what was there before.
+                // Rows with its xid contain what was there before.
                 ABORTED => return Sight::Visible(Csn::ZERO),
                 COMMITTED if number <= csn => return Sight::Visible(number),
                 COMMITTING if number <= csn => {}
@@ -203,7 +204,7 @@ impl StatusWindow {
         }
     }
 
-    /// How `xid` has its word; `None` if it is frozen.
+    /// Returns the reason why `xid` has a word; `None` if it is frozen.
     fn claim(&self, xid: Xid) -> Option<Claim> {
         if xid >= self.lo() {
             return Some(Claim::Recent);
@@ -211,7 +212,8 @@ impl StatusWindow {
         self.pinned.find(xid).map(Claim::Pinned)
     }
 
-    /// Returns whether a word that was loaded, or pushed, after `xid` had a claim to it was the word of `xid`.
+    /// Returns whether a word belonged to `xid` when the caller loaded or pushed it. The caller has got `claim` before
+    /// that.
     fn is_still(&self, claim: Claim, xid: Xid) -> bool {
         match claim {
             Claim::Recent => xid >= self.lo(),
@@ -219,14 +221,14 @@ impl StatusWindow {
         }
     }
 
-    /// Returns whether the word of `xid`, which is not below the start, is that of a pinned one.
+    /// Returns whether the word of `xid`, which is not below the start, belongs to a pinned xid.
     fn is_void(&self, xid: Xid) -> bool {
         let has_its_word = |pinned| pinned != xid && self.index(pinned) == self.index(xid);
         !self.pinned.is_empty() && self.pinned.all().any(has_its_word)
     }
 
-    /// A session has drawn `xids`, which no transaction has yet. Under the lock of its slot. Void ones stay as they
-    /// are.
+    /// Makes the words of `xids` spare, which a session has drawn. Void ones stay as they are. Called under the lock of
+    /// the session's slot.
     pub(crate) fn set_aside(&self, xids: Range<u64>) {
         for xid in xids.map(Xid) {
             if self.is_own(xid, FREE) || mutant("status: void xids are drawn") {
@@ -236,7 +238,7 @@ impl StatusWindow {
         }
     }
 
-    /// A transaction takes `xid` of those that its session has drawn. `false`, and nothing has changed, if it is void.
+    /// Takes `xid`, which the session has drawn, for a transaction. Returns `false` and changes nothing if it is void.
     #[must_use]
     pub(crate) fn begin(&self, xid: Xid) -> bool {
         let is_own = self.is_own(xid, SPARE);
@@ -247,21 +249,22 @@ impl StatusWindow {
         is_own
     }
 
-    /// A transaction has `xid`, which no session has set aside.
+    /// Takes `xid` for a transaction. No session has set it aside.
     pub(crate) fn enter(&self, xid: Xid) {
         assert!(self.is_own(xid, FREE), "{xid} is new");
         // ORDERING: Release, as in `set_aside`.
         self.word(xid).store(LIVE, spare_order());
     }
 
-    /// No transaction will have `xid`, one of those drawn that the caller has taken away from their session.
+    /// Ends the use of `xid`, which the caller has taken away from the session that drew it. No transaction will have
+    /// it.
     pub(crate) fn void(&self, xid: Xid) {
         if self.is_own(xid, SPARE) {
             self.set(xid, SPARE, ABORTED);
         }
     }
 
-    /// Returns whether `xid`, which the caller's session has drawn, has its word, and that is `state`: rule 5.
+    /// Returns whether `xid`, which the caller's session has drawn, has its own word and that word is `state` (rule 5).
     fn is_own(&self, xid: Xid, state: u64) -> bool {
         debug_assert!(xid < self.cleared(), "{xid} has a word");
         // ORDERING: Acquire, as in `get`: if the word was reset for a later xid, lo is above this one.
@@ -269,8 +272,8 @@ impl StatusWindow {
         is_state && (mutant("status: no look at the window at a draw") || xid >= self.lo())
     }
 
-    /// The transaction with `xid` is about to append its commit record: from here on readers push it out of their way.
-    /// Its own doing, once.
+    /// Marks the transaction with `xid` as committing. It is about to append its commit record, and readers may push it
+    /// from now on. Called once, by the transaction itself.
     pub(crate) fn begin_commit(&self, xid: Xid) {
         debug_assert!(self.claim(xid).is_some(), "{xid} has a word");
         // ORDERING: Relaxed load, the word is the owner's while it is live.
@@ -279,9 +282,10 @@ impl StatusWindow {
         self.word(xid).store(COMMITTING, Ordering::Release);
     }
 
-    /// Ends the transaction with `xid`, whose commit record has the LSN `csn`. If it was pushed above that, `push`
-    /// returns a number at or above the one it is given, with the clock of commits raised to it. Returns the number it
-    /// commits with.
+    /// Ends the transaction with `xid`, whose commit record has the LSN `csn`. Returns the number that it commits with.
+    ///
+    /// If readers pushed it above `csn`, `push` is called with the number pushed. It returns that number or a higher
+    /// one, and has raised the clock of commits to the result.
     pub(crate) fn commit(&self, xid: Xid, mut csn: Csn, mut push: impl FnMut(Csn) -> Csn) -> Csn {
         let mut word = COMMITTING;
         loop {
@@ -316,17 +320,17 @@ impl StatusWindow {
         assert_eq!(before, from, "the status of {xid} is set once");
     }
 
-    /// Returns what a reader with a snapshot at `csn` has to know of the xids below the start of the window. That is
-    /// the start, the late ones with commits above `csn`, ascending, and the pinned ones. Late ones that every reader
-    /// with that snapshot knows by their size are missing.
+    /// Returns what a reader with a snapshot at `csn` has to know of the xids below the start of the window: the start,
+    /// the late commits above `csn`, ascending, and the pinned xids. Late commits that each reader with that snapshot
+    /// recognises by their xid are left out.
     pub(crate) fn late_for(&self, csn: Csn) -> (Xid, Vec<Xid>, Vec<Xid>) {
         let late = self.late.lock();
         let above = late.iter().filter(|&(_, &number)| number > csn).map(|(&xid, _)| xid).collect();
         (self.lo(), above, self.pinned.all().collect())
     }
 
-    /// The start of the window, and below it, ascending, all late commits that some reader may ask for, and the pinned
-    /// xids, which have no number yet.
+    /// Returns the start of the window and the late and pinned xids below it, ascending. These are all late commits for
+    /// which some reader may ask, and the pinned xids, which have no number yet.
     pub(crate) fn late(&self) -> (Xid, LateXids) {
         let late = self.late.lock();
         let pinned = self.pinned.all().map(|xid| (xid, None));
@@ -344,7 +348,7 @@ impl StatusWindow {
     }
 }
 
-/// The order of the stores that come before a transaction has its xid.
+/// Returns the ordering of the stores that come before a transaction has its xid.
 fn spare_order() -> Ordering {
     // ORDERING: see its users.
     if mutant("status: relaxed spare xids") { Ordering::Relaxed } else { Ordering::Release }

@@ -1,8 +1,8 @@
 //! Tables of transaction status, consulted beside the status window.
 //!
-//! The engine needs none: its status window has the status of each recent xid, and all others have ended. PostgreSQL
-//! asks a table, "did it commit?", and orders by something else. A plugged-in table is consulted beside the window, to
-//! measure its cost. It never changes what is visible.
+//! The engine needs none. Its status window has the status of each recent xid, and the transactions of all others have
+//! ended. PostgreSQL instead asks a table whether a transaction has committed, and orders transactions by another
+//! structure. A plugged-in table serves to measure that cost. It never changes what is visible.
 
 use super::readers::Readers;
 use super::status::{Status, StatusWindow};
@@ -12,40 +12,41 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Answers "did it commit?" for transactions that have ended.
+/// A table that tells whether an ended transaction has committed.
 pub trait StatusTable: Send + Sync + fmt::Debug {
-    /// Prepares for xids some way ahead of `xid`, so that no other transaction waits for it.
+    /// Prepares the table for xids some way ahead of `xid`, so that no other transaction has to wait for that.
     ///
     /// # Errors
     /// Errors of the disk.
     fn prepare(&self, xid: Xid) -> Result<()>;
 
-    /// Notes how the transaction with `xid` ends. The transaction calls it once, before others learn that it has ended.
+    /// Records how the transaction with `xid` ends. The transaction calls it once, before others learn that it has
+    /// ended.
     ///
     /// # Errors
-    /// Errors of the disk: then it is not noted.
+    /// Errors of the disk. In that case the end is not recorded.
     fn set(&self, xid: Xid, committed: bool) -> Result<()>;
 
-    /// Returns whether the transaction with `xid` has committed; for one from before the table began: whether it has
-    /// ended.
+    /// Returns whether the transaction with `xid` has committed. For a transaction from before the table began, returns
+    /// whether it has ended.
     ///
     /// # Errors
     /// Errors of the disk.
     fn has_committed(&self, xid: Xid) -> Result<bool>;
 }
 
-/// Makes the status table of a database when that is opened.
+/// A constructor for the status table of a database that is being opened.
 pub trait MakeStatusTable: Send + Sync + fmt::Debug {
-    /// Returns an empty table for xids from `first` on. A file that it needs is made at `path` and has no name when
-    /// this returns.
+    /// Returns an empty table for xids from `first` on. If the table needs a file, the file is made at `path`. It has
+    /// no name any more when this returns.
     ///
     /// # Errors
     /// Errors of memory or disk.
     fn make(&self, first: Xid, fs: &dyn Fs, path: &Path) -> Result<Arc<dyn StatusTable>>;
 }
 
-/// The status window of the engine as a table, to be measured beside others. Commit numbers are those of their
-/// transactions, and all are durable.
+/// The status window of the engine as a table, to compare its cost with others. Each xid serves as its transaction's
+/// commit number, and all commits count as durable.
 pub struct CsnMap {
     window: StatusWindow,
     readers: Readers,

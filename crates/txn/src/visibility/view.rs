@@ -1,4 +1,4 @@
-//! What is still needed: a view of all readers, by which old versions of rows are judged.
+//! Views: all readers at one moment, by which old versions of rows are judged.
 
 use super::pins::Pins;
 use super::readers::{LateXids, Reader, Readers};
@@ -8,33 +8,36 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::sync::Arc;
 
-/// All readers at one moment, and what of the past they need.
+/// All readers at one moment, and the late commits for which they may ask.
 ///
-/// What a view calls dead stays dead: readers only end, and one that comes later has a snapshot at or above the
-/// **floor**, which is read before the readers are. So a view may be kept and used for long; it only grows stale, which
-/// costs memory.
+/// **Invariant:** a version that is dead by a view stays dead. Readers only end, and a later reader has a snapshot at
+/// or above the **floor**. The floor is read before the readers.
+///
+/// So a view may be kept and used for long. A stale view only costs memory: it calls fewer versions dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Snapshots that the view does not know are at or above it.
+    /// Snapshots that are not in `readers` are at or above it.
     floor: Csn,
-    /// Snapshots known, ascending, each with the first xid that is invisible to it whatever its status.
+    /// The known snapshots, ascending. Each has the first xid that is invisible to it whatever the status.
     readers: Box<[(Csn, Xid)]>,
-    /// No reader known or unknown is below.
+    /// No reader, known or not, has a snapshot below it.
     horizon: Csn,
-    /// Start of the status window before anything else was read.
+    /// The start of the status window, read before all else.
     lo: Xid,
-    /// Commits of xids below `lo` that a reader may ask for, and pinned xids, which have no number yet, ascending.
+    /// The late commits and the pinned xids below `lo`, ascending. Pinned xids have no number yet.
     late: LateXids,
 }
 
 impl View {
-    /// The readers of `readers`. `lo` is the window's start, `late` the commits below it that a reader may ask for with
-    /// the pinned xids, both read before; `floor` reads what is durable, or less.
+    /// Returns a view of the readers in `readers`.
+    ///
+    /// `lo`: the start of the window. `late`: the late commits below it for which a reader may ask, and the pinned
+    /// xids. The caller has read both before. `floor` returns the durable CSN, or a lower one.
     pub(crate) fn of(readers: &Readers, pins: &Pins, (lo, late): (Xid, LateXids), floor: impl Fn() -> Csn) -> Self {
         let read_first = floor();
         let mut found: Vec<Reader> = readers.all().collect();
         let above = if mutant("view: floor read after the readers") { floor() } else { read_first };
-        // What a reader without a snapshot yet will have is at or above its bound.
+        // A reader that has only a bound will have a snapshot at or above the bound.
         let bounds = found.iter().filter(|reader| reader.hi.is_none()).map(|reader| reader.csn);
         let floor = bounds.fold(above, Csn::min);
         found.retain(|reader| reader.csn < above);
@@ -45,39 +48,39 @@ impl View {
         Self { floor, readers: readers.into(), horizon, lo, late }
     }
 
-    /// No reader has a snapshot below it, now or later, and no writer a pin.
+    /// Returns the commit below which no reader has a snapshot, now or later, and no writer a pin.
     #[must_use]
     pub const fn horizon(&self) -> Csn {
         self.horizon
     }
 
-    /// Readers that come after the view have their snapshots at or above it.
+    /// Returns the floor: readers that come after the view have snapshots at or above it.
     #[must_use]
     pub const fn floor(&self) -> Csn {
         self.floor
     }
 
-    /// The newest snapshot that the view knows and that later ones do not come near: what it does not need, none needs.
+    /// Returns the newest known snapshot. If it does not see the current version of a row, no older snapshot does.
     #[must_use]
     pub fn newest_reader(&self) -> Option<Csn> {
         self.readers.last().map(|&(csn, _)| csn)
     }
 
-    /// Returns whether no reader sees a version, now or later, that was made by the commit `from` and replaced by the
-    /// commit `to`.
+    /// Returns whether no reader, now or later, sees the version that commit `from` made and commit `to` replaced.
     #[must_use]
     pub fn is_dead(&self, from: Csn, to: Csn) -> bool {
         if to > self.floor {
             return false;
         }
-        // The first reader that could see it is the first at or above `from`.
+        // Only the oldest snapshot at or above `from` has to be checked.
         let first = self.readers.partition_point(|&(csn, _)| csn < from);
         self.readers.get(first).is_none_or(|&(csn, _)| csn >= to)
     }
 
-    /// Returns a commit number that says the same to every reader, for a transaction whose own one is forgotten. It is
-    /// at or below a snapshot if and only if the transaction is visible to it. `None` if the transaction was not
-    /// forgotten when the view was made: a newer view knows.
+    /// Returns a commit number for a transaction whose own number is forgotten. It is at or below a snapshot if and
+    /// only if the transaction is visible to that snapshot.
+    ///
+    /// Returns `None` if the number was not forgotten yet when the view was made. Then a newer view can tell.
     #[must_use]
     pub(crate) fn csn_of_frozen(&self, xid: Xid) -> Option<Csn> {
         if xid >= self.lo {
@@ -86,21 +89,21 @@ impl View {
         if let Ok(at) = self.late.binary_search_by_key(&xid, |&(xid, _)| xid) {
             return self.late[at].1;
         }
-        // Its number is above the snapshots it is invisible to, and not above the others, nor those to come.
+        // Above the snapshots to which it is invisible, and at or below all others, including future ones.
         let blind = self.readers.iter().rev().find(|&&(_, hi)| hi <= xid);
         Some(blind.map_or(Csn::ZERO, |&(csn, _)| Csn(csn.0 + 1)))
     }
 }
 
-/// The newest view, shared by all.
+/// The newest view, shared by all sessions.
 #[derive(Debug)]
 pub(crate) struct Views {
     newest: Mutex<Arc<View>>,
-    /// Counts the views. Raised under the lock.
+    /// The number of views shared so far. Raised under the lock.
     version: AtomicU64,
 }
 
-/// A view that a session keeps by itself.
+/// A view that a session keeps.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptView {
     view: Arc<View>,
@@ -118,7 +121,7 @@ impl Views {
         KeptView { view: newest.clone(), version: self.version.load(Ordering::Relaxed) }
     }
 
-    /// Shares a view that was just made. One made a little earlier by another may come after it: both are true.
+    /// Shares a view that was just made. It may replace a slightly newer view of another thread: both are valid.
     pub(crate) fn share(&self, view: View) -> KeptView {
         let view = Arc::new(view);
         let mut newest = self.newest.lock();
@@ -128,7 +131,7 @@ impl Views {
         KeptView { view, version }
     }
 
-    /// Replaces a kept view by the newest one, if there is a newer one.
+    /// Replaces a kept view by the newest one, if that is another.
     pub(crate) fn renew(&self, kept: &mut KeptView) {
         // ORDERING: hint, a view that is not the newest is as true.
         if self.version.load(Ordering::Relaxed) != kept.version {

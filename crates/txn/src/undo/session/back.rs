@@ -40,8 +40,8 @@ impl Undo {
         Ok(())
     }
 
-    /// Passes the LSN, kind, table and body of each other entry to `each`, the oldest first. Undone entries
-    /// are left out.
+    /// Passes the LSN, kind, table and body of each other entry to `each`, the oldest first. An undone entry has no
+    /// LSN, so it is left out.
     ///
     /// # Errors
     /// Errors of `each`; those of [`unlogged`](Self::unlogged).
@@ -76,8 +76,7 @@ impl Undo {
         Ok(())
     }
 
-    /// Returns the bytes of the bodies that [`logged`](Self::logged) passes on, with `more` added for each. Undone entries are
-    /// left out.
+    /// Returns the bytes of the bodies that [`logged`](Self::logged) passes on, with `more` added for each.
     ///
     /// # Errors
     /// Those of [`unlogged`](Self::unlogged).

@@ -1,4 +1,13 @@
-//! The move of the status window: xids are passed, pinned and unpinned (rules 3 to 6).
+//! The slide of the status window: it passes, pins and unpins xids (rules 3 to 6 of the words).
+//!
+//! **Protocol** of a slide, under the lock of the late commits:
+//!
+//! 1. Find how far the start may move, and which pinned xids are over.
+//! 2. Note the late commits for the readers that need them.
+//! 3. Unpin what is over, and pin what still runs.
+//! 4. Raise lo.
+//! 5. Store "free" into the words passed, except those of pinned xids.
+//! 6. Raise cleared.
 
 use super::{ABORTED, COMMITTED, COMMITTING, FREE, LIVE, StatusWindow};
 use crate::visibility::readers::{Reader, Readers};
@@ -7,21 +16,24 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::Ordering;
 use std::collections::BTreeMap;
 
-/// How far one slide goes.
+/// The result of the search for the end of a slide.
 struct Reach {
-    /// The first xid that it does not pass.
+    /// The first xid that the slide does not pass.
     end: u64,
-    /// The largest number of a commit passed.
+    /// The largest number of a commit that it passes.
     newest: Csn,
-    /// Xids to pin.
+    /// The xids to pin.
     pinned: Vec<Xid>,
-    /// Xids passed whose words tell nothing of a commit that is over: those to pin, and void ones. Ascending.
+    /// The xids that it passes whose words contain no final outcome of their own: those to pin, and void ones.
+    /// Ascending.
     apart: Vec<u64>,
 }
 
 impl StatusWindow {
-    /// Moves the window's start up, over at most `most` xids below `next`, the first not handed out, and unpins what
-    /// has ended. Returns how many xids it has passed. `durable` was read before, as was `next`.
+    /// Moves the start of the window up over at most `most` xids below `next`, the first xid not handed out. Unpins the
+    /// xids whose transactions have ended. Returns how many xids it has passed.
+    ///
+    /// The caller has read `durable` and `next` before.
     pub(crate) fn slide(&self, next: Xid, durable: Csn, most: u64, readers: &Readers) -> u64 {
         let mut late = self.late.lock();
         let lo = self.lo().0;
@@ -78,7 +90,7 @@ impl StatusWindow {
         reach.end - lo
     }
 
-    /// Returns how far the window's start may move from `lo`, with so many xids pinned at most.
+    /// Returns how far the start of the window may move from `lo`, if at most `may_pin` xids are pinned.
     fn reach(&self, lo: u64, next: u64, durable: Csn, most: u64, may_pin: usize) -> Reach {
         let kept = self.pinned_words();
         let mut reach = Reach { end: lo, newest: Csn::ZERO, pinned: Vec::new(), apart: Vec::new() };
@@ -102,18 +114,20 @@ impl StatusWindow {
         reach
     }
 
-    /// Indices of the words that pinned xids have, ascending.
+    /// Returns the indices of the words that belong to pinned xids, ascending.
     fn pinned_words(&self) -> Vec<usize> {
         let mut words: Vec<usize> = self.pinned.all().map(|xid| self.index(xid)).collect();
         words.sort_unstable();
         words
     }
 
-    /// Notes for the readers which of the xids passed from `lo` on, and of the pinned ones that are `over`, were
-    /// commits above their snapshots. Forgets what no reader asks for any more. How many are noted is bounded by what
-    /// ran, and what sessions had drawn, when the oldest snapshots were taken.
+    /// Notes the late commits: commits above the snapshot of some reader, among the xids passed from `lo` on and among
+    /// the pinned xids that are `over`. Removes those for which no reader asks any more.
+    ///
+    /// Their number is bounded. When the oldest snapshots were taken, each of them was running or had been drawn by a
+    /// session.
     fn pass(&self, lo: u64, reach: &Reach, over: &[(Xid, Csn)], readers: &Readers, late: &mut BTreeMap<Xid, Csn>) {
-        // The commit numbers were read before.
+        // The caller has read the commit numbers before it reads the slots.
         let readers: Vec<Reader> = readers.all().collect();
         let asks = |xid, csn| readers.iter().any(|reader| reader.needs_status_of(xid, csn));
         late.retain(|&xid, &mut csn| asks(xid, csn));
@@ -134,7 +148,8 @@ impl StatusWindow {
         }
     }
 
-    /// The commit number of an xid that was handed out and needs its word no longer, zero if it was rolled back.
+    /// Returns the commit number of an xid that no longer needs its word, zero if it was rolled back. Returns `None` if
+    /// it still needs the word.
     fn past(&self, xid: Xid, durable: Csn) -> Option<Csn> {
         // ORDERING: Acquire, pairs with `commit`: the slider's raise carries the commit on to readers of lo.
         let word = self.word(xid).load(Ordering::Acquire);
