@@ -38,12 +38,12 @@ const PASSED: usize = 7;
 pub(super) const HEADER: usize = 8;
 /// Flag: there was no row.
 const ABSENT: u64 = 1 << 40;
-/// Flag: at the last check a reader saw the version behind the entry.
+/// Flag: at the last check a reader saw the next older version.
 const SEEN: u64 = 2 << 40;
 /// Flag: the change is undone, and the entry remains as the lock of its row.
 const UNDONE: u64 = 4 << 40;
 
-/// Returns how many words an entry takes that has `bytes` behind its header.
+/// Returns how many words an entry takes that has `bytes` after its header.
 pub(super) const fn words(bytes: usize) -> usize {
     HEADER + bytes.div_ceil(8)
 }
@@ -274,19 +274,18 @@ impl<'a> Entry<'a> {
         (load(self.words, MIDDLE) >> 32) as u32
     }
 
-    /// Returns whether at the last check a reader saw the version behind the entry. Then the next check is not due
-    /// soon.
+    /// Returns whether at the last check a reader saw the next older version. Then the next check is not due soon.
     pub(super) fn is_seen_behind(&self) -> bool {
         load(self.words, WHAT) & SEEN != 0
     }
 
-    /// Sets whether a reader saw the version behind the entry. Called under the exclusive latch of the row's leaf.
+    /// Sets whether a reader saw the next older version. Called under the exclusive latch of the row's leaf.
     pub(super) fn set_seen_behind(&self, seen: bool) {
         let what = load(self.words, WHAT) & !SEEN;
         store(self.words, WHAT, if seen { what | SEEN } else { what });
     }
 
-    /// Skips the entry behind this one, which no reader needs. Called under the exclusive latch of the row's leaf.
+    /// Skips the next entry of the chain, which no reader needs. Called under the exclusive latch of the row's leaf.
     ///
     /// The version before this change then gets the commit number of the skipped version. No snapshot lies between the
     /// two commit numbers, and the next entry still belongs to the commit with that number.

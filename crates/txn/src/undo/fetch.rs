@@ -39,7 +39,7 @@ const IMAGES: usize = 1 << 20;
 const GROWTH: usize = IMAGES / 8;
 
 // The memory of a scan, as in the documentation of `Options::spill_limit`, beside the values of the leaf at hand:
-// - at most 2 * MOST answers and those of one leaf, in a hash table with 4 * MOST places of an answer and a byte;
+// - a hash table for 2 * MOST answers and those of one leaf: 4 * MOST places of an answer and a byte;
 // - the values;
 // - the copy of the last chunk.
 const _: () = assert!(4 * MOST * (size_of::<(Spot, Answer)>() + 1) + 2 * IMAGES + GROWTH + CHUNK <= 5 << 20);

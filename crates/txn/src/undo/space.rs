@@ -26,7 +26,7 @@
 //! rollback.
 //!
 //! **Invariant:** no deadlock. When the last running holder begins to wait, for a lock or for memory, all sessions in
-//! the queue check again, and the one that joined last fails. The first session of the queue fails only if no other
+//! the queue check again. Then the one that joined last fails. The first session of the queue fails only if no other
 //! session waits for memory.
 
 use super::arena::{Arena, Queued};

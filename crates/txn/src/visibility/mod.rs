@@ -9,7 +9,7 @@
 //! | [`view`] | all readers at one moment, by which old versions are judged |
 //! | [`kept_pages`] | pages that only older snapshots can reach |
 //!
-//! A reader takes a [`Snapshot`]. A writer asks for the status of the xid in a row's header, and uses a view to find
+//! A reader takes a [`Snapshot`]. A writer asks for the status of the xid in a row's header. It uses a view to find
 //! the dead versions in the row's chain. The window passes the xids that all readers and writers can judge without it.
 
 mod kept_pages;

@@ -145,8 +145,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Returns whether the reader needs the status of `xid` to tell that its commit `csn` is above the snapshot,
-    /// because the xid alone does not tell it.
+    /// Returns whether the reader needs the status of `xid`: its commit `csn` is above the snapshot, and the xid alone
+    /// does not tell that.
     pub(crate) fn needs_status_of(&self, xid: Xid, csn: Csn) -> bool {
         self.csn < csn && self.hi.is_none_or(|hi| xid < hi)
     }

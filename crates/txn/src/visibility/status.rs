@@ -63,14 +63,14 @@ pub(crate) enum Sight {
 //    when rule 3 allows it: it notes the late commit, then removes x from the list. It leaves the word as it is.
 // 5. If cleared is raised over an xid whose word belongs to a pinned xid, the first is *void*: no transaction ever has
 //    it. A session that draws it finds that the word is not free, or that lo is above the xid. The word of an xid that
-//    is not void is free until it is spare, and lo does not pass it before it is final or its xid pinned. So the word
-//    and lo tell a session at any time whether an xid that it has drawn is void.
+//    is not void is free until it is spare. lo does not pass such an xid before its word is final or it is pinned. So
+//    the word and lo tell a session at any time whether an xid that it has drawn is void.
 // 6. The slider pins, raises lo, then stores "free" into the words passed, except those of pinned xids. Then it raises
 //    cleared. An xid is drawn only below cleared.
-// 7. A reader loads the word, and then checks again what gave the xid that word: lo, or the list for a pinned xid. If
-//    the word was reset or belongs to a later xid, the reader has synchronised with a store after lo was raised or x
-//    was unpinned. So it finds its xid frozen. A reader that has pushed checks again, too: it may have pushed the word
-//    of a later xid.
+// 7. A reader loads the word, and then checks again what gave the xid that word: lo, or the list for a pinned xid. The
+//    word may have been reset, or belong to a later xid. Then the reader has synchronised with a store after lo was
+//    raised or x was unpinned, so it finds its xid frozen. A reader that has pushed checks again, too: it may have
+//    pushed the word of a later xid.
 const FREE: u64 = 0;
 const SPARE: u64 = 1 << 2;
 const LIVE: u64 = 2 << 2;

@@ -13,7 +13,7 @@ use foreshore_io::{Fs, Mem};
 use foreshore_sync::Nanos;
 use std::path::Path;
 
-/// All that has ended may go.
+/// Returns a horizon at which all entries of ended transactions may be freed.
 const ALL: fn() -> Csn = || Csn(u64::MAX);
 
 fn arena(limit: usize) -> Arc<Arena> {
@@ -102,7 +102,7 @@ fn entries_that_stay_as_locks_are_in_the_way_of_none() {
     };
     let marks: Vec<UndoPtr> = (1..=6).map(|n| enter(&mut undo, n)).collect();
     let mut back = undo.back();
-    // 6 goes, 5 stays, 4 and 3 go, 2 stays.
+    // Drop 6, keep 5, drop 4 and 3, keep 2.
     for stays in [false, true, false, false, true] {
         if stays { undo.keep_at(&mut back) } else { undo.drop_at(&mut back) }
     }
@@ -185,7 +185,7 @@ fn goes_back_over_chunks(limit: usize) {
 #[test]
 fn chunks_of_what_is_taken_back_are_free_before_the_end() {
     goes_back_over_chunks(100);
-    // With memory that is always short.
+    // Now with memory that is always short.
     goes_back_over_chunks(5);
 }
 
@@ -204,7 +204,7 @@ fn chunks_with_entries_of_others_are_left_to_them() {
         let place = undo.place();
         enter(&mut other, 100);
         other.end(Csn(round + 1));
-        // The chunk has got another owner, and is full.
+        // Another session has taken the chunk, and it is full.
         assert!(undo.open[0].is_none(), "round {round}");
         undo.open[0] = other.open[0].take();
         enter(&mut undo, 100);
@@ -226,7 +226,7 @@ fn chunks_are_kept_for_as_long_as_a_reader_may_need_an_entry() {
     let mut undo = Undo::new(arena.clone());
     let body = [1; 3000];
     for csn in (1..=20).map(|n| Csn(10 * n)) {
-        // The horizon stays one chunk behind.
+        // The horizon is four commits old.
         undo.reserve(body.len(), false, || Csn(csn.0.saturating_sub(40))).expect("old ones go");
         undo.push(&change(1, &body), &Link::default());
         undo.end(csn);
@@ -351,7 +351,7 @@ fn a_chunk_that_others_fill_waits_for_all_of_them() {
     second.reserve(CHUNK - 500, false, || Csn(7)).expect("it is free");
 }
 
-/// A row that changes by commits 10, 20, 30 …, one transaction each, with its value the number of the commit.
+/// A row that commits 10, 20, 30 … change, one transaction each. Its value is the number of the commit.
 struct Row {
     undo: Undo,
     header: (Csn, UndoPtr),
@@ -362,7 +362,7 @@ impl Row {
         Self { undo: Undo::new(arena.clone()), header: (Csn(10), UndoPtr::NULL) }
     }
 
-    /// The next change, by a session with this view, twice in one transaction if `again`.
+    /// Makes the next change, by a session with this view. If `again`, the transaction changes the row twice.
     fn change(&mut self, arena: &Arena, view: &View, again: bool) {
         let (csn, first) = self.header;
         let kept = view.newest_reader().is_some();
@@ -430,7 +430,7 @@ fn old_readers_keep_what_they_see_and_nothing_else() {
         if [3, 50, 51, 3000].contains(&round) {
             marks.push(take(row.header.0.0 + 5));
         }
-        // The view is a few commits behind.
+        // The view is a few commits old.
         let floor = Csn(row.header.0.0.saturating_sub(70));
         let view = View::of(&readers, &pins, (Xid(1), [].into()), || floor.max(Csn(15)));
         row.change(&arena, &view, round % 3 == 0);
@@ -678,7 +678,7 @@ fn a_skipped_entry_is_dropped_though_it_is_in_the_file() {
     passes_what_goes_to_the_file(true);
 }
 
-/// Entries that old readers keep lie apart from those made beside them.
+/// Entries that are kept for old readers are stored apart from the others.
 #[test]
 fn what_lies_in_two_chunks_in_turn_is_read_back_once() {
     let file = Mem::null().create(Path::new("spill")).expect("a new file");
@@ -704,7 +704,7 @@ fn what_lies_in_two_chunks_in_turn_is_read_back_once() {
     other.end(Csn::ZERO);
 }
 
-/// A rollback that is parked, and a transaction that is prepared, may wait for long.
+/// A parked rollback and a prepared transaction may wait for long, so they keep no copies.
 #[test]
 fn copies_of_chunks_end_with_the_operation_that_made_them() {
     let file = Mem::null().create(Path::new("spill")).expect("a new file");

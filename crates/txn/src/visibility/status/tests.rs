@@ -11,13 +11,13 @@ fn no_readers() -> Readers {
 }
 
 impl StatusWindow {
-    /// A commit that no reader pushes.
+    /// Commits a transaction that no reader pushes.
     fn commit_at(&self, xid: Xid, csn: Csn) {
         self.enter(xid);
         self.end_at(xid, csn);
     }
 
-    /// The same of a transaction that runs.
+    /// Commits a running transaction that no reader pushes.
     fn end_at(&self, xid: Xid, csn: Csn) {
         self.begin_commit(xid);
         assert_eq!(self.commit(xid, csn, |_| panic!("nobody pushes")), csn);
@@ -73,7 +73,7 @@ fn a_reader_pushes_a_commit_above_its_snapshot() {
     let mut asked = Vec::new();
     let csn = window.commit(Xid(1), Csn(70), |least| {
         asked.push(least);
-        // One more reader, while the number is made good.
+        // Another reader pushes while the clock is raised to the number.
         if asked.len() == 1 {
             assert_eq!(window.see(Xid(1), Csn(90)), Sight::Invisible);
         }
@@ -131,7 +131,7 @@ fn a_word_is_used_again_as_new() {
     }
 }
 
-/// The readers do not hold the window up, and what they may ask for is kept as long as they are there.
+/// Readers do not stop the window. What they may ask for is kept until they end.
 #[test]
 fn the_window_passes_readers_and_notes_what_is_above_their_snapshots() {
     let (window, readers) = (window(16), Readers::new(4));
@@ -168,7 +168,7 @@ fn draw_and_commit(window: &StatusWindow, xid: Xid) -> bool {
     has_begun
 }
 
-/// Xid 1 runs while as many are drawn as the window has words many times over.
+/// Xid 1 runs while many times as many xids are drawn as the window has words.
 #[test]
 fn an_old_xid_is_pinned_and_those_with_its_word_are_void() {
     let (window, readers) = (window(16), Readers::new(4));
@@ -197,7 +197,7 @@ fn an_old_xid_is_pinned_and_those_with_its_word_are_void() {
     assert_eq!((window.get(Xid(1)), window.pinned()), (Status::Frozen, 0));
     assert_eq!(*window.late().1, [(Xid(1), Some(Csn(2000)))], "the reader asks for it");
     readers.release(&reader);
-    // The one that has its word when it is unpinned is void still, and the next one is not.
+    // Xid 209 shares the word of xid 1, which is being unpinned, so it is still void. The next such xid is not.
     for xid in 200..300 {
         assert_eq!(draw_and_commit(&window, Xid(xid)), xid != 209, "{xid}");
         slide(xid + 1);
@@ -223,7 +223,7 @@ fn a_pinned_commit_is_pushed_and_a_pinned_rollback_is_told() {
     assert_eq!([1, 2].map(|xid| window.get(Xid(xid))), [Status::Committed(Csn(31)), Status::Frozen]);
 }
 
-/// One more than can be pinned.
+/// One more transaction runs than can be pinned.
 #[test]
 fn more_running_transactions_than_can_be_pinned_stop_the_window() {
     let (window, readers) = (window(16), no_readers());
@@ -232,12 +232,12 @@ fn more_running_transactions_than_can_be_pinned_stop_the_window() {
     assert_eq!(window.slide(Xid(17), Csn(20), 100, &readers), 2);
     assert_eq!(window.slide(Xid(17), Csn(20), 100, &readers), 0);
     window.abort(Xid(1));
-    // It goes on, and is pinned in place of that one.
+    // The window goes on, and the transaction is pinned in place of that one.
     assert_eq!(window.slide(Xid(17), Csn(20), 100, &readers), 14);
     assert_eq!((window.pinned(), window.cleared()), (2, Xid(33)));
 }
 
-/// A session that has drawn a void xid and stood still while the window went round finds nothing that is its own.
+/// A session draws a void xid and stalls while the window goes round. It finds that the xid is not its own.
 #[test]
 fn a_void_xid_that_was_drawn_long_ago_is_void_still() {
     let (window, readers) = (window(16), no_readers());

@@ -84,7 +84,7 @@ fn of_each_reader_it_is_judged_whether_it_is_cancelled() {
     assert_eq!(view(&readers, &pins, 50).horizon(), Csn(50));
 }
 
-/// Between the look at a reader and the cancellation its slot goes to another, with the same snapshot.
+/// Between the check of a reader and its cancellation, its slot goes to another reader with the same snapshot.
 #[test]
 fn a_reader_is_judged_by_what_is_told_of_itself() {
     let readers = Readers::new(1);
@@ -111,7 +111,7 @@ fn more_readers_than_fixed_slots_are_all_found_until_they_end() {
         found.sort_unstable();
         found
     };
-    // In the second round the slots are used again, in another order.
+    // In the second round the slots are reused, in another order.
     for forwards in [true, false] {
         let mut marks: Vec<_> = (1..=40).map(|csn| reader(&readers, csn, 1)).collect();
         assert_eq!(found(), (1..=40).collect::<Vec<_>>());
