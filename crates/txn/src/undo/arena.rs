@@ -352,6 +352,10 @@ impl Arena {
 
     /// Returns how many words a transaction may have entered if its next entry is sure to fit in memory. Other
     /// transactions enter nothing meanwhile. `most`: the words of the largest entry that it asks for.
+    ///
+    /// When an entry is refused, all chunks are taken. A transaction passes over a chunk only if the chunk has fewer
+    /// free words than it asks for, or too few to be donated. So each chunk without entries of others contains at least
+    /// the words that are counted for it here.
     pub(super) fn sure_words(&self, most: usize) -> usize {
         let (booked, passed_over) = match &self.spill {
             Some(spill) => (spill.chunks.div_ceil(BOOKED), CHUNK_WORDS / 2),

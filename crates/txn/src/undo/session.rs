@@ -10,7 +10,7 @@
 //! **Protocol of a change:**
 //!
 //! 1. [`reserve`](Undo::reserve) space, which may fail.
-//! 2. [`push`](Undo::push) the entry, under the latch of the row's leaf. This cannot fail.
+//! 2. [`push`](Undo::push) the entry, which cannot fail.
 //! 3. [`stamp_newest`](Undo::stamp_newest) with the LSN of the log record.
 //!
 //! **Invariant:** only the session writes entries into the chunks that it holds.
@@ -177,7 +177,7 @@ impl Undo {
         entry.body_len()
     }
 
-    /// Returns the newest entry. Entries after it are newer.
+    /// Returns the newest entry of the transaction.
     pub(crate) const fn newest(&self) -> UndoPtr {
         self.newest
     }

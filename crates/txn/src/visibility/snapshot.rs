@@ -39,8 +39,8 @@ impl Snapshot {
         self.mark.csn
     }
 
-    /// Returns whether the reader sees the changes of `xid`, found in a row: the number of the commit on which they
-    /// depend. Returns zero if they are certainly durable, and `None` if the reader sees an older version.
+    /// Returns the number of the commit on which the changes of `xid`, found in a row, depend for this reader. Returns
+    /// zero if they are certainly durable, and `None` if the reader does not see them.
     ///
     /// The answer is the same each time, while the snapshot is not cancelled. The call never waits: a transaction that
     /// is committing is pushed to a number above the snapshot.
