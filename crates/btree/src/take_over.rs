@@ -1,8 +1,10 @@
 //! Prepared transactions after a restart: their rows are locked again, with the undo and older versions that memory
 //! has lost.
 //!
-//! The pages have the rows as the last change left them. Going back over the changes gives the value before each,
-//! which is the version that readers see. Going forward enters them as undo.
+//! The pages have the rows as the last change left them. Two passes over the changes restore the rest:
+//!
+//! 1. From the newest to the oldest: compute the value before each change, which is the version that readers see.
+//! 2. From the oldest to the newest: enter each change as undo.
 
 use crate::before::before;
 use crate::damage::Row;
@@ -29,29 +31,30 @@ struct Change<'a> {
     /// Kind and body of the undo entry.
     kind: TreeKind,
     body: Vec<u8>,
-    /// The header of the row before; none if there was no row.
+    /// The header of the row before the change; `None` if there was no row.
     header: Option<RowHeader>,
-    /// Length of the prefix that the value has in common with the one before.
+    /// Length of the common prefix of the values before and after the change.
     prefix: usize,
-    /// Bytes behind it that the change wrote, up to the common suffix.
+    /// Number of bytes between the common prefix and the common suffix, in the value after the change.
     cut: usize,
-    /// The bytes that were there before.
+    /// The bytes between them in the value before the change.
     old: &'a [u8],
-    /// The value before, unless the row was deleted. Empty if an older change of this transaction wrote it. No reader
-    /// sees that value, and a copy for each change of a large row would be many times the undo.
+    /// The value before the change; not used if the row was deleted then. Empty if an older change of this transaction
+    /// wrote that value. No reader sees such a value, and copies for all changes of a large row would be many times as
+    /// large as the undo.
     value: Vec<u8>,
-    /// The table whose catalogue row it is.
+    /// The table that the change creates, if its row is one of the catalogue.
     creates: Option<TableId>,
 }
 
 impl<'a> Change<'a> {
-    /// Decodes a change of a transaction that had the xid `was` and now has `is`.
-    fn of(logged: &'a LoggedChange, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
+    /// Decodes a change of a transaction whose records have `old_xid`, and whose rows get `new_xid`.
+    fn of(logged: &'a LoggedChange, (old_xid, new_xid): (Xid, Xid)) -> Result<Self, Damage> {
         let kind = TreeKind::from_number(logged.kind).ok_or("a change of unknown kind")?;
         if logged.lsn == Lsn::ZERO {
             let lock = RowLock::of(RowChange { kind, body: &logged.body })?;
             let kind = TreeKind::RowLock;
-            let header = renamed(lock.old_owner, was, is);
+            let header = renamed(lock.old_owner, old_xid, new_xid);
             let mut body = Vec::with_capacity(logged.body.len());
             RowLock { old_owner: header.owner(), ..lock }.encode(&mut body);
             let (root, key, header) = (lock.root, lock.key, Some(header));
@@ -70,25 +73,25 @@ impl<'a> Change<'a> {
             });
         }
         if kind != TreeKind::CreateTable {
-            return Self::of_row(logged, RowChange { kind, body: &logged.body }, (was, is));
+            return Self::of_row(logged, RowChange { kind, body: &logged.body }, (old_xid, new_xid));
         }
         let create = CreateTable::decode(&logged.body)?;
-        let row = Self::of_row(logged, create.row, (was, is))?;
-        let body = rename(kind, &logged.body, (was, is))?;
+        let row = Self::of_row(logged, create.row, (old_xid, new_xid))?;
+        let body = rename(kind, &logged.body, (old_xid, new_xid))?;
         Ok(Self { kind, body, root: CATALOGUE_ROOT, creates: Some(create.table), ..row })
     }
 
-    /// Returns whether this transaction, which has `xid` in rows, wrote the row before.
-    fn is_on_own(&self, xid: Xid) -> bool {
+    /// Returns whether the row's writer before this change was the transaction itself, which has `xid` in rows.
+    fn overwrites_own(&self, xid: Xid) -> bool {
         self.header.is_some_and(|header| header.xid == xid)
     }
 
-    /// Returns whether the row is locked and not changed, which only the prepare record says.
+    /// Returns whether this is only a lock of the row. It stands in the prepare record, and has no record of its own.
     fn is_lock(&self) -> bool {
         self.logged.lsn == Lsn::ZERO
     }
 
-    fn of_row(logged: &'a LoggedChange, change: RowChange<'a>, (was, is): (Xid, Xid)) -> Result<Self, Damage> {
+    fn of_row(logged: &'a LoggedChange, change: RowChange<'a>, (old_xid, new_xid): (Xid, Xid)) -> Result<Self, Damage> {
         let mut body = Vec::with_capacity(change.body.len());
         let (kind, restore, root) = match change.kind {
             TreeKind::RowInsert => {
@@ -101,7 +104,7 @@ impl<'a> Change<'a> {
                 let write = RowWrite::decode(change.body)?;
                 (TreeKind::RowRestore, write.restore(), write.root)
             }
-            // A copy of an undo entry.
+            // A rollback that was copied forward has logged its undo entries themselves.
             kind @ (TreeKind::RowErase | TreeKind::RowRestore) => {
                 let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
                 let root = PageId(u64::from_le_bytes(*root));
@@ -113,7 +116,7 @@ impl<'a> Change<'a> {
             }
             _ => return Err("a change that is none of a row"),
         };
-        let header = renamed(restore.owner, was, is);
+        let header = renamed(restore.owner, old_xid, new_xid);
         body.put_u64(root.0);
         RowRestore { owner: header.owner(), ..restore }.encode(&mut body);
         let RowRestore { key, prefix, cut, middle: old, .. } = restore;
@@ -127,49 +130,50 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Returns the body of an undo entry of `kind` with the second xid in place of the first.
-pub(crate) fn rename(kind: TreeKind, body: &[u8], (was, is): (Xid, Xid)) -> Result<Vec<u8>, Damage> {
+/// Returns the body of an undo entry of `kind`, with `new_xid` in place of `old_xid` as the former owner of the row.
+pub(crate) fn rename(kind: TreeKind, body: &[u8], (old_xid, new_xid): (Xid, Xid)) -> Result<Vec<u8>, Damage> {
     let mut out = Vec::with_capacity(body.len());
     match kind {
         TreeKind::RowWrite => {
             let write = RowWrite::decode(body)?;
-            RowWrite { old_owner: renamed(write.old_owner, was, is).owner(), ..write }.encode(&mut out);
+            RowWrite { old_owner: renamed(write.old_owner, old_xid, new_xid).owner(), ..write }.encode(&mut out);
         }
         TreeKind::RowRestore => {
             let (root, compensation) = body.split_first_chunk::<8>().ok_or("an undo entry that is cut off")?;
             let restore = RowRestore::decode(compensation)?;
             out.put(root);
-            RowRestore { owner: renamed(restore.owner, was, is).owner(), ..restore }.encode(&mut out);
+            RowRestore { owner: renamed(restore.owner, old_xid, new_xid).owner(), ..restore }.encode(&mut out);
         }
         TreeKind::CreateTable => {
             let create = CreateTable::decode(body)?;
-            let row = rename(create.row.kind, create.row.body, (was, is))?;
+            let row = rename(create.row.kind, create.row.body, (old_xid, new_xid))?;
             CreateTable { row: RowChange { kind: create.row.kind, body: &row }, ..create }.encode(&mut out);
         }
-        // It names no former owner.
+        // Other kinds name no former owner.
         _ => out.put(body),
     }
-    assert_eq!(out.len(), body.len(), "bytes of an undo entry under {is}, and of the one under {was}");
+    assert_eq!(out.len(), body.len(), "bytes of an undo entry under {new_xid}, and of the one under {old_xid}");
     Ok(out)
 }
 
-/// Returns the header with that owner, under the transaction's new xid.
-fn renamed(owner: u64, was: Xid, is: Xid) -> RowHeader {
+/// Returns the header that `owner` encodes. If its xid is `old_xid`, it gets `new_xid`.
+fn renamed(owner: u64, old_xid: Xid, new_xid: Xid) -> RowHeader {
     let header = RowHeader::from_owner(owner);
-    if header.xid == was { RowHeader { xid: is, ..header } } else { header }
+    if header.xid == old_xid { RowHeader { xid: new_xid, ..header } } else { header }
 }
 
 impl Trees {
     /// Implements [`foreshore_txn::ResourceManager::take_over`].
-    pub(crate) fn hold_again(&self, again: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()> {
+    pub(crate) fn hold_again(&self, txn: &mut dyn TakeOver, changes: &[LoggedChange]) -> Result<()> {
         let damage = |why| self.corrupted(PageId::ZERO, why);
-        let names = (again.was(), again.xid());
+        let names = (txn.was(), txn.xid());
         let mut changes: Vec<Change<'_>> =
             changes.iter().map(|logged| Change::of(logged, names).map_err(damage)).collect::<Result<_>>()?;
-        // Locks come before all changes. A rollback to them finds no tables that the transaction has created.
+        // Locks come before all changes, so a rollback reaches them last. By then the tables that the transaction has
+        // created are gone. Locks in these are left out.
         let created: HashSet<TableId> = changes.iter().filter_map(|change| change.creates).collect();
         changes.retain(|change| !(change.is_lock() && created.contains(&change.logged.table)));
-        // For each row the change that was met last, going back, and the value before it.
+        // For each row the index of the oldest change met so far, and the value before that change.
         let mut values: HashMap<RowKey<'_>, (usize, Vec<u8>)> = HashMap::new();
         // Rows that cannot be reached: for good, or until the next restart.
         let mut lost: HashSet<RowKey<'_>> = HashSet::new();
@@ -181,19 +185,19 @@ impl Trees {
             }
             let after = match values.remove(&row) {
                 Some((newer, value)) => {
-                    if !changes[newer].is_on_own(again.xid()) {
+                    if !changes[newer].overwrites_own(txn.xid()) {
                         changes[newer].value.clone_from(&value);
                     }
                     value
                 }
-                None => match self.tree(logged.table, root).held_row_or_lost(again, key) {
+                None => match self.tree(logged.table, root).held_row_or_lost(txn, key) {
                     Ok(Some(value)) => value,
                     Ok(None) => {
                         lost.insert(row);
                         continue;
                     }
                     Err(cause) => {
-                        again.leave_out(cause)?;
+                        txn.leave_out(cause)?;
                         lost.insert(row);
                         continue;
                     }
@@ -211,50 +215,52 @@ impl Trees {
         let mut newest: HashMap<RowKey<'_>, UndoPtr> = HashMap::new();
         for change in &changes {
             if lost.contains(&(change.logged.table, change.key)) {
-                Self::enter_lost(again, change)?;
+                Self::enter_lost(txn, change)?;
                 continue;
             }
             let row = newest.entry((change.logged.table, change.key)).or_default();
-            *row = self.hold_row(again, change, *row)?;
+            *row = self.hold_row(txn, change, *row)?;
         }
         Ok(())
     }
 
-    /// Enters the change of a row that cannot be reached, so that its rollback logs that it was skipped. For a loser
-    /// that is logged already.
-    fn enter_lost(again: &mut dyn TakeOver, change: &Change<'_>) -> Result<()> {
+    /// Enters the change of a row that cannot be reached, so that the rollback logs the skip. A loser's change is not
+    /// entered, because the log already has the skip. Neither is a lock, which is not logged.
+    fn enter_lost(txn: &mut dyn TakeOver, change: &Change<'_>) -> Result<()> {
         let Change { logged, kind, ref body, .. } = *change;
-        if again.is_loser() || logged.lsn == Lsn::ZERO {
+        if txn.is_loser() || logged.lsn == Lsn::ZERO {
             return Ok(());
         }
-        again.reserve(body.len())?;
-        again.enter(&Undoable { kind: kind as u8, table: logged.table, body, before: None, structure: 0 }, logged.lsn);
+        txn.reserve(body.len())?;
+        txn.enter(&Undoable { kind: kind as u8, table: logged.table, body, before: None, structure: 0 }, logged.lsn);
         Ok(())
     }
 
-    /// Enters one change, whose row was entered before at `previous`, and stores the pointer to it in the row.
-    fn hold_row(&self, again: &mut dyn TakeOver, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
+    /// Enters one change as undo, and stores the pointer to the entry in the row. `previous` is the entry of the row's
+    /// last change before this one, or null.
+    fn hold_row(&self, txn: &mut dyn TakeOver, change: &Change<'_>, previous: UndoPtr) -> Result<UndoPtr> {
         let Change { logged, key, kind, ref body, .. } = *change;
         let earlier = change.header.map(|header| {
             let Change { prefix, old, .. } = *change;
-            // A row without an earlier change here existed before the transaction.
-            let is_first = previous == UndoPtr::NULL && header.xid == again.xid();
-            let has_image = is_first || header.xid != again.xid();
+            // The header may name this transaction although it has no earlier entry for the row. Then the row existed
+            // before the transaction.
+            let is_first = previous == UndoPtr::NULL && header.xid == txn.xid();
+            let has_image = is_first || header.xid != txn.xid();
             let (differs, at) =
                 if has_image { (prefix..prefix + old.len(), RowWrite::old_middle(key)) } else { (0..0, 0) };
             let before = before(header, &change.value, differs, at);
             Before { undo: previous, xid: if is_first { Xid::ZERO } else { header.xid }, ..before }
         });
         let image = earlier.map_or(0, |before| before.front.len() + before.back.len());
-        again.reserve(body.len() + image)?;
+        txn.reserve(body.len() + image)?;
         let tree = self.tree(logged.table, change.root);
-        let mut leaf = tree.leaf_of(again, key)?;
-        if change.header.is_some_and(|header| !again.may_change_row_of(header.xid)) {
+        let mut leaf = tree.leaf_of(txn, key)?;
+        if change.header.is_some_and(|header| !txn.may_change_row_of(header.xid)) {
             return Err(self.corrupted(leaf.pid(), NO_WRITER));
         }
         let structure = structure_cost(change.old.len().saturating_sub(change.cut));
         let undo = Undoable { kind: kind as u8, table: logged.table, body, before: earlier, structure };
-        let pointer = again.enter(&undo, logged.lsn);
+        let pointer = txn.enter(&undo, logged.lsn);
         assert!(
             pointer != UndoPtr::NULL && pointer != previous,
             "a row held again leads from {previous:?} to {pointer:?}"
@@ -264,7 +270,7 @@ impl Trees {
         let node = tree.parse(pid, &leaf)?;
         let at = node.search(key).map_err(damage)?.map_err(|_| damage(GONE))?;
         let flags = node.row(at).map_err(damage)?.header.flags;
-        let header = RowHeader { xid: again.xid(), flags, undo: pointer.bits() };
+        let header = RowHeader { xid: txn.xid(), flags, undo: pointer.bits() };
         node::set_header(&mut leaf, at, header).map_err(damage)?;
         leaf.mark_dirty();
         Ok(pointer)
@@ -274,16 +280,16 @@ impl Trees {
 const GONE: Damage = "a row of a prepared transaction is gone";
 
 impl Tree {
-    fn leaf_of(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
+    fn leaf_of(&self, txn: &mut dyn TakeOver, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
         let (purpose, pages) = (Purpose::Rollback, Purpose::Rollback);
-        self.find(&mut Structure { session: again.session(), purpose, pages, links: true }, key, 0, 0)
+        self.find(&mut Structure { session: txn.session(), purpose, pages, links: true }, key, 0, 0)
     }
 
     /// Returns [`held_row`](Self::held_row), or `None` if damage hides the row for good.
-    fn held_row_or_lost(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn held_row_or_lost(&self, txn: &mut dyn TakeOver, key: &[u8]) -> Result<Option<Vec<u8>>> {
         loop {
-            match self.held_row(again, key) {
-                Err(error @ Error::Corrupted { .. }) => match self.meet_damage(again.session(), key, error, true)? {
+            match self.held_row(txn, key) {
+                Err(error @ Error::Corrupted { .. }) => match self.meet_damage(txn.session(), key, error, true)? {
                     Row::TryAgain => {}
                     Row::Lost => return Ok(None),
                 },
@@ -293,8 +299,8 @@ impl Tree {
     }
 
     /// Returns the value of a row that the transaction holds, alive or deleted.
-    fn held_row(&self, again: &mut dyn TakeOver, key: &[u8]) -> Result<Vec<u8>> {
-        let leaf = self.leaf_of(again, key)?;
+    fn held_row(&self, txn: &mut dyn TakeOver, key: &[u8]) -> Result<Vec<u8>> {
+        let leaf = self.leaf_of(txn, key)?;
         let pid = leaf.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, &leaf)?;

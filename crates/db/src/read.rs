@@ -11,10 +11,9 @@ impl Db {
     /// Begins a transaction that reads by a snapshot of what is durable now. It sees every commit that was acknowledged
     /// as durable before the call.
     ///
-    /// It waits for no writer. No writer waits for it, and neither does a transaction that drops a table that it
-    /// reads.
+    /// It waits for no writer. Neither a writer nor a transaction that drops one of its tables waits for it.
     ///
-    /// Never fails here: see [`begin`](Self::begin).
+    /// Never fails itself: the first operation returns the error, as after [`begin`](Self::begin).
     #[must_use]
     pub fn read(&self) -> ReadTransaction {
         self.read_with(ReadOptions::new())
@@ -30,8 +29,8 @@ impl Db {
 /// A transaction that only reads, by one snapshot. In the serial order it comes after the writers whose commits it sees
 /// and before all others. [`Db::read`] begins it.
 ///
-/// The engine keeps old versions of rows for it, and the pages of tables that are dropped meanwhile. If it becomes too
-/// old, or those take too much space, it is cancelled, and its operations return
+/// The engine keeps old versions of rows for it, and the pages of tables that are dropped meanwhile. It is cancelled
+/// when it becomes too old, or when these versions and pages take too much space. Its operations then return
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
 #[derive(Debug)]
 pub struct ReadTransaction {
@@ -101,10 +100,10 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.get_many(keys)
     }
 
-    /// Calls `read` with the place of each key in `keys` and its encoded value, as [`Table::get_many_with`] does.
+    /// Calls `read` with the index of each key in `keys` and the key's encoded value, as [`Table::get_many_with`] does.
     ///
     /// # Errors
-    /// Those of every method, and `KeyTooLarge`. `read` has not been called then.
+    /// Those of every method, and `KeyTooLarge`. If one is returned, `read` was not called.
     pub fn get_many_with<'k>(
         &self,
         keys: &[impl Borrow<K::Ref<'k>>],

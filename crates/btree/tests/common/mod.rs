@@ -81,7 +81,7 @@ fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
     Base { log, recovered, pool, file }
 }
 
-/// Bytes for undo. In a model each chunk has objects of the checker.
+/// Bytes for undo. A model gets fewer, because its checker tracks objects in each chunk.
 const UNDO: usize = if MODEL { 1 << 20 } else { 128 << 20 };
 
 /// How locks are taken and released.
@@ -125,7 +125,7 @@ fn bed(
         ..TxnManagerOptions::default()
     };
     if MODEL {
-        // Each word is an object of the checker there.
+        // The checker of a model tracks each word of the status window as an object.
         options.status_capacity = 1 << 12;
     }
     let txns = TxnManager::new(options, log.clone(), locks, start).unwrap();
@@ -140,7 +140,7 @@ impl Bed {
         Self::with_undo(frames, UNDO)
     }
 
-    /// Makes a new database with so many bytes for undo.
+    /// Makes a new database with `undo` bytes for undo.
     pub fn with_undo(frames: usize, undo: usize) -> Self {
         Self::with((frames, undo, Modes::default()), ReplacementKind::default())
     }
@@ -151,7 +151,7 @@ impl Bed {
         Self::with((frames, UNDO, modes), ReplacementKind::default())
     }
 
-    /// Makes a new database whose pool has another policy.
+    /// Makes a new database whose pool uses the replacement policy `replacement`.
     pub fn with_policy(frames: usize, replacement: ReplacementKind) -> Self {
         Self::with((frames, UNDO, Modes::default()), replacement)
     }
@@ -205,17 +205,17 @@ impl Bed {
         result
     }
 
-    /// All rows, by a scan.
+    /// Returns all rows, by a scan.
     pub fn contents(&self) -> Model {
         self.run(|txn| scan(&self.tree, txn, Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Checks the tree, and that the map agrees with it.
+    /// Checks the tree, and that the map of pages agrees with it.
     pub fn verify(&self) -> TreeReport {
         self.verify_with(&[])
     }
 
-    /// Does the same with further trees.
+    /// Checks the tree and `others`: no page is in two of them, and the map of pages agrees with all.
     pub fn verify_with(&self, others: &[&Tree]) -> TreeReport {
         let report = self.tree.verify().unwrap();
         let mut pages = report.pages.clone();
@@ -241,7 +241,7 @@ pub fn scan(tree: &Tree, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     Ok(rows)
 }
 
-/// In which order the rows of a range are taken.
+/// The order in which the rows of a range are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Up,
@@ -253,7 +253,7 @@ pub enum Way {
 pub const WAYS: [Way; 3] = [Way::Up, Way::Down, Way::Inwards];
 
 impl Way {
-    /// The rows of a cursor in the order of their keys.
+    /// Reads the rows of a cursor in this order, and returns them sorted by key.
     pub fn collect(self, cursor: &mut Cursor, txn: &mut Txn) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let (mut front, mut back) = (Vec::new(), Vec::new());
         loop {
@@ -279,8 +279,8 @@ struct Loser {
     changes: BTreeMap<Lsn, (u8, TableId, Vec<u8>)>,
 }
 
-/// Applies the first `limit` records of the log to older pages. Returns how many, the losers, and where a restart
-/// continues.
+/// Redoes the first `limit` records of the log on pages that are older. Returns the number of page changes, the losers,
+/// and where a restart continues.
 fn redo(base: &Base, trees: &Trees, limit: usize) -> (usize, HashMap<Xid, Loser>, Start) {
     let mut losers: HashMap<Xid, Loser> = HashMap::new();
     let (mut redone, mut max_xid) = (0, 0);
@@ -320,7 +320,7 @@ fn redo(base: &Base, trees: &Trees, limit: usize) -> (usize, HashMap<Xid, Loser>
             }
         }
     }
-    // Further than any block of xids can have been handed out.
+    // No xid so far above the largest logged one can have been handed out.
     let start = Start { next_xid: Xid(max_xid + (1 << 12)), clock: base.recovered.max_lsn().csn() };
     (redone, losers, start)
 }

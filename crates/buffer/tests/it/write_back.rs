@@ -22,7 +22,7 @@ fn home(fs: &Arc<dyn Fs>, pid: PageId) -> Vec<u8> {
 }
 
 #[test]
-fn a_page_changed_while_it_is_written_stays_dirty_from_the_group_noted_before_the_copy() {
+fn a_page_changed_during_its_write_stays_dirty_since_the_group_before_the_copy() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     create(&fs, PAGES).expect("an empty store");
     let pool: Arc<OnceLock<Pool>> = Arc::default();
@@ -35,7 +35,7 @@ fn a_page_changed_while_it_is_written_stays_dirty_from_the_group_noted_before_th
                 if let (Event::Sync, Some(pool)) = (event, pool.get()) {
                     let mut session = log.session().expect("a session");
                     let (_, lsn) = count(pool, &mut session, P).expect("the page is in memory");
-                    // Its record goes into the noted group, which is sealed now.
+                    // Its record goes into the next group, which was noted before the copy. `force` seals it.
                     log.force(lsn).expect("force");
                 }
             });
@@ -89,7 +89,7 @@ fn a_page_that_redo_changes_while_it_is_written_keeps_its_older_group() {
 }
 
 #[test]
-fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
+fn a_checkpoint_flush_leaves_pages_dirtied_since_its_group() {
     let (_, fs, _) = store(1, PAGES);
     let bed = open(&fs, &pool_options(16)).expect("open");
     let mut session = bed.log.session().expect("a session");
@@ -106,11 +106,11 @@ fn a_checkpoint_flush_leaves_pages_that_are_dirty_since() {
 }
 
 #[test]
-fn a_share_of_the_dirty_pages_goes_home_oldest_first_and_all_that_are_old() {
+fn flush_some_writes_its_share_oldest_first_and_all_pages_older_than_the_group() {
     let (_, fs, _) = store(1, PAGES);
     let bed = open(&fs, &pool_options(16)).expect("open");
     let mut session = bed.log.session().expect("a session");
-    // Each in a group of its own, in this order.
+    // Each page is changed in a group of its own, in this order.
     let groups = [5, 2, 7, 1, 6, 3, 4].map(|pid| {
         let group = bed.log.next_group();
         let (_, lsn) = count(&bed.pool, &mut session, PageId(pid)).expect("count");
@@ -163,7 +163,7 @@ fn neighbours_go_home_in_one_write() {
 }
 
 #[test]
-fn pages_that_are_neighbours_come_to_have_one_age_and_none_goes_home_much_more_often() {
+fn neighbours_converge_to_one_age_and_no_page_is_written_much_more_often() {
     const ALL: u64 = 16 * 16;
     const PORTIONS: u64 = 8;
     let (_, fs, _) = store(1, ALL);
@@ -190,7 +190,7 @@ fn pages_that_are_neighbours_come_to_have_one_age_and_none_goes_home_much_more_o
                 runs.push(pages);
             }
         }
-        // Hardly more pages than if each went home once.
+        // Hardly more than one write a page.
         assert!(lap.iter().sum::<u64>() < ALL + ALL / 8, "{lap:?}");
         assert!(lap.iter().all(|&times| times <= 2), "{lap:?}");
     }
@@ -330,13 +330,14 @@ fn a_batch_of_which_one_page_is_not_written_whole_goes_through_the_doublewrite_f
     {
         let bed = open_with(&fs, &pool_options(16), |_, inner| Arc::new(Picky(inner))).expect("open");
         let mut session = bed.log.session().expect("a session");
-        let mut flushed = |pids: [u64; 3], way: PageWrites, doubled: u64| {
+        let mut flushed = |pids: [u64; 3], page_writes: PageWrites, doublewrite_batches: u64| {
             for pid in pids {
                 count(&bed.pool, &mut session, PageId(pid)).expect("count");
             }
             bed.pool.flush_all().expect("flush");
             let stats = bed.pool.stats();
-            assert_eq!((stats.page_writes, stats.doublewrite_batches, stats.pages_dirty), (way, doubled, 0));
+            let observed = (stats.page_writes, stats.doublewrite_batches, stats.pages_dirty);
+            assert_eq!(observed, (page_writes, doublewrite_batches, 0));
         };
         flushed([1, 5, 6], PageWrites::Whole, 0);
         flushed([2, P.0, 4], PageWrites::Doublewrite, 1);
@@ -344,7 +345,7 @@ fn a_batch_of_which_one_page_is_not_written_whole_goes_through_the_doublewrite_f
     for pid in 1..PAGES - 1 {
         assert_eq!(check(&home(&fs, PageId(pid)), PageId(pid)), 1);
     }
-    // Pages that were written whole before have images there, too.
+    // The device wrote 2 and 4 whole before it refused P. They have images in the doublewrite file, too.
     for pid in [2, P.0, 4].map(PageId) {
         let fork = sim.fork();
         fork.patch(Path::new(DATA), pid.offset() + 1000, &[0; SECTOR]).expect("patch");

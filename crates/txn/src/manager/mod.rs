@@ -27,16 +27,16 @@ use std::time::Duration;
 /// Sizes of a transaction manager.
 #[derive(Clone, Debug)]
 pub struct TxnManagerOptions {
-    /// Most transactions at once. Together with system transactions at most the log's sessions and the lock manager's
-    /// owners.
+    /// Most transactions at once. The sum of this and `system_sessions` must exceed neither the sessions of the log nor
+    /// the owners of the lock manager.
     pub max_sessions: usize,
-    /// System transactions at once, beside those (see [`TxnManager::begin_system`]).
+    /// Most system transactions at once, beside `max_sessions` (see [`TxnManager::begin_system`]).
     pub system_sessions: usize,
-    /// Snapshots in use at once that need no lock to be taken.
+    /// Snapshots in use at once that are taken without a lock. A snapshot beyond these takes a lock.
     pub snapshot_slots: usize,
-    /// Words of the status window, 8 bytes each, a power of two. A transaction that still runs after half as many
-    /// later xids were drawn is pinned. At most half of the words may be those of pinned ones. Sessions may hold an
-    /// eighth of them as xids drawn for later.
+    /// Words of the status window, 8 bytes each, a power of two. Sessions may hold an eighth of them for xids that they
+    /// have drawn for later. A transaction is pinned if it still runs when half a window of later xids has been drawn.
+    /// Pinned transactions hold at most half of the words.
     pub status_capacity: usize,
     /// Bytes of undo of all transactions together, at least 16 KiB.
     pub undo_limit_bytes: usize,
@@ -44,16 +44,17 @@ pub struct TxnManagerOptions {
     pub spill: Option<SpillFile>,
     /// How long a transaction waits for undo memory that others hold. [`Duration::MAX`] is no limit.
     pub undo_timeout: Duration,
-    /// Snapshots beyond these are cancelled by writers that look for old versions that no transaction needs.
+    /// A writer that looks for old versions without readers cancels the snapshots that exceed these limits.
     pub snapshot_limits: SnapshotLimits,
     /// Xids handed out between two moves of the ceiling, at least 2. A restart skips up to as many.
     pub xid_block: u64,
-    /// `None`: a commit releases its locks when its record is appended. Otherwise the function is called then and may
-    /// release some, and the commit holds the others, and its session, until it is durable.
+    /// How long a commit holds its locks. `None`: until its record is appended. With a function, the commit calls it at
+    /// that point, and it may release some locks. The commit holds the others, and its session, until it is durable.
     pub hold_until_durable: Option<PrecommitRelease>,
 }
 
-/// Releases what a commit need not hold until it is durable. Locks of written rows are their headers, and stay.
+/// Releases the locks that a commit need not hold until it is durable. It cannot release the write locks of rows, which
+/// lie in the headers of rows.
 pub type PrecommitRelease = fn(&LockManager, &mut Owner);
 
 impl Default for TxnManagerOptions {
@@ -87,9 +88,9 @@ pub struct Start {
 pub struct CheckpointView {
     /// A transaction with an xid below it that is not in `active` has ended, with its last LSN at or below `clock`.
     pub next_xid: Xid,
-    /// Running transactions that have an xid, each with the first log group that may hold a record of it. `None`: its
-    /// first record comes in the group that was the log's next before this view was taken, or later. An xid at or
-    /// above `next_xid` may be among them.
+    /// Running transactions that have an xid, each with the first log group that may hold a record of it. `None`: it
+    /// has no record yet. Its first one comes in the next group that the checkpoint loaded before, or later. An xid at
+    /// or above `next_xid` may be among them.
     pub active: Vec<(Xid, Option<GroupNo>)>,
     /// No xid at or above it has been drawn.
     pub ceiling: Xid,
@@ -132,8 +133,8 @@ pub struct TxnStats {
     pub snapshots_cancelled: u64,
 }
 
-/// A transaction's reference to its manager. The count that it is in is written by the threads that begin and end
-/// transactions by the same owner.
+/// A transaction's reference to its manager. It is counted with the [`BiasedOwner`](foreshore_sync::BiasedOwner) that
+/// handed it out. Only threads that begin or end transactions by that owner write its counts.
 pub type ManagerRef = BiasedRef<Arc<TxnManager>>;
 
 /// Makes transactions, and owns what they share.
@@ -231,7 +232,7 @@ impl TxnManager {
         Ok(manager)
     }
 
-    /// Names the manager that undoes changes. Once, before the first transaction writes.
+    /// Sets the resource manager, which undoes changes. Called once, before the first transaction writes.
     ///
     /// # Panics
     /// The second time.
@@ -254,12 +255,13 @@ impl TxnManager {
     }
 
     /// Returns the transactions for a checkpoint record. The caller has loaded the log's next group before. Sessions
-    /// lose the xids that they hold for later, so that none below the next one will be used.
+    /// lose the xids that they have drawn for later. So no transaction will begin under an xid below `next_xid`.
     #[must_use]
     pub fn checkpoint_view(&self) -> CheckpointView {
         let (next_xid, active) = self.xids.for_checkpoint(&self.visibility);
         let active = active.iter().map(|active| (active.xid, active.first_group)).collect();
-        // The clock after the slots: it covers a thread that has left its slot.
+        // The clock is read after the slots. So it is at or above the last LSN of each transaction that has left its
+        // slot.
         let (clock, window_lo) = (self.clock(), self.visibility.window().lo());
         let ceiling = self.xids.ceiling();
         assert!(next_xid <= ceiling, "a checkpoint with the xid {next_xid} next, and {ceiling} as the ceiling");

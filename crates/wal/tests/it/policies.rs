@@ -72,7 +72,7 @@ fn every_policy_answers_all_commits() {
     }
 }
 
-/// A single commit reaches neither the bound of three commits nor that of bytes, so the time ends the wait.
+/// A single commit reaches no policy's bound of commits or bytes, so the group-commit delay has to end by time.
 #[test]
 fn a_commit_that_is_alone_is_answered() {
     for policy in policies() {
@@ -121,7 +121,7 @@ fn space_pressure_does_not_wait_for_a_timer() {
     for group_from in [delay(long), bounded(long, Some(1_000_000), None)] {
         let log = fresh(&(Arc::new(Mem::null()) as Arc<dyn Fs>), &LogOptions { group_from, ..options() });
         let mut session = log.session().unwrap();
-        // Several times the ring, and no thread waits for durability.
+        // The records fill the ring several times, and no thread waits for durability.
         let last = (0..400).map(|tag| pipelined(&log, &mut session, tag)).last();
         let last = (400..3000).map(|tag| append(&mut session, tag, &payload(tag, 100)).unwrap()).last().or(last);
         assert!(log.stats().groups > 0 && log.durable() < last.unwrap());
