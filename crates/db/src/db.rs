@@ -18,19 +18,19 @@ pub struct Db {
     handle: Arc<Handle>,
 }
 
-/// State that all clones share. Transactions hold the engine and not this, so its drop means that no handle is left.
+/// State that all clones of a [`Db`] share. Transactions refer to the engine only, so this is dropped with the last
+/// clone.
 struct Handle {
     engine: Arc<Engine>,
-    starts: Starts,
+    owners: ShardedOwners,
 }
 
-/// The owners of an engine, one for each group of threads.
+/// Reference counts of the engine and its transaction manager, in one shard for each group of threads.
 ///
-/// A transaction keeps the engine and its transaction manager alive. A count that all threads write would be a line
-/// that moves between their caches twice a transaction. So a transaction is counted with the owner of the thread that
-/// begins it.
-struct Starts {
-    owners: Box<[CachePadded<Mutex<Owners>>]>,
+/// A transaction has a reference to both, which keeps them alive. If all threads wrote the same count, its cache line
+/// would move between them twice a transaction. So the shard of the thread that begins a transaction counts it.
+struct ShardedOwners {
+    shards: Box<[CachePadded<Mutex<Owners>>]>,
 }
 
 struct Owners {
@@ -38,20 +38,20 @@ struct Owners {
     txns: BiasedOwner<Arc<TxnManager>>,
 }
 
-impl Starts {
+impl ShardedOwners {
     fn new(engine: &Arc<Engine>) -> Self {
-        let owners = |_| {
+        let shard = |_| {
             let (engine, txns) =
                 (BiasedOwner::new(Arc::clone(engine)), BiasedOwner::new(Arc::clone(engine.admission.txns())));
             CachePadded::new(Mutex::new(LockRank::Leaf, Owners { engine, txns }))
         };
         let count = available_parallelism().next_power_of_two().min(64);
-        Self { owners: (0..count).map(owners).collect() }
+        Self { shards: (0..count).map(shard).collect() }
     }
 
-    /// Returns the references of a transaction that begins.
+    /// Returns the references for a new transaction.
     fn hand_out(&self) -> (EngineRef, ManagerRef) {
-        let mut owners = self.owners[thread_index() % self.owners.len()].lock();
+        let mut owners = self.shards[thread_index() % self.shards.len()].lock();
         (owners.engine.hand_out(), owners.txns.hand_out())
     }
 }
@@ -65,8 +65,8 @@ impl Drop for Handle {
 
 impl Db {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        let starts = Starts::new(&engine);
-        Self { handle: Arc::new(Handle { engine, starts }) }
+        let owners = ShardedOwners::new(&engine);
+        Self { handle: Arc::new(Handle { engine, owners }) }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -83,7 +83,8 @@ impl Db {
 
     /// Begins a serializable, durable transaction.
     ///
-    /// Never fails here: a database that is closed, stopped or full of transactions says so at the first operation.
+    /// Never fails. If the database is closed or stopped, or has no free session, the first operation returns the
+    /// error.
     #[must_use]
     pub fn begin(&self) -> Transaction {
         self.begin_with(TxnOptions::new())
@@ -93,7 +94,7 @@ impl Db {
     /// at the first operation.
     #[must_use]
     pub fn begin_with(&self, options: TxnOptions) -> Transaction {
-        Transaction::begin(self.handle.starts.hand_out(), options)
+        Transaction::begin(self.handle.owners.hand_out(), options)
     }
 
     /// Returns the newest commit that survives power loss; all commits before it do too.
@@ -123,18 +124,18 @@ impl Db {
         Ok(engine.storage.checkpointer().checkpoint()?)
     }
 
-    /// Truncates the data file, and returns by how many bytes.
+    /// Truncates the data file. Returns the number of bytes cut off.
     ///
-    /// 1. Frees the pages of dropped tables that no snapshot from before the drop needs. Otherwise background work does
-    ///    it.
+    /// 1. Frees the pages of dropped tables, unless a snapshot from before the drop needs them. Without `vacuum`,
+    ///    background work frees them.
     /// 2. Truncates the free pages at the end of the file, except a reserve.
     ///
-    /// Pages in use are not moved: the file ends behind the last of them. Other transactions read and write meanwhile;
-    /// if they use up the reserve, the file keeps its length.
+    /// Pages in use are not moved, so the file cannot end before the last of them. Other transactions read and write
+    /// meanwhile. If they use up the reserve, the file keeps its length.
     ///
     /// # Errors
-    /// `LockTimeout` while a check walks a dropped table; otherwise those of a transaction. Pages freed before an error
-    /// stay free.
+    /// `LockTimeout` while a [`check`](Self::check) reads a dropped table; otherwise those of a transaction. Pages
+    /// freed before an error stay free.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
         engine.admission.check_open()?;
@@ -147,8 +148,8 @@ impl Db {
         Stats::of(self.engine())
     }
 
-    /// Lists the prepared transactions by name: those for which [`Transaction::prepare`](crate::Transaction::prepare)
-    /// has returned, in this run or an earlier one, and that are not resolved.
+    /// Lists the prepared transactions by name. For each, [`Transaction::prepare`](crate::Transaction::prepare) has
+    /// returned, in this run or an earlier one, and it is neither committed nor rolled back.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`.
@@ -160,8 +161,8 @@ impl Db {
     /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its commit number.
     ///
     /// # Errors
-    /// - `NoPrepared`: there is none of that name. If there was one, its end is durable.
-    /// - `PreparedBusy`: another call resolves it.
+    /// - `NoPrepared`: no prepared transaction has this name. If one had it, its commit or rollback is durable.
+    /// - `PreparedBusy`: another call is preparing, committing or rolling back the transaction.
     /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
     pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
         let engine = self.engine();
@@ -171,7 +172,7 @@ impl Db {
         })
     }
 
-    /// Rolls back a prepared transaction. That is durable when this returns.
+    /// Rolls back a prepared transaction. The rollback is durable when this returns.
     ///
     /// # Errors
     /// Those of [`commit_prepared`](Self::commit_prepared). `RollbackParked`: the decision is durable, and the rest is
@@ -184,16 +185,16 @@ impl Db {
         })
     }
 
-    /// Returns the error for a name without a waiting transaction. If one had the name, its end is durable: the name is
-    /// free only after that.
+    /// Returns the error for a name that no prepared transaction has. A name is freed only after the end of its
+    /// transaction is durable.
     fn no_prepared<T>(&self, name: &str) -> Result<T> {
         self.engine().admission.check_open()?;
         Err(Error::NoPrepared { name: name.to_owned() })
     }
 
-    /// Returns where the time of transactions went since the database was opened, while profiling was on (see
-    /// [`set_profiling`](Self::set_profiling)). Only measured transactions count, one in [`Profile::ONE_IN`]
-    /// of each thread, and no background work.
+    /// Returns how transactions have spent their time since the database was opened, while profiling was on (see
+    /// [`set_profiling`](Self::set_profiling)). Only measured transactions count: one in [`Profile::ONE_IN`] of each
+    /// thread. Background work does not count.
     #[must_use]
     pub fn profile(&self) -> Profile {
         let engine = self.engine();
@@ -239,14 +240,14 @@ impl Db {
 
     /// Stops the database in any state and opens it again. After a failed write or sync this shows what has survived.
     ///
-    /// Waits for the writes in flight, not for transactions, and ends the wait of a [`close`](Self::close) for them.
-    /// Older handles return `Closed`.
+    /// Waits for the writes in flight, but not for transactions. A [`close`](Self::close) that waits for transactions
+    /// stops waiting. Older handles return `Closed`.
     ///
     /// # Errors
     /// Those of [`Options::open`].
     pub fn reopen(&self) -> Result<Self> {
         let engine = self.engine();
-        // Its error is the reason why the caller reopens.
+        // The caller knows of this error already: it is the reason for the reopen.
         let _ = engine.close(Duration::ZERO);
         open::reopen(engine).map(Self::new)
     }
@@ -264,8 +265,7 @@ impl Options {
     /// # Errors
     /// - `Locked` if the database is already open, in this process or another.
     /// - `InvalidOption` for an option out of range.
-    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Nothing was written
-    ///   then.
+    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Then nothing was written.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
         open::open(path.as_ref(), self).map(Db::new)

@@ -1,8 +1,9 @@
 //! Rollback of transactions that are older than [`Options::transaction_max_age`](crate::Options::transaction_max_age).
 //!
-//! With that option each user transaction shares its state with a background thread (see [`Seat`]). The thread wakes
-//! when the next transaction becomes too old. If that transaction has no operation in progress, the thread takes it
-//! from its owner and rolls it back. An owner whose operation finds the transaction too old rolls it back itself.
+//! With that option, the [`Seat`] of each user transaction shares the transaction's state with a background thread. The
+//! thread wakes when the next transaction becomes too old. If that transaction has no operation in progress, the thread
+//! takes it from its owner and rolls it back. An owner whose operation finds the transaction too old rolls it back
+//! itself.
 
 use crate::Error;
 use crate::admission::Admission;
@@ -12,17 +13,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Pause before the next check of a transaction that is too old and has an operation in progress.
-const RETRY: Duration = Duration::from_millis(50);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// Number of lists. Several, so that threads that begin transactions rarely contend.
 const SHARDS: usize = 16;
-/// Shortest list from which ended transactions are removed.
-const MIN_CLEARED: usize = 64;
+/// Least number of free entries after a full list was pruned.
+const MIN_FREE: usize = 64;
 
 /// The transactions that may become too old.
 pub(crate) struct AgingTransactions {
     clock: SystemClock,
     max_age: Option<Duration>,
-    /// Ended transactions stay until their list has doubled, or the background thread visits it.
+    /// Lists of transactions, by thread. A list keeps ended transactions until it is full, or the background thread
+    /// prunes it.
     shards: Box<[Mutex<Vec<Weak<Aging>>>]>,
 }
 
@@ -33,7 +35,7 @@ impl AgingTransactions {
         Self { clock: SystemClock::new(), max_age, shards }
     }
 
-    /// Returns a seat for a transaction that begins now.
+    /// Returns the owner of `state` for a transaction that begins now. With a limit of age, lists the transaction.
     pub(crate) fn seat(&self, label: &'static str, state: State) -> Seat {
         if self.max_age.is_none() {
             return Seat::own(state);
@@ -42,7 +44,7 @@ impl AgingTransactions {
         let mut list = self.shards[thread_index() % SHARDS].lock();
         if list.len() == list.capacity() {
             list.retain(|aging| aging.strong_count() > 0);
-            let more = list.len().max(MIN_CLEARED);
+            let more = list.len().max(MIN_FREE);
             list.reserve(more);
         }
         list.push(Arc::downgrade(&aging));
@@ -55,38 +57,40 @@ impl AgingTransactions {
         (age >= self.max_age?).then_some(Error::TransactionTooOld { label: aging.label, age })
     }
 
-    /// Rolls back idle transactions that are too old. Returns when to check again; `None` without a limit of age.
+    /// Rolls back idle transactions that are too old. Returns the time until the next check, or `None` if no limit of
+    /// age is set.
     pub(crate) fn end_old(&self, admission: &Admission) -> Option<Duration> {
-        // A transaction that begins from now on becomes too old later.
+        // No transaction that begins after this call becomes too old within this time.
         let mut next = self.max_age?;
-        for aging in self.all() {
+        for aging in self.pruned() {
             let Some(error) = self.too_old(&aging) else {
-                let left = self.max_age?.saturating_sub(self.clock.now().since(aging.began));
-                next = next.min(left);
+                let remaining = self.max_age?.saturating_sub(self.clock.now().since(aging.began));
+                next = next.min(remaining);
                 continue;
             };
             match aging.end(error) {
                 Revoked::Idle(live) => {
-                    // A rollback that fails stops the log, which all callers learn.
+                    // A rollback that fails stops the log, and every later operation reports that.
                     let _ = live.into_txn().rollback();
                     admission.transaction_ended();
                 }
-                Revoked::Busy => next = next.min(RETRY),
+                Revoked::Busy => next = next.min(BUSY_PAUSE),
                 Revoked::Ended => {}
             }
         }
         Some(next)
     }
 
-    fn all(&self) -> Vec<Arc<Aging>> {
-        let mut all = Vec::new();
+    /// Prunes the lists, and returns the transactions that are left in them.
+    fn pruned(&self) -> Vec<Arc<Aging>> {
+        let mut left = Vec::new();
         for shard in &self.shards {
             shard.lock().retain(|aging| {
                 let found = aging.upgrade();
-                all.extend(found.clone());
+                left.extend(found.clone());
                 found.is_some()
             });
         }
-        all
+        left
     }
 }

@@ -1,34 +1,34 @@
-//! What the log says of a transaction, as redo and restarts hand it on.
+//! Decoded log records of a transaction, in the form in which redo and restart pass them on.
 
 use foreshore_base::{Lsn, TableId};
 use foreshore_lock::{HeldRange, TableMode};
 
-/// A change as the log has it.
+/// A change of a transaction, from its log record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedChange {
-    /// LSN of its record; zero for a lock of a row, which has no record of its own.
+    /// LSN of its record. Zero for a row lock, which has no record of its own.
     pub lsn: Lsn,
     /// The kind of its record.
     pub kind: u8,
-    /// The table changed.
+    /// The changed table.
     pub table: TableId,
     /// The body of its record.
     pub body: Box<[u8]>,
 }
 
-/// What a prepare record says.
+/// Body of a prepare record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrepareBody {
-    /// The name by which it is resolved.
+    /// The name under which the transaction was prepared. Its commit or rollback needs this name.
     pub name: Box<str>,
     /// The label of the transaction.
     pub label: Box<str>,
-    /// Tables locked.
+    /// Locked tables, and the mode of each lock.
     pub tables: Vec<(TableId, TableMode)>,
-    /// Keys that are locked shared.
+    /// Keys and intervals that are locked in shared mode.
     pub ranges: Vec<HeldRange>,
-    /// Rows that are locked and were not changed, or not in the end.
+    /// Rows that are locked without a change: the row was never changed, or its change was undone.
     pub rows: Vec<LoggedChange>,
-    /// The caller's.
+    /// Bytes that the caller gave to [`Txn::prepare`](crate::Txn::prepare). A restart returns them.
     pub note: Box<[u8]>,
 }

@@ -7,9 +7,11 @@ use foreshore_buffer::PageType;
 use foreshore_buffer::format::{page_level, page_type};
 use std::collections::BTreeMap;
 
-/// Returns all bytes of a page that have a meaning: headers, slots, tuples, fences. Left out are the checksum, which
-/// is set when a page is written, and the undo pointers of rows, which are volatile. Unused bytes of the heap, which
-/// may hold such pointers, are left out too.
+/// Returns the bytes of a page that redo must rebuild: headers, slots, tuples and fences. It leaves out:
+///
+/// - the checksum, which is set when the page is written
+/// - the undo pointers of rows, which are volatile
+/// - unused bytes of the heap, which may hold old undo pointers
 fn image(page: &[u8]) -> Vec<u8> {
     if page_type(page) != Some(PageType::Tree) {
         return page[4..].to_vec();
@@ -36,6 +38,7 @@ fn image(page: &[u8]) -> Vec<u8> {
 
 fn images(bed: &Bed) -> BTreeMap<PageId, Vec<u8>> {
     let mut pages = bed.tree.verify().unwrap().pages;
+    // The first map of the data file.
     pages.insert(PageId(2));
     pages.into_iter().map(|pid| (pid, image(&bed.pool.shared(pid).unwrap()))).collect()
 }
@@ -58,7 +61,7 @@ fn pages_rebuilt_from_the_log_equal_the_original_ones() {
         } else {
             drop(txn.commit().unwrap());
         }
-        // Deletions become durable, so that purges are in the history too.
+        // The history must have purges, and only ghosts whose deletion is durable are purged.
         bed.log.force(bed.log.current()).unwrap();
     }
     assert_eq!(bed.pool.stats().pages_written, 0, "the data file is blank");

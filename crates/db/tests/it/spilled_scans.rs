@@ -1,5 +1,5 @@
-//! A scan with old versions in the file reads each part of it for many rows, and returns what its snapshot sees or an
-//! error.
+//! A scan of old versions in the spill file reads each chunk of the file for many rows at once. It returns the rows
+//! that its snapshot sees, or an error.
 
 use crate::support::{DIR, NUMBERS, fill, numbers, small};
 use foreshore::{Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Result, TableDef, TxnOptions};
@@ -16,8 +16,8 @@ fn options() -> Options {
     small().lab(|lab| lab.undo_limit = Some(128 << 10)).spill_limit(16 << 20).device(Device::Null)
 }
 
-/// Gives each of the rows a new value, in an order in which neighbours are far apart. So the versions of the rows of a
-/// leaf lie in all chunks.
+/// Sets each row to `value`, in an order that keeps neighbouring rows far apart. So each leaf has old versions in all
+/// chunks.
 fn scatter(db: &Db, count: u64, value: i64) {
     let rows: Vec<u64> = (0..count).map(|n| n * 2477 % count).collect();
     for rows in rows.chunks(100) {
@@ -37,13 +37,14 @@ fn as_filled(count: u64) -> Vec<(u64, i64)> {
     (0..count).map(|n| (n, n as i64)).collect()
 }
 
-/// Chunks that the file holds, and those that were read from it.
+/// Returns how many chunks the spill file holds, and how many were read from it.
 fn chunks(db: &Db) -> (u64, u64) {
     let txn = db.stats().txn;
     (txn.undo_spilled_bytes as u64 / 8192, txn.undo_fetches)
 }
 
-/// A scan reads what is in the file a few times, and not once for each row, or each version on the way to what it sees.
+/// A scan reads each spilled chunk only a few times. It does not read a chunk again for each row, or for each version
+/// that it skips.
 #[test]
 fn a_scan_reads_each_chunk_for_many_rows() {
     let db = options().open(DIR).unwrap();
@@ -55,9 +56,9 @@ fn a_scan_reads_each_chunk_for_many_rows() {
         let (spilled, before) = chunks(&db);
         assert!(rows(&reader).unwrap() == expected, "round {value}");
         let fetches = chunks(&db).1 - before;
-        // Windows of 1, 2, 4, .. leaves, each of which may lead to every chunk.
+        // The scan fetches for windows of 1, 2, 4, .. leaves. Each window may need every chunk.
         assert!(spilled > 32 && fetches > spilled / 2 && fetches <= 8 * spilled, "{fetches} of {spilled} chunks");
-        // From the other end.
+        // The same scan, from the other end.
         let before = chunks(&db).1;
         let mut back: Vec<(u64, i64)> = reader.open(NUMBERS).unwrap().iter().rev().collect::<Result<_>>().unwrap();
         back.reverse();
@@ -68,7 +69,7 @@ fn a_scan_reads_each_chunk_for_many_rows() {
     assert_eq!(db.stats().txn.snapshots_cancelled, 0);
 }
 
-/// What is fetched at once is bounded. It is kept for all leaves that it was fetched for.
+/// The number of versions in one fetch is bounded. A scan keeps them for all leaves that they were fetched for.
 #[test]
 fn a_scan_of_many_rows_uses_all_that_it_has_fetched() {
     const MANY: u64 = 40_000;
@@ -82,8 +83,8 @@ fn a_scan_of_many_rows_uses_all_that_it_has_fetched() {
     assert!(spilled > 256 && fetches > spilled / 2 && fetches <= 20 * spilled, "{fetches} of {spilled} chunks");
 }
 
-/// A cursor takes single rows when its transaction writes between them. It has the versions of all rows of a leaf
-/// fetched.
+/// A cursor takes one row at a time if its transaction writes between them. It still fetches the versions of all rows
+/// of a leaf.
 #[test]
 fn a_scan_whose_transaction_writes_reads_each_chunk_for_many_rows() {
     for isolation in [Isolation::ReadCommitted, Isolation::Snapshot] {
@@ -107,7 +108,7 @@ fn a_scan_whose_transaction_writes_reads_each_chunk_for_many_rows() {
     }
 }
 
-/// What was fetched ahead for a scan is used only where it is still what the row leads to.
+/// A scan uses a version that was fetched ahead only if the row still leads to that version.
 #[test]
 fn scans_beside_writers_see_their_snapshots_row_by_row() {
     let db = options().open(DIR).unwrap();
@@ -147,7 +148,7 @@ fn scans_beside_writers_see_their_snapshots_row_by_row() {
         let mut step = 0_u64;
         loop {
             step += 1;
-            // Mostly from the front, so that it reads far ahead.
+            // Mostly from the front, so that the scan fetches far ahead.
             let is_back = step / 1000 % 3 == 2;
             let Some(row) = (if is_back { scan.next_back() } else { scan.next() }) else { break };
             if is_back { &mut back } else { &mut front }.push(row.unwrap());
@@ -167,55 +168,56 @@ fn scans_beside_writers_see_their_snapshots_row_by_row() {
     db.check().unwrap();
 }
 
-/// Done once, before a read of the file for old versions.
-type Event = Box<dyn FnOnce() + Send>;
+/// A hook that is called once, before a read of the spill file.
+type Hook = Box<dyn FnOnce() + Send>;
 
-/// A disk in memory on which something happens between two reads of the file for old versions.
-struct Eventful {
+/// A disk in memory that calls a hook before a chosen read of the spill file.
+struct HookedDisk {
     disk: Mem,
-    event: Arc<Mutex<Option<(u32, Event)>>>,
+    /// The number of reads before it, and the hook.
+    hook: Arc<Mutex<Option<(u32, Hook)>>>,
 }
 
-struct EventfulFile {
+struct HookedFile {
     file: Arc<dyn File>,
-    event: Arc<Mutex<Option<(u32, Event)>>>,
+    hook: Arc<Mutex<Option<(u32, Hook)>>>,
 }
 
-impl fmt::Debug for Eventful {
+impl fmt::Debug for HookedDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Eventful").finish_non_exhaustive()
+        f.debug_struct("HookedDisk").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for EventfulFile {
+impl fmt::Debug for HookedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventfulFile").finish_non_exhaustive()
+        f.debug_struct("HookedFile").finish_non_exhaustive()
     }
 }
 
-impl FsLayer for Eventful {
+impl FsLayer for HookedDisk {
     fn below(&self) -> &dyn Fs {
         &self.disk
     }
 
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
         let is_spill = file.path().ends_with("spill");
-        if is_spill { Arc::new(EventfulFile { file, event: self.event.clone() }) } else { file }
+        if is_spill { Arc::new(HookedFile { file, hook: self.hook.clone() }) } else { file }
     }
 }
 
-impl FileLayer for EventfulFile {
+impl FileLayer for HookedFile {
     fn below(&self) -> &dyn File {
         &*self.file
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Storage> {
         let due = {
-            let mut event = self.event.lock().unwrap();
-            match event.take() {
+            let mut hook = self.hook.lock().unwrap();
+            match hook.take() {
                 Some((0, due)) => Some(due),
                 Some((reads, due)) => {
-                    *event = Some((reads - 1, due));
+                    *hook = Some((reads - 1, due));
                     None
                 }
                 None => None,
@@ -228,12 +230,12 @@ impl FileLayer for EventfulFile {
     }
 }
 
-/// Writers go on until the snapshot is cancelled, and its chunks hold other versions, while its scan reads them.
+/// During one read of the scan, a writer continues until the snapshot is cancelled and its chunks hold other versions.
 #[test]
 fn a_snapshot_that_is_cancelled_during_a_fetch_hands_out_nothing_wrong() {
     for reads in [0, 1, 5, 15, 30] {
-        let event = Arc::new(Mutex::new(None));
-        let fs = Eventful { disk: Mem::null(), event: event.clone() };
+        let hook = Arc::new(Mutex::new(None));
+        let fs = HookedDisk { disk: Mem::null(), hook: hook.clone() };
         let options =
             small().lab(|lab| lab.undo_limit = Some(128 << 10)).spill_limit(16 << 20).snapshot_max_bytes(2 << 20);
         let db = options.lab(|lab| lab.fs = Some(Arc::new(fs))).open(DIR).unwrap();
@@ -242,19 +244,19 @@ fn a_snapshot_that_is_cancelled_during_a_fetch_hands_out_nothing_wrong() {
         scatter(&db, ROWS, -1);
         let before = chunks(&db).1;
         let writer = db.clone();
-        let cancel: Event = Box::new(move || {
+        let cancel: Hook = Box::new(move || {
             let write = || (-9..-1).for_each(|value| scatter(&writer, ROWS, value));
             std::thread::scope(|scope| scope.spawn(write).join().unwrap());
             assert_eq!(writer.stats().txn.snapshots_cancelled, 1);
         });
-        *event.lock().unwrap() = Some((reads, cancel));
+        *hook.lock().unwrap() = Some((reads, cancel));
         let table = reader.open(NUMBERS).unwrap();
         let mut found = Vec::new();
         let error = table.iter().find_map(|row| row.map(|row| found.push(row)).err());
         assert!(found == as_filled(found.len() as u64), "after {reads} reads");
         let read = chunks(&db).1 - before;
         assert!(matches!(error, Some(Error::SnapshotTooOld { label: "old", .. })), "{error:?} after {read} reads");
-        assert!(event.lock().unwrap().is_none());
+        assert!(hook.lock().unwrap().is_none());
         let young = db.read();
         assert!(rows(&young).unwrap() == (0..ROWS).map(|n| (n, -2)).collect::<Vec<_>>());
         drop((reader, young));

@@ -1,5 +1,5 @@
-//! A database that is closed, reopened or stopped by its disk wakes all waits for other transactions, at once and with
-//! the reason. The timeouts of the waits are longer than the test.
+//! Waits for other transactions end at once, with the reason, when the database is closed, reopened, or stopped by a
+//! disk error. The timeouts of the waits are longer than the test.
 
 use crate::script::disk;
 use crate::support::{DIR, NUMBERS, TEXTS, fill, small};
@@ -12,10 +12,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A wait that is not woken takes this long.
-const LONG: Duration = Duration::from_secs(600);
-/// What takes longer has not been woken.
-const SOON: Duration = Duration::from_secs(60);
+/// Timeout of the waits under test. Only a wait that is not woken lasts so long.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
+/// Longest time for a wake-up. After this time the test fails.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What stops the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Stop {
 fn database() -> (Db, Sim) {
     let sim = disk(7);
     let db = small()
-        .lock_timeout(LONG)
+        .lock_timeout(LOCK_TIMEOUT)
         .lab(|lab| {
             lab.undo_limit = Some(64 << 10);
             lab.fs = Some(std::sync::Arc::new(sim.clone()));
@@ -47,7 +47,7 @@ fn stop(db: &Db, sim: &Sim, how: Stop) {
         Stop::Poison => {
             sim.inject(Fault { at: sim.ops(), kind: FaultKind::Eio, sticky: true });
             db.begin_with(TxnOptions::new().label("last")).commit().ok();
-            // Needs no memory for undo, which a test may have spent, and no log but what is prepared.
+            // A checkpoint needs no undo memory, which a test may have used up, and only log space that is prepared.
             db.checkpoint().unwrap_err();
             let refused = db.run(|tx| tx.open(TEXTS)?.insert("q", "r").map(drop));
             assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
@@ -55,8 +55,14 @@ fn stop(db: &Db, sim: &Sim, how: Stop) {
     }
 }
 
-/// Has `waits` wait in a thread until the database is stopped.
-fn ends(how: Stop, name: &str, hold: impl FnOnce(&Db) -> foreshore::Transaction, waits: fn(&Db) -> Result<(), Error>) {
+/// Calls `waits` in a thread, stops the database, and checks that the wait ends with the reason. `hold` begins the
+/// transaction that `waits` has to wait for.
+fn check_wait_ends(
+    how: Stop,
+    name: &str,
+    hold: impl FnOnce(&Db) -> foreshore::Transaction,
+    waits: fn(&Db) -> Result<(), Error>,
+) {
     let (db, sim) = database();
     let holder = hold(&db);
     let before = db.stats().txn.locks.waits;
@@ -67,7 +73,7 @@ fn ends(how: Stop, name: &str, hold: impl FnOnce(&Db) -> foreshore::Transaction,
         thread::yield_now();
     }
     stop(&db, &sim, how);
-    let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: {name} was not woken"));
+    let outcome = reports.recv_timeout(WAKE_TIMEOUT).unwrap_or_else(|_| panic!("{how:?}: {name} was not woken"));
     match how {
         Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{name}: {outcome:?}"),
         Stop::Close | Stop::Reopen => assert!(matches!(outcome, Err(Error::Closed)), "{how:?}, {name}: {outcome:?}"),
@@ -91,26 +97,32 @@ fn reader(db: &Db) -> foreshore::Transaction {
 #[test]
 fn waits_for_locks_end_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
-        ends(how, "a writer that waits for a writer", writer, |db| db.begin().open(NUMBERS)?.insert(1, 2).map(drop));
-        ends(how, "a reader that waits for a writer", writer, |db| db.begin().open(NUMBERS)?.get(1).map(drop));
-        ends(how, "a writer that waits for a reader", reader, |db| db.begin().open(NUMBERS)?.insert(1, 2).map(drop));
-        ends(how, "one that waits for a table", writer, |db| db.begin().drop_table("numbers").map(drop));
-        ends(how, "a transaction that is run again", writer, |db| {
+        check_wait_ends(how, "a writer that waits for a writer", writer, |db| {
+            db.begin().open(NUMBERS)?.insert(1, 2).map(drop)
+        });
+        check_wait_ends(how, "a reader that waits for a writer", writer, |db| {
+            db.begin().open(NUMBERS)?.get(1).map(drop)
+        });
+        check_wait_ends(how, "a writer that waits for a reader", reader, |db| {
+            db.begin().open(NUMBERS)?.insert(1, 2).map(drop)
+        });
+        check_wait_ends(how, "one that waits for a table", writer, |db| db.begin().drop_table("numbers").map(drop));
+        check_wait_ends(how, "a transaction that is run again", writer, |db| {
             db.run(|tx| tx.open(NUMBERS)?.insert(1, 2).map(drop))
         });
     }
 }
 
-/// A large value, another one for each number and the next.
-fn long(n: u64) -> String {
+/// Returns a large value. Consecutive numbers have different values.
+fn large_value(n: u64) -> String {
     ["x", "y", "z"][n as usize % 3].repeat(1500)
 }
 
-/// A transaction that holds most of the memory for undo, and does nothing.
+/// Begins a transaction that holds most of the undo memory and stays idle.
 fn hoarder(db: &Db) -> foreshore::Transaction {
     let tx = db.begin_with(TxnOptions::new().label("hoarder"));
     let texts = tx.open(TEXTS).unwrap();
-    (0..12).for_each(|n| drop(texts.insert("a", &*long(n)).unwrap()));
+    (0..12).for_each(|n| drop(texts.insert("a", &*large_value(n)).unwrap()));
     tx
 }
 
@@ -124,14 +136,16 @@ fn a_wait_for_undo_memory_ends_when_the_database_stops() {
         let thread = thread::spawn(move || {
             pause::set("txn: found no space for undo", move || begun.send(()).unwrap_or(()));
             let tx = waiter.begin();
-            let outcome =
-                tx.open(TEXTS).and_then(|texts| (0..200).try_for_each(|n| texts.insert("z", &*long(n)).map(drop)));
+            let outcome = tx
+                .open(TEXTS)
+                .and_then(|texts| (0..200).try_for_each(|n| texts.insert("z", &*large_value(n)).map(drop)));
+            // Replaces the hook above: no point has this name.
             pause::set("nowhere", || ());
             report.send(outcome).unwrap();
         });
-        begins.recv_timeout(SOON).expect("the memory is spent");
+        begins.recv_timeout(WAKE_TIMEOUT).expect("the memory is spent");
         stop(&db, &sim, how);
-        let outcome = reports.recv_timeout(SOON).expect("woken");
+        let outcome = reports.recv_timeout(WAKE_TIMEOUT).expect("woken");
         match how {
             Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"),
             _ => assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}"),
@@ -141,31 +155,33 @@ fn a_wait_for_undo_memory_ends_when_the_database_stops() {
     }
 }
 
-/// The first in line for a session, and the one behind it.
+/// Two transactions wait: the first in the queue for a session, and the one behind it.
 #[test]
-fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
+fn waits_in_the_queue_for_a_session_end_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
         let sim = disk(7);
-        let options =
-            small().lock_timeout(LONG).max_transactions(1).lab(|lab| lab.fs = Some(std::sync::Arc::new(sim.clone())));
+        let options = small()
+            .lock_timeout(LOCK_TIMEOUT)
+            .max_transactions(1)
+            .lab(|lab| lab.fs = Some(std::sync::Arc::new(sim.clone())));
         let db = options.open(DIR).unwrap();
         fill(&db, 1);
         let holder = db.begin();
-        let ((report, reports), (stands, is_first)) = (mpsc::channel(), mpsc::channel());
+        let ((report, reports), (arrival, arrivals)) = (mpsc::channel(), mpsc::channel());
         let threads = [true, false].map(|first| {
-            let (waiter, report, stands) = (db.clone(), report.clone(), stands.clone());
+            let (waiter, report, arrival) = (db.clone(), report.clone(), arrival.clone());
             let thread = thread::spawn(move || {
-                pause::set("txn: first in the queue for a session", move || stands.send(()).unwrap_or(()));
+                pause::set("txn: first in the queue for a session", move || arrival.send(()).unwrap_or(()));
                 let outcome = waiter.begin().open(NUMBERS).map(drop);
                 pause::set("nowhere", || ());
                 report.send(outcome).unwrap();
             });
             if first {
-                is_first.recv_timeout(SOON).expect("it stands in line");
+                arrivals.recv_timeout(WAKE_TIMEOUT).expect("it stands in line");
             }
             thread
         });
-        // The second one has most probably come by then; if not, it finds that all has stopped.
+        // By then the second transaction is most probably in the queue. If not, it finds the database stopped.
         reports.recv_timeout(Duration::from_millis(50)).unwrap_err();
         match how {
             Stop::Poison => {
@@ -175,7 +191,7 @@ fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
             _ => stop(&db, &sim, how),
         }
         for _ in &threads {
-            let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: not woken"));
+            let outcome = reports.recv_timeout(WAKE_TIMEOUT).unwrap_or_else(|_| panic!("{how:?}: not woken"));
             match how {
                 Stop::Poison => assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"),
                 _ => assert!(matches!(outcome, Err(Error::Closed)), "{how:?}: {outcome:?}"),
@@ -186,8 +202,8 @@ fn a_wait_in_line_for_a_session_ends_when_the_database_stops() {
     }
 }
 
-/// Small transactions that others keep from the undo memory are retried, and each succeeds; so does a large one if it
-/// fits alone.
+/// A small transaction that finds no undo memory, because others use it, is retried until it succeeds. So is a large
+/// transaction that fits into the memory alone.
 #[test]
 fn transactions_that_others_keep_from_undo_memory_come_through() {
     let (db, _) = database();
@@ -201,7 +217,7 @@ fn transactions_that_others_keep_from_undo_memory_come_through() {
                     let keys: Vec<String> = (0..many).map(|n| format!("{}", (thread + n * 7 + round) % 24)).collect();
                     db.run(|tx| {
                         let texts = tx.open(TEXTS)?;
-                        keys.iter().try_for_each(|key| texts.insert(&**key, &*long(thread + round)).map(drop))
+                        keys.iter().try_for_each(|key| texts.insert(&**key, &*large_value(thread + round)).map(drop))
                     })
                     .unwrap_or_else(|error| panic!("thread {thread}: {error}"));
                 }
@@ -210,22 +226,22 @@ fn transactions_that_others_keep_from_undo_memory_come_through() {
     });
     let refused = db.run(|tx| {
         let texts = tx.open(TEXTS)?;
-        (0..500).try_for_each(|n| texts.insert(&*format!("{}", n % 24), &*long(n)).map(drop))
+        (0..500).try_for_each(|n| texts.insert(&*format!("{}", n % 24), &*large_value(n)).map(drop))
     });
     let Err(error @ Error::TransactionTooLarge { max: 65_536 }) = refused else { panic!("{refused:?}") };
     let text = error.to_string();
     assert!(text.contains("memory_limit") && text.contains("spill_limit"), "{text}");
 }
 
-/// Whether `outcome` tells that the database was stopped, and how.
-fn tells(outcome: &Result<(), Error>, how: Stop) -> bool {
+/// Returns whether `outcome` is the error of a database that was stopped in this way.
+fn is_error_of(outcome: &Result<(), Error>, how: Stop) -> bool {
     match how {
         Stop::Poison => matches!(outcome, Err(Error::Poisoned { .. })),
         Stop::Close | Stop::Reopen => matches!(outcome, Err(Error::Closed)),
     }
 }
 
-/// A commit keeps the only session until it is durable, and its log is on the way to the disk.
+/// The only session belongs to a commit that is not durable yet: its log write is in flight.
 #[test]
 fn a_wait_for_a_session_ends_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
@@ -246,7 +262,7 @@ fn a_wait_for_a_session_ends_when_the_database_stops() {
             pause::set("nowhere", || ());
             report.send(outcome).unwrap();
         });
-        begins.recv_timeout(SOON).expect("no session is left");
+        begins.recv_timeout(WAKE_TIMEOUT).expect("no session is left");
         thread::scope(|scope| {
             let stopper = scope.spawn(|| match how {
                 Stop::Close => db.close(Duration::ZERO).unwrap(),
@@ -262,8 +278,8 @@ fn a_wait_for_a_session_ends_when_the_database_stops() {
                 }
             }
             sim.stop_holding();
-            let outcome = reports.recv_timeout(SOON).unwrap_or_else(|_| panic!("{how:?}: not woken"));
-            assert!(tells(&outcome, how), "{how:?}: {outcome:?}");
+            let outcome = reports.recv_timeout(WAKE_TIMEOUT).unwrap_or_else(|_| panic!("{how:?}: not woken"));
+            assert!(is_error_of(&outcome, how), "{how:?}: {outcome:?}");
             stopper.join().unwrap();
         });
         assert_eq!(ticket.wait().is_ok(), how != Stop::Poison, "{how:?}");
@@ -271,9 +287,9 @@ fn a_wait_for_a_session_ends_when_the_database_stops() {
     }
 }
 
-/// Runs a transaction that another one's commit ends in each of its runs, so that it joins the retry queue before the
-/// ninth. Then calls `has_turn`.
-fn meets_others(db: &Db, has_turn: impl Fn()) -> Result<(), Error> {
+/// Runs a transaction that conflicts with the commit of another transaction in each run. It joins the retry queue
+/// before its ninth run, and calls `has_turn` at the start of each run from then on.
+fn run_with_conflicts(db: &Db, has_turn: impl Fn()) -> Result<(), Error> {
     let mut runs = 0;
     db.run_with(TxnOptions::new().isolation(Isolation::Snapshot), |tx| {
         runs += 1;
@@ -287,39 +303,39 @@ fn meets_others(db: &Db, has_turn: impl Fn()) -> Result<(), Error> {
     })
 }
 
-/// A queued request times out after two seconds by itself, so the time counts here. One of some tries is not delayed
-/// by the machine.
+/// A wait in the retry queue ends by itself after two seconds, so the test measures the time. The machine may delay
+/// single tries, so one fast try of ten is enough.
 #[test]
-fn a_wait_in_line_ends_when_the_database_stops() {
+fn a_wait_in_the_retry_queue_ends_when_the_database_stops() {
     for how in [Stop::Close, Stop::Reopen, Stop::Poison] {
-        let takes = (0..10).map(|_| {
+        let times = (0..10).map(|_| {
             let (db, sim) = database();
-            let ((turn, turns), (go_on, goes_on), (stands, in_line)) =
+            let ((turn, turns), (resume, resumes), (arrival, arrivals)) =
                 (mpsc::channel(), mpsc::channel(), mpsc::channel());
             let (first, second) = (db.clone(), db.clone());
             let first = thread::spawn(move || {
-                meets_others(&first, || {
+                run_with_conflicts(&first, || {
                     turn.send(()).unwrap();
-                    goes_on.recv().unwrap_or(());
+                    resumes.recv().unwrap_or(());
                 })
             });
-            turns.recv_timeout(SOON).expect("the first has the turn");
+            turns.recv_timeout(WAKE_TIMEOUT).expect("the first has the turn");
             let second = thread::spawn(move || {
-                pause::set("run: stands in line", move || stands.send(()).unwrap_or(()));
-                let outcome = meets_others(&second, || ());
+                pause::set("run: stands in line", move || arrival.send(()).unwrap_or(()));
+                let outcome = run_with_conflicts(&second, || ());
                 pause::set("nowhere", || ());
                 (outcome, Instant::now())
             });
-            in_line.recv_timeout(SOON).expect("the second stands in line");
+            arrivals.recv_timeout(WAKE_TIMEOUT).expect("the second stands in line");
             let begun = Instant::now();
             stop(&db, &sim, how);
             let (outcome, ended) = second.join().unwrap();
-            assert!(tells(&outcome, how), "{how:?}: {outcome:?}");
-            drop(go_on);
+            assert!(is_error_of(&outcome, how), "{how:?}: {outcome:?}");
+            drop(resume);
             let outcome = first.join().unwrap();
-            assert!(tells(&outcome, how), "{how:?}: {outcome:?}");
+            assert!(is_error_of(&outcome, how), "{how:?}: {outcome:?}");
             ended - begun
         });
-        assert!(takes.into_iter().any(|took| took < Duration::from_secs(1)), "{how:?}: not woken");
+        assert!(times.into_iter().any(|time| time < Duration::from_secs(1)), "{how:?}: not woken");
     }
 }

@@ -1,8 +1,8 @@
 //! A simulated disk with a live and a durable image, and with faults at chosen operations.
 //!
 //! Every file, length and name exists twice: *live*, as the running program sees it, and *durable*, as it would be
-//! found after a power loss. A write, or a change of a length or name, changes the live image at once. Syncs move it to
-//! the durable image. At a power loss a [`Persist`] policy decides which of the effects without a sync survive.
+//! found after a power loss. A write, or a change of a length or name, changes the live image at once. A sync copies
+//! the change to the durable image. At a power loss, a [`Persist`] policy decides which unsynced changes survive.
 //!
 //! | becomes durable | by |
 //! |---|---|
@@ -13,18 +13,19 @@
 //! So a file whose name was not synced is lost, whatever was written to it. A file that was renamed before its bytes
 //! were synced may have the new name and none of the bytes.
 //!
-//! **The page cache.** A failed sync marks its bytes clean: reads show them, no later sync writes them, and a power
-//! loss brings the old ones back. As on Linux, a file reports the error of a write-back once to every open handle. With
-//! [`Sim::set_buffered`] a durable write is a write to the cache and a sync, as with
-//! [`Disk::buffered`](crate::Disk::buffered), and [`File::read_past_cache`] shows which of those bytes the medium has.
-//! Otherwise that call does nothing.
+//! **The page cache.** A failed sync marks the file's bytes clean: reads show them, no later sync writes them, and a
+//! power loss restores the old bytes. As on Linux, every open handle of the file reports a write-back error once.
 //!
-//! **Faults and crash images.** Operations that change or sync are numbered; reads are counted apart. [`Fault`]s strike
-//! by these numbers, below the loops that the real disk uses. The operations are recorded, so one run of a script
-//! yields the crash images of all its points ([`Sim::crash_points`]).
+//! With [`Sim::set_buffered`], a durable write is a write to the cache and then a sync, as with
+//! [`Disk::buffered`](crate::Disk::buffered). [`File::read_past_cache`] then shows which of those bytes the medium has.
+//! Without `set_buffered`, `read_past_cache` does nothing.
 //!
-//! Used from one thread, everything follows from the seeds. With several threads, a test can keep durable writes in
-//! flight and end them in any order: [`Sim::hold`].
+//! **Faults and crash images.** Operations that change or sync something are numbered. Reads have numbers of their own.
+//! A [`Fault`] strikes the operation with a given number, below the retry loops that the real disk uses too. The
+//! operations are recorded, so one run of a script yields the images of all its crash points ([`Sim::crash_points`]).
+//!
+//! If only one thread uses the disk, the seeds determine every result. With several threads, a test can keep durable
+//! writes in flight and end them in any order: [`Sim::hold`].
 
 mod fault;
 mod file;
@@ -56,7 +57,7 @@ use media::{Effect, Op};
 use state::{Machine, State};
 use std::{collections::BTreeMap, fmt, io, path::Path, sync::Arc};
 
-/// A simulated file system. A clone is the same one; [`Sim::fork`] copies it.
+/// A simulated file system. Clones share its state; [`Sim::fork`] copies the state.
 #[derive(Clone)]
 pub struct Sim {
     state: Arc<Machine>,
@@ -73,7 +74,8 @@ impl Sim {
         Self { state: Arc::new(Machine::new(state)) }
     }
 
-    /// Returns the count of operations that changed or synced something, or tried to. It is the number of the next one.
+    /// Returns the number of the next operation. It is the count of operations so far that changed or synced something,
+    /// or tried to.
     #[must_use]
     pub fn ops(&self) -> OpNo {
         self.state.lock().ops
@@ -119,8 +121,8 @@ impl Sim {
         self.state.lock().lying = lying;
     }
 
-    /// Sets whether the device can write any length whole or not at all ([`File::write_whole`]). Such a write may need
-    /// space even where some is allocated. Off for a new disk and for crash images.
+    /// Sets whether the device offers atomic writes ([`File::write_whole`]), of any length that is a power of two. Such
+    /// a write may need new space even where space is allocated. Off for a new disk and for crash images.
     pub fn set_whole_writes(&self, possible: bool) {
         self.state.lock().whole_writes = possible;
     }
@@ -131,8 +133,8 @@ impl Sim {
     }
 
     /// Sets whether the page cache hides the medium from every reader: there is no direct I/O, and the cache drops no
-    /// page. Then [`File::read_past_cache`] writes back and reads show the cache. Off for a new disk and for crash
-    /// images.
+    /// page. Then [`File::read_past_cache`] only writes the cache back, and later reads still show the cache. Off for
+    /// a new disk and for crash images.
     pub fn set_cache_opaque(&self, opaque: bool) {
         self.state.lock().opaque = opaque;
     }
@@ -143,8 +145,8 @@ impl Sim {
         self.state.lock().sync_ops.clone()
     }
 
-    /// Makes the kernel write a file back by itself, and fail. The next sync of each open handle reports it. A handle
-    /// that is opened later reports it if no other has.
+    /// Simulates a write-back that the kernel starts by itself and that fails. The next sync of each open handle
+    /// reports the error. A handle that is opened later reports it only if no other handle has.
     ///
     /// # Errors
     /// `Io` if there is no such file.

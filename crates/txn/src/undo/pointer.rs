@@ -2,27 +2,29 @@
 
 use foreshore_sync::model::mutant;
 
-/// Bytes of a chunk. An entry lies in one chunk.
+/// Bytes of a chunk. No entry extends over two chunks.
 pub(super) const CHUNK: usize = 8 << 10;
 /// Words of a chunk.
 pub(super) const CHUNK_WORDS: usize = CHUNK / 8;
 
-/// Where an entry lies, in the 48 bits that a tuple header has for it: a word of the arena, or null. It means something
-/// only to those that cannot see what the transaction whose xid stands beside it has done.
+/// Pointer to an undo entry: the number of a word in the arena, or null. A tuple header has 48 bits for it.
+///
+/// The same header has the xid of a transaction. The pointer has a meaning only for readers that do not see the changes
+/// of that transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UndoPtr(u64);
 
 impl UndoPtr {
-    /// Leads nowhere.
+    /// The null pointer, which points to no entry.
     pub const NULL: Self = Self(0);
 
-    /// A pointer from 48 bits of a tuple header.
+    /// Decodes the pointer from 48 bits of a tuple header.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits & ((1 << 48) - 1))
     }
 
-    /// The 48 bits.
+    /// Returns the 48 bits for a tuple header.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -38,14 +40,14 @@ impl UndoPtr {
         self.0 as usize / CHUNK_WORDS
     }
 
-    /// Returns the word in that chunk.
+    /// Returns the number of its word in that chunk.
     pub(super) const fn word(self) -> usize {
         self.0 as usize % CHUNK_WORDS
     }
 }
 
-/// An entry that is in the file, and the place of its chunk. No entry has the same place and pointer again after it was
-/// dropped.
+/// An entry in the spill file, and the place of its chunk there. Once an entry is dropped, no other entry ever has the
+/// same pointer and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spot {
     pub(super) entry: UndoPtr,
@@ -53,7 +55,7 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// How its answer is found.
+    /// Returns the key of the fetched answer to a search that begins at this entry.
     pub(super) fn key(self) -> Self {
         if mutant("undo: an answer is for any place of its entry") { Self { place: 0, ..self } } else { self }
     }
