@@ -320,9 +320,10 @@ impl StatusWindow {
         assert_eq!(before, from, "the status of {xid} is set once");
     }
 
-    /// Returns what a reader with a snapshot at `csn` has to know of the xids below the start of the window: the start,
-    /// the late commits above `csn`, ascending, and the pinned xids. Late commits that each reader with that snapshot
-    /// recognises by their xid are left out.
+    /// Returns the start of the window, the late commits above `csn` in ascending order, and the pinned xids.
+    ///
+    /// A reader with a snapshot at `csn` has to know no more of the xids below the start. Late commits that each reader
+    /// with that snapshot recognises by their xid are left out.
     pub(crate) fn late_for(&self, csn: Csn) -> (Xid, Vec<Xid>, Vec<Xid>) {
         let late = self.late.lock();
         let above = late.iter().filter(|&(_, &number)| number > csn).map(|(&xid, _)| xid).collect();
