@@ -77,7 +77,7 @@ pub const CHECKPOINT: u8 = 99;
 pub const PREPARE: u8 = 100;
 /// A prepared transaction is to be rolled back.
 pub const ABORT: u8 = 101;
-/// A rollback skips changes for now and continues with older ones.
+/// A rollback skips changes until a later run, and continues with older ones.
 pub const PASS: u8 = 102;
 /// The remaining changes of a rollback, copied to the end of the log.
 pub const COPY: u8 = 103;
