@@ -4,7 +4,7 @@
 //! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories. The
 //! histories and the recoveries use all replacement policies in turn.
 
-use crate::script::{Random, Script, disk, open, options, read};
+use crate::script::{Random, Script, disk, open, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::sim::Persist;
@@ -116,6 +116,7 @@ fn recover(
         .lab(|lab| lab.replacement = replacement.maker())
         .open(DIR)
         .map_err(|error| format!("open: {error:?}"))?;
+    let opened = image.ops();
     let found = script.verify(&db, op)?;
     let mut random = Random(op);
     let mut points = image.crash_points();
@@ -124,9 +125,10 @@ fn recover(
     }
     let again = points.image(&POLICIES[random.below(POLICIES.len() as u64) as usize], op);
     let db = open(&again).map_err(|error| format!("open after a second loss: {error:?}"))?;
-    db.check().map_err(|error| format!("check after a second loss: {error}"))?;
-    let second = read(&db).map_err(|error| error.to_string())?;
-    if second != found {
+    let second = script.verify(&db, op).map_err(|why| format!("after a second loss: {why}"))?;
+    // A start repeats the last group over the torn one behind it. A torn repetition may complete the padding of that
+    // one, whose commits are then found. The start that was cut short has shown its state to no reader.
+    if second != found && (points.op() >= opened || !script.continues(op, &found, &second)) {
         return Err("a recovery that was cut short changed what the next one found".to_owned());
     }
     Ok(())

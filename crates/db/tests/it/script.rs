@@ -197,11 +197,22 @@ impl Script {
         db.check().map_err(|error| format!("check: {error}"))?;
         let found = read(db).map_err(|error| format!("read: {error}"))?;
         let (least, most) = self.bounds(op);
-        let state = |count: usize| count.checked_sub(1).map_or_else(Model::default, |i| self.commits[i].after.clone());
-        match (least..=most).find(|&count| state(count) == found) {
-            Some(_) => Ok(found),
-            None => Err(format!("the state is that of no prefix of {least} to {most} commits")),
+        match (least..=most).any(|count| self.state(count) == found) {
+            true => Ok(found),
+            false => Err(format!("the state is that of no prefix of {least} to {most} commits")),
         }
+    }
+
+    /// Whether `later` is the state after more commits than `found`, when power was lost during operation `op`.
+    pub(crate) fn continues(&self, op: u64, found: &Model, later: &Model) -> bool {
+        let (least, most) = self.bounds(op);
+        let first = (least..=most).find(|&count| self.state(count) == *found);
+        first.is_some_and(|first| (first + 1..=most).any(|count| self.state(count) == *later))
+    }
+
+    /// The state after the first `count` commits.
+    fn state(&self, count: usize) -> Model {
+        count.checked_sub(1).map_or_else(Model::default, |i| self.commits[i].after.clone())
     }
 }
 
