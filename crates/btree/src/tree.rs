@@ -1,5 +1,6 @@
 //! The trees of a database, and what they share.
 
+use crate::claims::Claims;
 use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
@@ -27,6 +28,7 @@ struct Base {
     space: Arc<Space>,
     counters: Counters,
     queue: LeafQueue,
+    claims: Claims,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl Trees {
             collapses: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
         };
-        Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new() }) }
+        Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new(), claims: Claims::new() }) }
     }
 
     /// Returns the counters.
@@ -138,6 +140,10 @@ impl Trees {
 
     pub(crate) fn queue(&self) -> &LeafQueue {
         &self.base.queue
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.base.claims
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -196,7 +196,7 @@ impl Visibility {
 
     /// Returns whether nothing that `header_xid` did can be lost or undone any more, and no reader needs the state
     /// before it.
-    pub(crate) fn is_settled(&self, header_xid: Xid) -> bool {
+    pub fn is_settled(&self, header_xid: Xid) -> bool {
         let view = self.views.newest();
         match self.csn_by(&view, header_xid) {
             Some(csn) if csn <= view.horizon() || mutant("sabotage: a ghost goes that a snapshot needs") => true,

@@ -27,6 +27,8 @@ pub(super) fn key_number(bytes: &[u8]) -> Result<u16, String> {
 pub(super) fn value(number: u64) -> Vec<u8> {
     let bits = mixed(number);
     let filler = match bits % 8 {
+        // Some lie in pages of their own.
+        0 if bits / 8 % 8 == 0 => 2_040 + bits / 64 % 30_000,
         0 => 1_000 + bits / 8 % 1_000,
         1 => 100 + bits / 8 % 400,
         _ => bits / 8 % 60,
