@@ -5,30 +5,36 @@
 //! that leaf has been split meanwhile, the scan meets its parts one by one.
 
 mod ahead;
+mod copy;
+mod keys;
+mod left;
 mod locked;
+mod page_copy;
+mod resume;
 mod span;
 mod spilled;
 
 use self::ahead::ReadAhead;
+use self::keys::Keys;
 use self::locked::{Entered, Locking};
-use self::span::{End, Rest, Rows, Span};
+use self::resume::Resume;
+pub use self::span::End;
+use self::span::{Rest, Rows, Span};
 use self::spilled::FetchedAhead;
-use crate::access::{Access, ReadGuard};
-use crate::descend::Restarts;
-use crate::format::{GHOST, RowHeader, SLOT};
-use crate::node::{Damage, NO_VERSION, NodeView, Place};
-use crate::tree::{Structure, Tree};
+use crate::format::SLOT;
+use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
 use foreshore_buffer::AccessPattern;
 use foreshore_lock::{RowLock, Strength, TableMode};
-use foreshore_txn::{Seen, Snapshot, SnapshotRef, Txn, UndoPtr};
+use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Entries that the first step of a snapshot scan takes: most scans end soon.
-const FIRST_STEP: usize = 16;
-/// Tuples of a step that are prefetched before the first is read.
-const AHEAD: usize = FIRST_STEP;
+const FIRST_STEP: usize = 4;
+/// Bytes of each buffer that an idle cursor keeps.
+const KEPT_BYTES: usize = 4 * PAGE_SIZE;
 /// Upper bound of the entries of a leaf.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
@@ -38,16 +44,16 @@ const MAX_STEP: usize = PAGE_SIZE / SLOT;
 /// Leaves are copied without a latch, and rows are returned once the copy has been validated. The next leaf is found
 /// from the root by a fence, so splits in between do no harm. The cursor sees rows that its own transaction writes
 /// between its ends. A snapshot cursor reads all leaves by the same snapshot.
+///
+/// One scan after another may use its memory: [`aim`](Self::aim), [`begin`](Self::begin), [`rest`](Self::rest).
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
     /// The snapshot that it reads by; without one it locks what it reads.
     snapshot: Option<SnapshotRef>,
     locking: Locking,
-    /// The keys not read yet, between the rows at hand; `None` if there are none.
-    unread: Option<Span>,
-    /// The keys between the last rows that were returned before those at hand.
-    from: Span,
+    keys: Keys,
+    resume: Resume,
     /// Rows at hand.
     front: Rows,
     back: Rows,
@@ -69,12 +75,12 @@ impl Tree {
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
-        let snapshot = txn.reads_at()?;
-        match &snapshot {
-            Some(snapshot) => drop(self.begin_read(txn, snapshot)?),
-            None => self.lock(txn, TableMode::IntentShared)?,
+        let mut cursor = self.cursor(lower, upper);
+        cursor.begin(txn)?;
+        if let Some(snapshot) = &cursor.snapshot {
+            drop(self.begin_read(txn, snapshot)?);
         }
-        Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
+        Ok(cursor)
     }
 
     /// Scans the newest rows as [`range`](Self::range) does, and locks each row when it is returned, to the end of the
@@ -92,41 +98,98 @@ impl Tree {
         upper: Bound<&[u8]>,
         lock: RowLock,
     ) -> Result<Cursor> {
-        let mode = match lock.strength() {
-            Strength::Share => TableMode::IntentShared,
-            Strength::Update => TableMode::IntentExclusive,
-        };
-        self.lock_by(txn, mode, lock.on_conflict())?;
-        Ok(self.cursor(txn, None, lock, (lower, upper)))
+        let mut cursor = self.cursor(lower, upper);
+        cursor.begin_locked(txn, lock)?;
+        Ok(cursor)
     }
 
-    fn cursor(
-        &self,
-        txn: &Txn,
-        snapshot: Option<SnapshotRef>,
-        lock: RowLock,
-        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Cursor {
-        let step = if snapshot.is_some() { FIRST_STEP } else { 1 };
-        let from = Span { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec) };
-        Cursor {
-            tree: self.clone(),
-            snapshot,
-            locking: Locking::new(lock, txn.isolation()),
-            unread: from.clone().unless_empty(),
-            from,
-            front: Rows::default(),
-            back: Rows::default(),
-            copied_at: txn.last_lsn(),
-            entered: Vec::new(),
-            step,
-            ahead: ReadAhead::default(),
-            spilled: FetchedAhead::default(),
-        }
+    fn cursor(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Cursor {
+        let mut cursor = Cursor::new(self);
+        let encode = |key: &[u8], out: &mut Vec<u8>| out.extend_from_slice(key);
+        cursor.aim(self, (lower, upper), encode);
+        cursor
     }
 }
 
 impl Cursor {
+    /// Returns a cursor that has no scan.
+    #[must_use]
+    pub fn new(tree: &Tree) -> Self {
+        Self {
+            tree: tree.clone(),
+            snapshot: None,
+            locking: Locking::new(RowLock::share(), Isolation::Snapshot),
+            keys: Keys::default(),
+            resume: Resume::default(),
+            front: Rows::default(),
+            back: Rows::default(),
+            copied_at: Lsn::ZERO,
+            entered: Vec::new(),
+            step: 1,
+            ahead: ReadAhead::default(),
+            spilled: FetchedAhead::default(),
+        }
+    }
+
+    /// Sets what the next scan is over: the keys of a tree between two bounds, of which `encode` appends the bytes.
+    pub fn aim<K>(&mut self, tree: &Tree, bounds: (Bound<K>, Bound<K>), encode: impl FnMut(K, &mut Vec<u8>)) {
+        if !Arc::ptr_eq(&self.tree.end, &tree.end) {
+            self.tree = tree.clone();
+        }
+        self.keys.set(bounds, encode);
+    }
+
+    /// Begins a scan, as [`Tree::range`] does. A scan that reads by a snapshot finds out by its first step that the
+    /// table was dropped.
+    ///
+    /// # Errors
+    /// As [`Tree::range`].
+    pub fn begin(&mut self, txn: &mut Txn) -> Result<()> {
+        let snapshot = txn.reads_at()?;
+        if snapshot.is_none() {
+            self.tree.lock(txn, TableMode::IntentShared)?;
+        }
+        self.start(txn, snapshot, RowLock::share());
+        Ok(())
+    }
+
+    /// Begins a scan, as [`Tree::range_locked`] does.
+    ///
+    /// # Errors
+    /// As [`Tree::range_locked`].
+    pub fn begin_locked(&mut self, txn: &mut Txn, lock: RowLock) -> Result<()> {
+        let mode = match lock.strength() {
+            Strength::Share => TableMode::IntentShared,
+            Strength::Update => TableMode::IntentExclusive,
+        };
+        self.tree.lock_by(txn, mode, lock.on_conflict())?;
+        self.start(txn, None, lock);
+        Ok(())
+    }
+
+    /// Sets all that is of one scan.
+    fn start(&mut self, txn: &Txn, snapshot: Option<SnapshotRef>, lock: RowLock) {
+        self.step = if snapshot.is_some() { FIRST_STEP } else { 1 };
+        (self.snapshot, self.locking) = (snapshot, Locking::new(lock, txn.isolation()));
+        self.keys.read_again();
+        self.resume.clear();
+        self.front.clear();
+        self.back.clear();
+        self.entered.clear();
+        self.copied_at = txn.last_lsn();
+        (self.ahead, self.spilled) = (ReadAhead::default(), FetchedAhead::default());
+    }
+
+    /// Ends a scan. Its memory is kept, as far as it is not large.
+    pub fn rest(&mut self) {
+        self.snapshot = None;
+        self.keys.end();
+        self.resume.clear();
+        (self.ahead, self.spilled) = (ReadAhead::default(), FetchedAhead::default());
+        self.front.shrink_to(KEPT_BYTES);
+        self.back.shrink_to(KEPT_BYTES);
+    }
+
     /// Returns the next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
@@ -145,10 +208,17 @@ impl Cursor {
         self.take(txn, End::Back)
     }
 
-    /// Returns the next row if the cursor has read it already. `None` does not mean that there is none.
+    /// Returns whether the cursor has read the next row already, and the transaction has written nothing since.
     #[inline]
-    pub fn next_at_hand(&mut self, txn: &Txn) -> Option<(&[u8], &[u8])> {
-        if txn.last_lsn() == self.copied_at { self.front.take(End::Front) } else { None }
+    #[must_use]
+    pub fn has_at_hand(&self, txn: &Txn) -> bool {
+        txn.last_lsn() == self.copied_at && !self.front.is_empty()
+    }
+
+    /// Takes the next row if the cursor [has read](Self::has_at_hand) it already.
+    #[inline]
+    pub fn next_at_hand(&mut self) -> Option<(&[u8], &[u8])> {
+        self.front.take(End::Front)
     }
 
     fn take(&mut self, txn: &mut Txn, end: End) -> Result<Option<(&[u8], &[u8])>> {
@@ -156,19 +226,21 @@ impl Cursor {
             self.forget();
         }
         // Keep no row of a failed step: there may be new rows when it is read again.
-        if self.rows(end).is_empty()
-            && let Some(key) = self.rows(end).last(end).map(<[u8]>::to_vec)
+        let rows = if end == End::Front { &self.front } else { &self.back };
+        if rows.is_empty()
+            && let Some(key) = rows.last(end)
         {
-            *self.from.bound(end) = Bound::Excluded(key);
+            self.keys.set_returned(end, key);
         }
         while self.rows(end).is_empty()
-            && let Some(mut span) = self.unread.take()
+            && let Some(mut span) = self.keys.take_unread()
         {
-            match self.fill(txn, &mut span, end) {
-                Ok(rest) => self.go_on(txn, span, end, rest),
+            let filled = self.fill(txn, &mut span, end);
+            self.keys.put_back(span);
+            match filled {
+                Ok(rest) => self.go_on(txn, end, rest),
                 Err(error) => {
                     self.rows(end).clear();
-                    self.unread = Some(span);
                     return Err(error);
                 }
             }
@@ -191,18 +263,23 @@ impl Cursor {
     /// Drops the rows at hand, because the transaction has written: they may be stale, and rows may have been added
     /// between the returned ones.
     fn forget(&mut self) {
-        let last = |near: &Rows, far: &Rows, end| far.last(end).or_else(|| near.last(end)).map(<[u8]>::to_vec);
-        if let Some(key) = last(&self.front, &self.back, End::Front) {
-            self.from.lower = Bound::Excluded(key);
-        }
-        if let Some(key) = last(&self.back, &self.front, End::Back) {
-            self.from.upper = Bound::Excluded(key);
+        for end in [End::Front, End::Back] {
+            if let Some(key) = last_taken(&self.front, &self.back, end) {
+                self.keys.set_returned(end, key);
+            }
         }
         self.front.clear();
         self.back.clear();
         // A transaction that writes between rows has no use for many at a time.
         self.step = 1;
-        self.unread = self.from.clone().unless_empty();
+        self.resume.clear();
+        self.keys.read_again();
+    }
+
+    /// Returns the key of the row that was taken last from one end, until the cursor has read other rows.
+    #[must_use]
+    pub fn last(&self, end: End) -> Option<&[u8]> {
+        last_taken(&self.front, &self.back, end)
     }
 
     /// Returns its table.
@@ -214,8 +291,10 @@ impl Cursor {
     /// Copies the rows of one leaf at one end of the unread keys; some of them if they are locked.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
         self.copied_at = txn.last_lsn();
-        if let Some(snapshot) = self.snapshot.clone() {
-            return self.fill_at(txn, &snapshot, span, end);
+        if let Some(snapshot) = self.snapshot.take() {
+            let rest = self.fill_at(txn, &snapshot, span, end);
+            self.snapshot = Some(snapshot);
+            return rest;
         }
         if self.tree.is_retired() {
             // Its creation by this transaction was rolled back.
@@ -244,148 +323,20 @@ impl Cursor {
     }
 
     /// Notes the keys that a step leaves unread.
-    fn go_on(&mut self, txn: &mut Txn, span: Span, end: End, rest: Rest) {
+    fn go_on(&mut self, txn: &mut Txn, end: End, rest: Rest) {
         let is_leaf = matches!(rest, Rest::Leaf(_));
-        self.unread = span.rest(end, rest);
+        self.keys.pass(end, rest);
         if is_leaf {
             self.read_ahead(txn, end);
         }
     }
-
-    /// Copies the rows of a leaf as the snapshot sees them, at most one step.
-    fn copy_leaf<const ONCE: bool>(
-        &mut self,
-        txn: &mut Txn,
-        snapshot: &Snapshot,
-        span: &Span,
-        end: End,
-    ) -> Result<Rest> {
-        let mut restarts = Restarts::default();
-        if !self.spilled.begin_leaf(span, end, txn.fetched_is_over()) {
-            txn.forget_fetched();
-        }
-        txn.unwant(0);
-        loop {
-            let (tree, step) = (&self.tree, self.step);
-            let rows = if end == End::Front { &mut self.front } else { &mut self.back };
-            let leaf: ReadGuard<'_, ONCE> =
-                tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
-            let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
-            // Without a latch: the copy is valid if the page is unchanged once the versions have been read.
-            let rest = tree.copy_rows(&leaf, rows, (span, end, step), |header, image| {
-                if is_unfinished {
-                    return Ok(Copied::Nothing);
-                }
-                let RowHeader { xid, undo, .. } = header;
-                Ok(match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
-                    Seen::Newest if header.is_ghost() => Copied::Ghost,
-                    Seen::Newest => Copied::Newest,
-                    Seen::Older(flags) if flags & GHOST == 0 => Copied::Older,
-                    Seen::Older(_) | Seen::Nothing => Copied::Nothing,
-                    Seen::Spilled => {
-                        is_spilled = true;
-                        Copied::Nothing
-                    }
-                    Seen::Unfinished => {
-                        is_unfinished = true;
-                        Copied::Nothing
-                    }
-                    Seen::Lost => return Err(NO_VERSION),
-                })
-            });
-            if leaf.holds() {
-                txn.check_snapshot(snapshot)?;
-                let rest = rest.map_err(|why| tree.corrupted(pid, why));
-                if is_spilled && !is_unfinished {
-                    drop(leaf);
-                    let needed = txn.wanted();
-                    if let Ok(rest) = rest {
-                        self.want_ahead::<ONCE>(txn, snapshot, (span, end), rest);
-                    }
-                    txn.fetch(snapshot, needed)?;
-                    continue;
-                }
-                if !is_unfinished {
-                    return rest;
-                }
-            }
-            txn.unwant(0);
-            tree.restart(&mut restarts);
-        }
-    }
 }
 
-/// What a reader finds of a row.
-enum Copied {
-    /// The row as it is in the leaf.
-    Newest,
-    /// A version that was put into the buffer.
-    Older,
-    /// A row that is deleted for all later readers.
-    Ghost,
-    /// Nothing.
-    Nothing,
-}
-
-impl Tree {
-    /// Copies rows of a leaf that lie in a span, at most one step, from one end. `see` says what is found of a row by
-    /// its header. The result is valid only if the leaf then validates.
-    fn copy_rows<const ONCE: bool>(
-        &self,
-        leaf: &ReadGuard<'_, ONCE>,
-        rows: &mut Rows,
-        (span, end, step): (&Span, End, usize),
-        mut see: impl FnMut(RowHeader, &mut Vec<u8>) -> Result<Copied, Damage>,
-    ) -> Result<Rest, Damage> {
-        let node = NodeView::view(leaf.page())?;
-        if node.table() != self.table {
-            return Err("a node of another table");
-        }
-        if node.len() == 0 && leaf.holds() {
-            self.note_if_empty(leaf.pid(), &node);
-        }
-        let all = span.entries(&node)?;
-        let inside = match end {
-            End::Front => all.start..all.end.min(all.start + step),
-            End::Back => all.start.max(all.end.saturating_sub(step))..all.end,
-        };
-        // Their cache misses then overlap.
-        for at in inside.clone().take(AHEAD) {
-            leaf.page().prefetch(node.tuple_ahead(at)?);
-        }
-        rows.clear();
-        let (mut image, mut taken) = (Vec::new(), 0);
-        for at in inside.clone() {
-            let Place { header, key, value } = node.place(at)?;
-            // A page that is no node, or that changes, could name the same bytes again and again.
-            taken += key.len() + value.len();
-            if taken > PAGE_SIZE {
-                return Err("the entries of a node overlap");
-            }
-            match see(header, &mut image)? {
-                Copied::Newest => {
-                    if rows.is_empty() {
-                        rows.make_room(inside.len(), key.len() + value.len());
-                    }
-                    rows.push(&node, key, value);
-                }
-                Copied::Older => rows.push_older(&node, key, &image),
-                Copied::Ghost => {
-                    image.clear();
-                    node.append_to(key, &mut image);
-                    if leaf.holds() {
-                        self.note_ghost(leaf.pid(), &image);
-                    }
-                }
-                Copied::Nothing => {}
-            }
-        }
-        if inside == all {
-            return span.rest_of(&node, &inside, end);
-        }
-        let last = if end == End::Front { inside.end - 1 } else { inside.start };
-        let key = node.copy_key(last)?;
-        node.must_lead_to(&key, last)?;
-        Ok(Rest::Row(key))
-    }
+/// Returns the key of the row that was taken last from one end.
+fn last_taken<'r>(front: &'r Rows, back: &'r Rows, end: End) -> Option<&'r [u8]> {
+    let (near, far) = match end {
+        End::Front => (front, back),
+        End::Back => (back, front),
+    };
+    far.last(end).or_else(|| near.last(end))
 }
