@@ -24,7 +24,7 @@ use super::page_copy::LeafCopy;
 use super::span::{End, Rest, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
-use crate::node::{NO_WRITER, Row};
+use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
 use crate::write::Intent;
 use foreshore_base::limits::PAGE_SIZE;
@@ -34,6 +34,7 @@ use foreshore_lock::{Interval, LockWait, Locked, NewRange, NewShare, RowLock, St
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Isolation, RowHolder, Txn};
+use std::cmp::Ordering;
 use std::mem;
 use std::ops::Bound;
 
@@ -206,8 +207,17 @@ impl Cursor {
             }
         };
         let step = self.lock_page(tree, txn, (span, end), &leaf, &bytes);
+        // Keys before the low fence are in the previous leaf, which only a descent finds.
+        let stays = match &step {
+            Ok(Step::Done(Rest::Row(key))) => {
+                let is_above = |node: Node<'_>| node.compare_low(key).is_ok_and(Ordering::is_lt);
+                end == End::Front || tree.parse(leaf.pid(), &bytes).is_ok_and(is_above)
+            }
+            Ok(Step::Fewer) => true,
+            _ => false,
+        };
         self.resume.copy.bytes = bytes;
-        if matches!(step, Ok(Step::Done(Rest::Row(_)) | Step::Fewer)) {
+        if stays {
             self.resume.copy.place = Some((leaf.position(), end));
         }
         step
