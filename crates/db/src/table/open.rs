@@ -10,7 +10,7 @@ impl Transaction {
     /// open an absent table wait until this one ends.
     ///
     /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
-    /// still be read. A write to it returns [`Error::TableDropped`].
+    /// still be read. A write to it returns [`Error::TableDropped`](crate::Error::TableDropped).
     ///
     /// # Errors
     /// `TableName`, `TableTypes`, and those of any operation.
@@ -77,15 +77,15 @@ impl Transaction {
     /// Drops the table `name` with all its rows. Returns whether there was one.
     ///
     /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
-    ///   the table and not used it yet gets [`Error::TableDropped`].
+    ///   the table and not used it yet gets [`Error::TableDropped`](crate::Error::TableDropped).
     /// - Readers by snapshot from before the commit go on reading the table. The call does not wait for them.
     /// - The pages become free in the background, once this transaction has committed and no such snapshot is left.
     /// - Later writes of this transaction, through a [`Table`] that it opened before, are dropped with the table.
     ///
     /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call drops the table that the snapshot sees. If
-    /// another transaction has dropped that one since, it returns [`Error::TableDropped`], even if a new table has the
-    /// name. If the snapshot sees none and a table was created since, it returns [`Error::Conflict`]. Both are
-    /// retryable.
+    /// another transaction has dropped that one since, it returns [`Error::TableDropped`](crate::Error::TableDropped),
+    /// even if a new table has the name. If the snapshot sees none and a table was created since, it returns
+    /// [`Error::Conflict`](crate::Error::Conflict). Both are retryable.
     ///
     /// # Errors
     /// `TableName`, and those of any operation.
