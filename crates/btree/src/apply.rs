@@ -2,6 +2,8 @@
 //! equals the lost one. There is one exception: a change of one row at run time. That writer knows the position of its
 //! row. It calls the same edits of [`node`] without the search, with the same result.
 
+use crate::chain;
+use crate::chain_record::{ChainBegin, ChainPageImage, decode_cut};
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
 use crate::node::{self, Damage, Node};
 use crate::record::{
@@ -87,6 +89,9 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
         (TreeKind::Collapse, 0) => collapse(page, record.table, Absorb::decode(body)?),
         (TreeKind::Merge, 1) if mutant("sabotage: the map does not learn of a free page") => Ok(()),
         (TreeKind::Merge | TreeKind::Collapse, 1) => mark_free(page, in_range(Absorb::decode(body)?.page)?),
+        (TreeKind::ChainBegin | TreeKind::ChainExtend | TreeKind::ChainCut | TreeKind::ChainEnd, _) => {
+            apply_to_chain(kind, record, index, page)
+        }
         (TreeKind::RowLock, _) => Err("a lock is not logged"),
         _ => Err(NO_PAGE),
     }
@@ -94,6 +99,32 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
 
 fn in_range(pid: PageId) -> Result<PageId, Damage> {
     if pid == PageId::ZERO || pid.0 >= MAX_PAGES { Err("a log record names a page out of range") } else { Ok(pid) }
+}
+
+/// Applies a record of chains.
+fn apply_to_chain(
+    kind: TreeKind,
+    record: &ChangeRecord<'_>,
+    index: usize,
+    page: &mut impl PageMut,
+) -> Result<(), Damage> {
+    let body = record.body;
+    let second = || record.pages().get(1).copied().ok_or(NO_PAGE);
+    match (kind, index) {
+        (TreeKind::ChainBegin, 0) => apply_row(ChainBegin::decode(body)?.row, page),
+        (TreeKind::ChainBegin, 1) => {
+            let begin = ChainBegin::decode(body)?;
+            chain::init(page, begin.table, &begin.page)
+        }
+        (TreeKind::ChainExtend, 0) => chain::push_id(page, second()?),
+        (TreeKind::ChainExtend, 1) => chain::init(page, record.table, &ChainPageImage::decode(body)?),
+        (TreeKind::ChainBegin | TreeKind::ChainExtend, 2) => mark_allocated(page, second()?),
+        (TreeKind::ChainCut, 0) => chain::cut_ids(page, &decode_cut(body)?),
+        (TreeKind::ChainCut, 1) => chain::mark_all_free(page, &decode_cut(body)?),
+        (TreeKind::ChainEnd, 0) => apply_row(DropTable::decode(body)?.row, page),
+        (TreeKind::ChainEnd, 1) => mark_free(page, in_range(DropTable::decode(body)?.root)?),
+        _ => Err(NO_PAGE),
+    }
 }
 
 /// Applies the change of one row to its leaf.

@@ -5,6 +5,7 @@
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
+use crate::format::{OVERFLOW, Stub};
 use crate::node::Goal;
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
@@ -25,8 +26,12 @@ pub struct Census {
     pub rows: u64,
     /// Deleted rows that are still in their leaves.
     pub ghosts: u64,
-    /// Bytes of the keys and values of the rows.
+    /// Bytes of the keys and values of the rows, large ones included.
     pub row_bytes: u64,
+    /// Rows with a large value.
+    pub large_values: u64,
+    /// Pages of the large values. They are not read.
+    pub large_pages: u64,
     /// Free bytes of the leaves.
     pub free_bytes: u64,
     /// The place where the count continues: a level, and the key at which its next node begins.
@@ -86,10 +91,18 @@ impl Tree {
                 let row = node.row(at).map_err(damage)?;
                 if row.header.is_ghost() {
                     census.ghosts += 1;
-                } else {
-                    census.rows += 1;
-                    census.row_bytes += (row.key.len() + row.value.len()) as u64;
+                    continue;
                 }
+                let value_len = if row.header.flags & OVERFLOW == 0 {
+                    row.value.len() as u64
+                } else {
+                    let stub = Stub::decode(row.value).map_err(damage)?;
+                    census.large_values += 1;
+                    census.large_pages += stub.pages();
+                    stub.len
+                };
+                census.rows += 1;
+                census.row_bytes += row.key.len() as u64 + value_len;
             }
         } else {
             census.inner_nodes += 1;

@@ -31,9 +31,14 @@ impl Trees {
     /// # Errors
     /// `DiskFull`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn create_catalogue(&self, session: &mut Session, table: TableId) -> Result<Tree> {
+        self.create_root(session, table, CATALOGUE_ROOT)
+    }
+
+    /// Creates a tree of the engine's own in a new database, at page `pid`.
+    pub(crate) fn create_root(&self, session: &mut Session, table: TableId, pid: PageId) -> Result<Tree> {
         let structure = &mut Structure { session, purpose: Purpose::Data, pages: Purpose::Data, links: true };
         let mut new = NewPage::take(self, structure)?;
-        assert_eq!(new.page.pid(), CATALOGUE_ROOT, "the catalogue is created before anything else");
+        assert_eq!(new.page.pid(), pid, "the trees of the engine are created before anything else");
         structure.reserve(change_cost(2, 0))?;
         {
             let (mut root, mut map) = (new.page.exclusive(), new.map.exclusive());
@@ -41,7 +46,7 @@ impl Trees {
             structure.apply(self, &record, &mut [&mut root, &mut map], Dep::none())?;
         }
         new.linked();
-        Ok(self.tree(table, CATALOGUE_ROOT))
+        Ok(self.tree(table, pid))
     }
 }
 

@@ -5,18 +5,20 @@
 //! right. If that leaf has been split meanwhile, the scan meets its parts one by one.
 
 mod ahead;
+mod copy;
 mod locked;
 mod span;
 mod spilled;
 
 use self::ahead::ReadAhead;
+use self::copy::Copied;
 use self::locked::{Entered, Locking};
 use self::span::{End, Rest, Rows, Span};
 use self::spilled::FetchedAhead;
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
 use crate::format::{GHOST, RowHeader, SLOT};
-use crate::node::{Damage, NO_VERSION, NodeView, Place};
+use crate::node::NO_VERSION;
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
@@ -27,8 +29,6 @@ use std::ops::Bound;
 
 /// Entries that the first step of a snapshot scan takes. It is small because most scans end soon.
 const FIRST_STEP: usize = 16;
-/// Tuples of a step that are prefetched before the first is read.
-const AHEAD: usize = FIRST_STEP;
 /// Upper bound of the entries of a leaf.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
@@ -61,6 +61,8 @@ pub struct Cursor {
     step: usize,
     ahead: ReadAhead,
     spilled: FetchedAhead,
+    /// The large value that was returned last.
+    large: Vec<u8>,
 }
 
 impl Tree {
@@ -123,6 +125,7 @@ impl Tree {
             step,
             ahead: ReadAhead::default(),
             spilled: FetchedAhead::default(),
+            large: Vec::new(),
         }
     }
 }
@@ -149,10 +152,49 @@ impl Cursor {
     /// Returns the next row if the cursor has read it already. `None` does not mean that there is no further row.
     #[inline]
     pub fn next_at_hand(&mut self, txn: &Txn) -> Option<(&[u8], &[u8])> {
-        if txn.last_lsn() == self.copied_at { self.front.take(End::Front) } else { None }
+        if txn.last_lsn() == self.copied_at && self.front.next_stub(End::Front).is_none() {
+            self.front.take(End::Front)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the key of the next row, or `None` at the end. Unlike [`next`](Self::next) it reads no large value.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    pub fn next_key(&mut self, txn: &mut Txn) -> Result<Option<&[u8]>> {
+        self.take_key(txn, End::Front)
+    }
+
+    /// Returns the key of the last row that has not been returned, or `None` at the end. Reads no large value.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    pub fn next_key_back(&mut self, txn: &mut Txn) -> Result<Option<&[u8]>> {
+        self.take_key(txn, End::Back)
+    }
+
+    fn take_key(&mut self, txn: &mut Txn, end: End) -> Result<Option<&[u8]>> {
+        let side = self.read(txn, end)?;
+        Ok(self.rows(side).take(end).map(|(key, _)| key))
     }
 
     fn take(&mut self, txn: &mut Txn, end: End) -> Result<Option<(&[u8], &[u8])>> {
+        let side = self.read(txn, end)?;
+        let stub = self.rows(side).next_stub(end).map(<[u8]>::to_vec);
+        let is_large = stub.is_some();
+        if let Some(stub) = stub {
+            // An error leaves the row at hand.
+            self.load_large(txn, stub)?;
+        }
+        let rows = if side == End::Front { &mut self.front } else { &mut self.back };
+        let row = rows.take(end);
+        Ok(if is_large { row.map(|(key, _)| (key, &self.large[..])) } else { row })
+    }
+
+    /// Reads until a row is at hand, unless none is left, and returns the end from which it was read.
+    fn read(&mut self, txn: &mut Txn, end: End) -> Result<End> {
         if txn.last_lsn() != self.copied_at {
             self.forget();
         }
@@ -176,10 +218,17 @@ impl Cursor {
         }
         // If no unread keys are left between them, the rows of one end continue with those of the other.
         let is_near = !self.rows(end).is_empty();
-        Ok(match (end, is_near) {
-            (End::Front, true) | (End::Back, false) => self.front.take(end),
-            (End::Back, true) | (End::Front, false) => self.back.take(end),
-        })
+        Ok(if is_near == (end == End::Front) { End::Front } else { End::Back })
+    }
+
+    /// Reads a large value, for which the caller has the snapshot or the lock of the row.
+    #[cold]
+    fn load_large(&mut self, txn: &mut Txn, stub: Vec<u8>) -> Result<()> {
+        self.large = stub;
+        match self.snapshot.clone() {
+            Some(snapshot) => self.tree.load_at(txn, &snapshot, &mut self.large),
+            None => self.tree.load(&mut self.large),
+        }
     }
 
     fn rows(&mut self, end: End) -> &mut Rows {
@@ -281,7 +330,7 @@ impl Cursor {
                 Ok(match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
                     Seen::Newest if header.is_ghost() => Copied::Ghost,
                     Seen::Newest => Copied::Newest,
-                    Seen::Older(flags) if flags & GHOST == 0 => Copied::Older,
+                    Seen::Older(flags) if flags & GHOST == 0 => Copied::Older(flags),
                     Seen::Older(_) | Seen::Nothing => Copied::Nothing,
                     Seen::Spilled => {
                         is_spilled = true;
@@ -313,80 +362,5 @@ impl Cursor {
             txn.unwant(0);
             tree.restart(&mut restarts);
         }
-    }
-}
-
-/// The version of a row that a reader finds.
-enum Copied {
-    /// The version in the leaf.
-    Newest,
-    /// An older version, which was put into the buffer.
-    Older,
-    /// A row that is deleted for this and all later readers.
-    Ghost,
-    /// No version.
-    Nothing,
-}
-
-impl Tree {
-    /// Copies the rows of a leaf that lie in a span, from one end, at most one step. `see` returns what the reader
-    /// finds of a row by its header. The result is valid only if the leaf then validates.
-    fn copy_rows<const ONCE: bool>(
-        &self,
-        leaf: &ReadGuard<'_, ONCE>,
-        rows: &mut Rows,
-        (span, end, step): (&Span, End, usize),
-        mut see: impl FnMut(RowHeader, &mut Vec<u8>) -> Result<Copied, Damage>,
-    ) -> Result<Rest, Damage> {
-        let node = NodeView::view(leaf.page())?;
-        if node.table() != self.table {
-            return Err("a node of another table");
-        }
-        if node.len() == 0 && leaf.holds() {
-            self.note_if_empty(leaf.pid(), &node);
-        }
-        let all = span.entries(&node)?;
-        let inside = match end {
-            End::Front => all.start..all.end.min(all.start + step),
-            End::Back => all.start.max(all.end.saturating_sub(step))..all.end,
-        };
-        // Their cache misses then overlap.
-        for at in inside.clone().take(AHEAD) {
-            leaf.page().prefetch(node.tuple_ahead(at)?);
-        }
-        rows.clear();
-        let (mut image, mut taken) = (Vec::new(), 0);
-        for at in inside.clone() {
-            let Place { header, key, value } = node.place(at)?;
-            // A page that is not a node, or that changes, could name the same bytes repeatedly.
-            taken += key.len() + value.len();
-            if taken > PAGE_SIZE {
-                return Err("the entries of a node overlap");
-            }
-            match see(header, &mut image)? {
-                Copied::Newest => {
-                    if rows.is_empty() {
-                        rows.make_room(inside.len(), key.len() + value.len());
-                    }
-                    rows.push(&node, key, value);
-                }
-                Copied::Older => rows.push_older(&node, key, &image),
-                Copied::Ghost => {
-                    image.clear();
-                    node.append_to(key, &mut image);
-                    if leaf.holds() {
-                        self.note_ghost(leaf.pid(), &image);
-                    }
-                }
-                Copied::Nothing => {}
-            }
-        }
-        if inside == all {
-            return span.rest_of(&node, &inside, end);
-        }
-        let last = if end == End::Front { inside.end - 1 } else { inside.start };
-        let key = node.copy_key(last)?;
-        node.must_lead_to(&key, last)?;
-        Ok(Rest::Row(key))
     }
 }

@@ -49,8 +49,8 @@ impl Tree {
         self.insert_new(txn, key, row)
     }
 
-    /// Frees up to `pages` pages of a tree whose table was dropped by commit `dropped`, and returns whether only the
-    /// root is left. The transaction holds the table exclusively, and
+    /// Frees up to `pages` pages, or parts of large values, of a tree whose table was dropped by commit `dropped`.
+    /// Returns whether only the root is left. The transaction holds the table exclusively, and
     /// [`Visibility::passed`](foreshore_txn::Visibility::passed) has reached `dropped`. The freed pages cannot be
     /// rolled back.
     ///
@@ -58,7 +58,10 @@ impl Tree {
     /// `DiskFull`, `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`. Freed pages stay free, and the next try continues.
     pub fn free_some(&self, txn: &mut Txn, dropped: Csn, pages: usize) -> Result<bool> {
         for _ in 0..pages {
-            if !self.free_last(&mut Structure::of_freeing(txn), Dep::none().observed(dropped))? {
+            let dep = Dep::none().observed(dropped);
+            let structure = &mut Structure::of_freeing(txn);
+            let leaf = self.last_leaf(structure)?.map_or(self.root, |(_, leaf)| leaf);
+            if !self.free_last_chain(structure, leaf, dep)? && !self.free_last(structure, dep)? {
                 return Ok(true);
             }
         }

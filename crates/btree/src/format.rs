@@ -28,9 +28,26 @@
 //! page header is 0 for a leaf.
 //!
 //! Page flags: [`INCOMPLETE`] and [`HAS_HIGH`]. Tuple flags: [`GHOST`] and [`OVERFLOW`].
+//!
+//! **Large values.** The value of a row with the flag [`OVERFLOW`] is a stub. It leads to a chain of pages:
+//!
+//! ```text
+//!  stub:         0 head u64 | 8 birth u64 | 16 length u64 | 24 crc32c of the value u32 | 28 reserved u32 = 0
+//!
+//!  chain page:   32 head u64 | 40 birth u64 | 48 place u32 | 52 count u32 | 56 data, or page ids u32 each
+//! ```
+//!
+//! `head` is the first page of the chain, and `birth` the xid of the transaction that built it. The level in the page
+//! header is [`CHAIN_DATA`], [`CHAIN_INDEX`] or [`CHAIN_ROOT`]. `place` is the number of the data page in the value, or
+//! of the first one below an index page. `count` is the number of bytes or of ids. All data pages but the last are
+//! full. The head is the only data page, or the root. The first [`DIRECT`] ids of a root are those of data pages, the
+//! others those of index pages.
+//!
+//! The table of chains is a tree. Its keys are heads, as 8 bytes, big-endian. Its values are births, as 8 bytes.
 
-use foreshore_base::Xid;
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE, MAX_XID, PAGE_SIZE};
+use foreshore_base::codec::{Decoder, Put, Short};
+use foreshore_base::limits::{MAX_KEY, MAX_LARGE_VALUE, MAX_PAGES, MAX_VALUE, MAX_XID, PAGE_SIZE};
+use foreshore_base::{PageId, TableId, Xid};
 use foreshore_buffer::format::PAGE_HEADER;
 
 /// Page flag: the right sibling was split off and the parent does not know it yet.
@@ -40,8 +57,36 @@ pub const HAS_HIGH: u16 = 2;
 
 /// Tuple flag: the row is deleted. The tuple is kept for rollback and for its header.
 pub const GHOST: u16 = 1;
-/// Tuple flag: reserved for values in pages of their own. No version writes it yet.
+/// Tuple flag: the value lies in pages of its own, and the tuple has a stub that leads to them.
 pub const OVERFLOW: u16 = 2;
+
+/// Table id of the table of chains, which has a row for each chain that no committed row of a table refers to.
+pub const CHAINS: TableId = TableId(2);
+
+/// Level of a chain page with data.
+pub const CHAIN_DATA: u8 = 0;
+/// Level of a chain page with ids of data pages.
+pub const CHAIN_INDEX: u8 = 1;
+/// Level of the first page of a chain of several data pages.
+pub const CHAIN_ROOT: u8 = 2;
+
+pub(crate) const AT_HEAD: usize = PAGE_HEADER;
+pub(crate) const AT_BIRTH: usize = PAGE_HEADER + 8;
+pub(crate) const AT_PLACE: usize = PAGE_HEADER + 16;
+pub(crate) const AT_COUNT: usize = PAGE_HEADER + 20;
+/// First byte of the content of a chain page.
+pub(crate) const CHAIN_BODY: usize = PAGE_HEADER + 24;
+/// Bytes of a value in each data page but the last.
+pub const CHAIN_BYTES: usize = PAGE_SIZE - CHAIN_BODY;
+/// Bytes of a page id in an index page.
+pub(crate) const CHAIN_ID: usize = 4;
+/// Ids that an index page holds.
+pub const CHAIN_IDS: usize = CHAIN_BYTES / CHAIN_ID;
+/// Ids of data pages that a root holds. Others belong to index pages.
+pub const DIRECT: usize = CHAIN_IDS - 128;
+
+const _: () = assert!((DIRECT + (CHAIN_IDS - DIRECT) * CHAIN_IDS) * CHAIN_BYTES >= MAX_LARGE_VALUE);
+const _: () = assert!(MAX_PAGES <= 1 << (8 * CHAIN_ID) && MAX_LARGE_VALUE / CHAIN_BYTES <= u32::MAX as usize);
 
 pub(crate) const AT_SLOTS: usize = PAGE_HEADER;
 pub(crate) const AT_HEAP: usize = PAGE_HEADER + 2;
@@ -136,4 +181,91 @@ pub(crate) fn key_head(key: &[u8], shared: usize) -> u32 {
     let len = rest.len().min(4);
     head[..len].copy_from_slice(&rest[..len]);
     u32::from_be_bytes(head)
+}
+
+/// Names a chain: no two that a row has ever referred to have the same head and birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChainId {
+    /// First page.
+    pub head: PageId,
+    /// The transaction that has built it.
+    pub birth: Xid,
+}
+
+impl ChainId {
+    /// Returns the key of its row in the table of chains.
+    pub(crate) const fn key(self) -> [u8; 8] {
+        self.head.0.to_be_bytes()
+    }
+
+    /// Returns the value of that row.
+    pub(crate) const fn value(self) -> [u8; 8] {
+        self.birth.0.to_le_bytes()
+    }
+
+    /// Decodes a row of the table of chains.
+    pub(crate) fn from_row(key: &[u8], value: &[u8]) -> Result<Self, &'static str> {
+        let (Ok(head), Ok(birth)) = (key.try_into(), value.try_into()) else { return Err(MALFORMED_CHAIN) };
+        Self { head: PageId(u64::from_be_bytes(head)), birth: Xid(u64::from_le_bytes(birth)) }.checked()
+    }
+
+    pub(crate) fn checked(self) -> Result<Self, &'static str> {
+        let is_valid = (1..MAX_PAGES).contains(&self.head.0) && (1..MAX_XID).contains(&self.birth.0);
+        if is_valid { Ok(self) } else { Err(MALFORMED_CHAIN) }
+    }
+}
+
+const MALFORMED_CHAIN: &str = "what leads to a large value is malformed";
+
+/// What the tuple of a row holds in place of a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stub {
+    /// The chain.
+    pub chain: ChainId,
+    /// Bytes of the value.
+    pub len: u64,
+    /// CRC-32C of the value.
+    pub crc: u32,
+}
+
+impl Stub {
+    /// Bytes of a stub.
+    pub const LEN: usize = 32;
+
+    /// Returns the number of its pages: of data, and those with their ids.
+    pub(crate) const fn pages(&self) -> u64 {
+        match self.len.div_ceil(CHAIN_BYTES as u64) {
+            1 => 1,
+            data => 1 + data + data.saturating_sub(DIRECT as u64).div_ceil(CHAIN_IDS as u64),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; Self::LEN] {
+        assert!(self.len > MAX_VALUE as u64, "a value of {} bytes has pages of its own", self.len);
+        let mut out = Vec::with_capacity(Self::LEN);
+        out.put_u64(self.chain.head.0);
+        out.put_u64(self.chain.birth.0);
+        out.put_u64(self.len);
+        out.put_u32(self.crc);
+        out.put_u32(0);
+        out.try_into().expect("the parts of a stub")
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, &'static str> {
+        let mut from = Decoder::new(value);
+        let mut fields = || -> Result<_, Short> {
+            let (head, birth) = (PageId(from.u64()?), Xid(from.u64()?));
+            let (len, crc) = (from.u64()?, from.u32()?);
+            from.u32()?;
+            Ok((Self { chain: ChainId { head, birth }, len, crc }, from.is_empty()))
+        };
+        let (stub, is_whole) = fields().map_err(|Short| MALFORMED_CHAIN)?;
+        stub.chain.checked()?;
+        // A smaller value lies in its leaf.
+        if is_whole && (MAX_VALUE as u64 + 1..=MAX_LARGE_VALUE as u64).contains(&stub.len) {
+            Ok(stub)
+        } else {
+            Err(MALFORMED_CHAIN)
+        }
+    }
 }

@@ -2,10 +2,11 @@
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
+use crate::format::GHOST;
+use crate::intent::Intent;
 use crate::lookup::copy_row;
 use crate::node::{Goal, NO_WRITER};
 use crate::tree::{Structure, Tree};
-use crate::write::Intent;
 use foreshore_base::{Result, Xid};
 use foreshore_lock::{LockWait, Locked, NewShare, RowLock, Strength, TableMode, Target};
 use foreshore_sync::model::mutant;
@@ -27,7 +28,11 @@ impl Tree {
                 if found != Locked::Skipped {
                     txn.check_conflict(self.table, key, xid)?;
                 }
-                Ok(found)
+                Ok(match found {
+                    Locked::Row(flags) => Locked::Row(self.load_by(flags, out)?),
+                    Locked::Absent => Locked::Absent,
+                    Locked::Skipped => Locked::Skipped,
+                })
             }
         }
     }
@@ -64,12 +69,18 @@ impl Tree {
     /// # Errors
     /// `KeyTooLarge`, `Deadlock`, `LockTimeout`, `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn get_newest(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        Ok(matches!(self.get_shared(txn, key, LockWait::Wait, out)?, (Locked::Row(()), _)))
+        let (Locked::Row(flags), _) = self.get_shared(txn, key, LockWait::Wait, out)? else { return Ok(false) };
+        self.load_by(flags, out).map(|()| true)
     }
 
-    /// Does the same as [`get_newest`](Self::get_newest), for a request that may not wait. Also returns the xid in the
-    /// header of the row.
-    fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<()>, Xid)> {
+    /// Does the same as [`get_newest`](Self::get_newest), but reads no large value. `scratch` is overwritten.
+    pub(crate) fn contains_newest(&self, txn: &mut Txn, key: &[u8], scratch: &mut Vec<u8>) -> Result<bool> {
+        Ok(matches!(self.get_shared(txn, key, LockWait::Wait, scratch)?, (Locked::Row(_), _)))
+    }
+
+    /// Locks a key shared, also for a request that may not wait. Copies what its row holds to `out`. Returns the flags
+    /// of the row, and the xid in its header.
+    fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<u16>, Xid)> {
         self.check_key(key)?;
         self.lock_by(txn, TableMode::IntentShared, wait)?;
         let target = Target::row(self.table, key);
@@ -90,7 +101,7 @@ impl Tree {
                 thread::yield_now();
                 true
             };
-            let row = row.map(|row| row.map(|(header, ghost)| (txn.row_holder(header.xid), ghost, header.xid)));
+            let row = row.map(|row| row.map(|(header, _)| (txn.row_holder(header.xid), header.flags, header.xid)));
             // A request that does not wait yields to a holder and enters no lock. If the row gets a holder in between,
             // the next read of the header shows it, and the entered lock is released.
             let shares =
@@ -100,7 +111,7 @@ impl Tree {
                 continue;
             }
             let damage = |why| self.corrupted(leaf.pid(), why);
-            let (is_there, xid) = match row.map_err(damage)? {
+            let (flags, xid) = match row.map_err(damage)? {
                 Some((RowHolder::Unknown, ..)) => return Err(damage(NO_WRITER)),
                 Some((RowHolder::Other(holder), _, xid)) => {
                     drop(leaf);
@@ -112,14 +123,14 @@ impl Tree {
                     txn.wait_row(self.table, key, holder)?;
                     continue;
                 }
-                Some((RowHolder::None | RowHolder::Me, ghost, xid)) => (!ghost, xid),
-                None => (false, Xid::ZERO),
+                Some((RowHolder::None | RowHolder::Me, flags, xid)) => (flags, xid),
+                None => (GHOST, Xid::ZERO),
             };
             if !shares {
                 return self.refuse(txn, target, None, wait).map(|()| (Locked::Skipped, xid));
             }
-            if is_there {
-                return Ok((Locked::Row(()), xid));
+            if flags & GHOST == 0 {
+                return Ok((Locked::Row(flags), xid));
             }
             out.clear();
             return Ok((Locked::Absent, xid));

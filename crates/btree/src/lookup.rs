@@ -2,7 +2,7 @@
 
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
-use crate::format::{GHOST, RowHeader};
+use crate::format::{GHOST, OVERFLOW, RowHeader};
 use crate::node::{Damage, Goal, NO_VERSION, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
@@ -23,6 +23,19 @@ impl Tree {
         }
     }
 
+    /// Returns whether there is a row of `key`. Reads and locks as [`get`](Self::get) does, but no large value.
+    /// `scratch` is overwritten.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn contains(&self, txn: &mut Txn, key: &[u8], scratch: &mut Vec<u8>) -> Result<bool> {
+        let Some(snapshot) = txn.reads_at()? else { return self.contains_newest(txn, key, scratch) };
+        self.check_key(key)?;
+        let _operation = self.begin_read(txn, &snapshot)?;
+        let found = self.find_at(txn, &snapshot, key, scratch);
+        found.map(|flags| flags & GHOST == 0).map_err(|error| self.judge(txn, &snapshot, error))
+    }
+
     /// Copies the value of `key` as `snapshot` sees it, and returns whether there is one. Takes no lock.
     ///
     /// # Errors
@@ -34,15 +47,26 @@ impl Tree {
     }
 
     pub(crate) fn read_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        let flags = self.find_at(txn, snapshot, key, out)?;
+        if flags & GHOST != 0 {
+            out.clear();
+        } else if flags & OVERFLOW != 0 {
+            self.load_checked(txn, snapshot, out)?;
+        }
+        Ok(flags & GHOST == 0)
+    }
+
+    /// Copies what the row of `key` holds, a value or a stub, and returns its flags: [`GHOST`] if there is none.
+    fn find_at(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<u16> {
         let mut restarts = Restarts::default();
         txn.forget_fetched();
         loop {
             let structure = &mut Structure::of_reader(txn);
             let leaf: ReadGuard<'_> = self.find_again(structure, Goal::At(key), 0, 0, &mut restarts)?;
             let row = copy_row(&leaf, key, out).map(|row| {
-                row.map(|(header, ghost)| {
+                row.map(|(header, _)| {
                     let seen = txn.see(snapshot, header.xid, UndoPtr::from_bits(header.undo), out, || leaf.holds());
-                    (seen, ghost)
+                    (seen, header.flags)
                 })
             });
             if !leaf.holds() && !mutant("btree: versions are not validated") {
@@ -52,10 +76,9 @@ impl Tree {
             }
             txn.check_snapshot(snapshot)?;
             let damage = |why| self.corrupted(leaf.pid(), why);
-            let is_there = match row.map_err(damage)? {
-                Some((Seen::Newest, ghost)) => !ghost,
-                Some((Seen::Older(flags), _)) => flags & GHOST == 0,
-                Some((Seen::Nothing, _)) | None => false,
+            return match row.map_err(damage)? {
+                Some((Seen::Newest, flags) | (Seen::Older(flags), _)) => Ok(flags),
+                Some((Seen::Nothing, _)) | None => Ok(GHOST),
                 Some((Seen::Spilled, _)) => {
                     drop(leaf);
                     txn.fetch(snapshot, 1)?;
@@ -66,12 +89,8 @@ impl Tree {
                     self.restart(&mut restarts);
                     continue;
                 }
-                Some((Seen::Lost, _)) => return Err(damage(NO_VERSION)),
+                Some((Seen::Lost, _)) => Err(damage(NO_VERSION)),
             };
-            if !is_there {
-                out.clear();
-            }
-            return Ok(is_there);
         }
     }
 }

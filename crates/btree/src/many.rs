@@ -18,7 +18,7 @@
 
 use crate::access::{Access, ReadGuard, Reading};
 use crate::descend::Halt;
-use crate::format::GHOST;
+use crate::format::{GHOST, OVERFLOW};
 use crate::node::Goal;
 use crate::tree::Tree;
 use foreshore_base::Result;
@@ -197,6 +197,7 @@ impl Tree {
                 let (xid, undo) = (row.header.xid, UndoPtr::from_bits(row.header.undo));
                 match txn.see(snapshot, xid, undo, image, || leaf.holds()) {
                     Seen::Newest if row.header.is_ghost() => Seen::Nothing,
+                    Seen::Newest if row.header.flags & OVERFLOW != 0 => return Ok(false),
                     Seen::Newest => {
                         node.append_to(row.value, &mut batch.values);
                         Seen::Newest
@@ -212,6 +213,7 @@ impl Tree {
         txn.check_snapshot(snapshot)?;
         match seen {
             Seen::Newest => batch.found.push(Some(start..batch.values.len())),
+            Seen::Older(flags) if flags & (GHOST | OVERFLOW) == OVERFLOW => return Ok(false),
             Seen::Older(flags) => batch.add((flags & GHOST == 0).then_some(image)),
             Seen::Nothing => batch.found.push(None),
             Seen::Spilled | Seen::Unfinished | Seen::Lost => return Ok(false),

@@ -20,6 +20,10 @@
 //!  merge         left, map                    right u64 | image of right
 //!  collapse      root, map                    child u64 | image of child
 //!  shift         left, right                  right u64 | image of what moves, between its fences
+//!  chain-begin   leaf of chains, head*, map   table u32 | kind u8 of the row change | len u16, its body | chain page
+//!  chain-extend  index page, page*, map       chain page
+//!  chain-cut     index page, map              freed pages u32, each, in their order
+//!  chain-end     leaf, map                    head u64 | kind u8 of the row change | its body
 //! ```
 //!
 //! `*`: the record initialises the page. `owner` is the first word of a row header: xid and flags. A row change carries
@@ -75,14 +79,26 @@ foreshore_space::record_kinds! {
         Collapse = 50 => "collapse",
         /// In place of the second step of a merge: the first rows of the right leaf move to the left one.
         Shift = 51 => "shift",
+        /// The first page of a chain, and the row of the chain.
+        ChainBegin = 52 => "chain-begin",
+        /// Another page of a chain.
+        ChainExtend = 53 => "chain-extend",
+        /// The last pages below an index page of a chain are freed.
+        ChainCut = 54 => "chain-cut",
+        /// The end of a chain: its row is removed, and its first page is free.
+        ChainEnd = 55 => "chain-end",
     }
 }
 
-const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::Shift as u8 <= *TREE_KINDS.end());
+const _: () =
+    assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::ChainEnd as u8 <= *TREE_KINDS.end());
 
-const SHORT: Damage = "the body of a record is cut short";
+pub(crate) const SHORT: Damage = "the body of a record is cut short";
 
-fn decode<'a, T>(body: &'a [u8], fields: impl FnOnce(&mut Decoder<'a>) -> Result<T, Short>) -> Result<T, Damage> {
+pub(crate) fn decode<'a, T>(
+    body: &'a [u8],
+    fields: impl FnOnce(&mut Decoder<'a>) -> Result<T, Short>,
+) -> Result<T, Damage> {
     fields(&mut Decoder::new(body)).map_err(|Short| SHORT)
 }
 
@@ -329,7 +345,7 @@ impl<'a> CreateTable<'a> {
     }
 }
 
-/// Body of [`TreeKind::DropTable`].
+/// Body of [`TreeKind::DropTable`] and [`TreeKind::ChainEnd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DropTable<'a> {
     pub(crate) root: PageId,

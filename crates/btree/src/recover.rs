@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::damage::Row;
-use crate::format::{GHOST, RowHeader};
+use crate::format::{CHAINS, GHOST, RowHeader};
 use crate::node;
 use crate::record::{
     CreateTable, DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase,
@@ -14,6 +14,7 @@ use foreshore_base::codec::Put;
 use foreshore_base::{Error, Lsn, PageId, Result, Xid};
 use foreshore_buffer::format::{CLR, SPACE_KINDS};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pinned};
+use foreshore_space::CHAINS_ROOT;
 use foreshore_sync::model::mutant;
 use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
@@ -115,16 +116,18 @@ impl ResourceManager for Trees {
     }
 
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>> {
-        let key = match TreeKind::from_number(kind) {
+        let row = match TreeKind::from_number(kind) {
             Some(TreeKind::CreateTable) => return Ok(None),
-            Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| insert.key),
-            Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| write.key),
+            Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| (insert.root, insert.key)),
+            Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| (write.root, write.key)),
             Some(kind @ (TreeKind::RowErase | TreeKind::RowRestore)) => {
-                RowLock::of(RowChange { kind, body }).map(|row| row.key)
+                RowLock::of(RowChange { kind, body }).map(|row| (row.root, row.key))
             }
             _ => Err("a change of unknown kind"),
         };
-        key.map(Some).map_err(|why| self.corrupted(PageId::ZERO, why))
+        let (root, key) = row.map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        // The row of a chain changes back only after the row of a table that refers to the chain.
+        Ok((root != CHAINS_ROOT).then_some(key))
     }
 
     fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>> {
@@ -163,7 +166,12 @@ impl Trees {
             Some(kind) => {
                 let keep = entry.keep.filter(|_| !mutant("btree: a savepoint gives rows back"));
                 let entry = UndoEntry { keep, ..*entry };
-                self.undo_row(context, &entry, RowChange { kind, body: entry.body }, None).map(|()| keep.is_some())
+                self.undo_row(context, &entry, RowChange { kind, body: entry.body }, None)?;
+                if entry.table == CHAINS {
+                    // The chain that the transaction had adopted has its row again.
+                    self.note_chain();
+                }
+                Ok(keep.is_some())
             }
             None => Err(self.corrupted(PageId::ZERO, "an undo entry of unknown kind")),
         }

@@ -14,10 +14,28 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{Before, Txn, UndoPtr, Undoable};
 use foreshore_wal::Dep;
 
+/// A value as its row holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored<'a> {
+    /// The value, or a stub.
+    pub(crate) bytes: &'a [u8],
+    /// [`OVERFLOW`](crate::format::OVERFLOW) with a stub.
+    pub(crate) flags: u16,
+    /// What its record depends on: those of the chain, with a stub.
+    pub(crate) dep: Dep,
+}
+
+impl<'a> Stored<'a> {
+    /// A value that lies in its row.
+    pub(crate) const fn value(bytes: &'a [u8]) -> Self {
+        Self { bytes, flags: 0, dep: Dep::none() }
+    }
+}
+
 /// The new state of an existing row.
 #[derive(Clone, Copy)]
 pub(crate) enum New<'a> {
-    Value(&'a [u8]),
+    Value(Stored<'a>),
     /// The row is deleted.
     Ghost,
 }
@@ -40,17 +58,18 @@ impl Tree {
         xid: Xid,
         leaf: &mut ExclusiveGuard<'_>,
         at: usize,
-        (key, value): (&[u8], &[u8]),
+        (key, value): (&[u8], Stored<'_>),
     ) -> Result<bool> {
         let (locks, owner) = txn.locks();
         if locks.shared_by_other(owner, Target::row(self.table, key)) && !mutant("sabotage: an insert asks no reader") {
             return Ok(false);
         }
-        let header = RowHeader { xid, flags: 0, undo: 0 };
+        let Stored { bytes: value, flags, dep } = value;
+        let header = RowHeader { xid, flags, undo: 0 };
         node::insert_leaf(leaf, at, header, key, value).map_err(|why| self.corrupted(leaf.pid(), why))?;
         let mut bytes = txn.take_buffer();
         let logged = RowInsert { root: self.root, owner: header.owner(), key, value }.logged(&mut bytes);
-        self.log_row(txn, leaf, at, &logged, None)?;
+        self.log_row(txn, leaf, at, (&logged, dep), None)?;
         txn.return_buffer(bytes);
         Ok(true)
     }
@@ -70,9 +89,9 @@ impl Tree {
         let damage = |why| self.corrupted(pid, why);
         let (before_header, lock) = before_lock(txn, found.mine, found.header);
         let row = self.parse(pid, leaf)?.row(found.at).map_err(damage)?;
-        let (delta, flags) = match new {
-            New::Value(new) => (Delta::between(row.value, new), 0),
-            New::Ghost => (Delta { prefix: row.value.len(), old: &[], new: &[] }, GHOST),
+        let (delta, flags, dep) = match new {
+            New::Value(new) => (Delta::between(row.value, new.bytes), new.flags, new.dep),
+            New::Ghost => (Delta { prefix: row.value.len(), old: &[], new: &[] }, GHOST, Dep::none()),
         };
         let header = RowHeader { xid, flags, undo: 0 };
         let (old_owner, owner) = (before_header.owner(), header.owner());
@@ -80,14 +99,14 @@ impl Tree {
         let logged = RowWrite { root: self.root, old_owner, owner, key, delta }.logged(&mut bytes);
         // The page changes from here on, so only numbers are kept.
         let (prefix, cut, len) = (delta.prefix, delta.old.len(), delta.new.len());
-        let middle = if let New::Value(new) = new { &new[prefix..prefix + len] } else { &[] };
+        let middle = if let New::Value(new) = new { &new.bytes[prefix..prefix + len] } else { &[] };
         let is_taken = found.mine || self.take_header(txn, xid, leaf, key, found)?;
         if is_taken {
             // The edit comes before the undo entry, so that a damaged page leaves no entry without its change.
             node::splice_value(leaf, found.at, header, (prefix, cut, middle)).map_err(damage)?;
             let at = RowWrite::old_middle(key);
             let before = Before { lock, ..before(before_header, old, prefix..prefix + cut, at) };
-            self.log_row(txn, leaf, found.at, &logged, Some(before))?;
+            self.log_row(txn, leaf, found.at, (&logged, dep), Some(before))?;
             if flags == GHOST {
                 self.note_ghost(pid, key);
             }
@@ -168,7 +187,7 @@ impl Tree {
         txn: &mut Txn,
         leaf: &mut ExclusiveGuard<'_>,
         at: usize,
-        logged: &Logged<'_>,
+        (logged, dep): (&Logged<'_>, Dep),
         before: Option<Before<'_>>,
     ) -> Result<()> {
         let pid = leaf.pid();
@@ -183,7 +202,7 @@ impl Tree {
         assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is written and has no undo entry");
         let body = [logged.body];
         let change = Change { kind: logged.kind as u8, flags: UNDOABLE, init_mask: 0, table: self.table, body: &body };
-        txn.log_change(&change, Dep::none(), &mut [leaf]);
+        txn.log_change(&change, dep, &mut [leaf]);
         node::set_undo(leaf, at, undo.bits()).map_err(|why| self.corrupted(pid, why))
     }
 

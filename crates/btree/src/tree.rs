@@ -1,5 +1,6 @@
 //! The trees of a database, and the parts that they share.
 
+use crate::claims::Claims;
 use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
@@ -28,6 +29,7 @@ struct Base {
     space: Arc<Space>,
     counters: Counters,
     queue: LeafQueue,
+    claims: Claims,
 }
 
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(crate) struct Counters {
     pub(crate) merges: ShardedCounter,
     pub(crate) shifts: ShardedCounter,
     pub(crate) collapses: ShardedCounter,
+    pub(crate) chains_built: ShardedCounter,
+    pub(crate) chains_freed: ShardedCounter,
     pub(crate) restarts: ShardedCounter,
 }
 
@@ -60,6 +64,10 @@ pub struct TreeStats {
     pub shifts: u64,
     /// Roots that took the content of their only child.
     pub collapses: u64,
+    /// Large values whose pages were written, also those of transactions that were rolled back.
+    pub chains_built: u64,
+    /// Large values whose pages were freed.
+    pub chains_freed: u64,
     /// Reads of nodes that were repeated because the node changed meanwhile.
     pub restarts: u64,
 }
@@ -76,16 +84,28 @@ impl Trees {
             merges: ShardedCounter::new(),
             shifts: ShardedCounter::new(),
             collapses: ShardedCounter::new(),
+            chains_built: ShardedCounter::new(),
+            chains_freed: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
         };
-        Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new() }) }
+        Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new(), claims: Claims::new() }) }
     }
 
     /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> TreeStats {
-        let Counters { leaf_splits, inner_splits, root_splits, purges, merges, shifts, collapses, restarts } =
-            self.counters();
+        let Counters {
+            leaf_splits,
+            inner_splits,
+            root_splits,
+            purges,
+            merges,
+            shifts,
+            collapses,
+            chains_built,
+            chains_freed,
+            restarts,
+        } = self.counters();
         TreeStats {
             leaf_splits: leaf_splits.sum(),
             inner_splits: inner_splits.sum(),
@@ -94,6 +114,8 @@ impl Trees {
             merges: merges.sum(),
             shifts: shifts.sum(),
             collapses: collapses.sum(),
+            chains_built: chains_built.sum(),
+            chains_freed: chains_freed.sum(),
             restarts: restarts.sum(),
         }
     }
@@ -140,6 +162,10 @@ impl Trees {
 
     pub(crate) fn queue(&self) -> &LeafQueue {
         &self.base.queue
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.base.claims
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -20,6 +20,7 @@
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
 use crate::node::{Goal, Node, NodeView};
+use crate::overflow::ChainRef;
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
@@ -58,6 +59,7 @@ struct Walk<'t, 'w> {
     tree: &'t Tree,
     watch: &'w mut dyn FnMut(PageId) -> Result<()>,
     damage: &'w mut dyn FnMut(Error) -> Result<()>,
+    refers: &'w mut dyn FnMut(&ChainRef<'_>) -> Result<()>,
     report: TreeReport,
     /// The next node of each level; `None` if damage hides it.
     next: Vec<Option<Next>>,
@@ -71,22 +73,23 @@ impl Tree {
     /// # Errors
     /// `Corrupted` with the first damaged page; `Io`, `OutOfFrames`, `Poisoned`.
     pub fn verify(&self) -> Result<TreeReport> {
-        self.verify_with(&mut |_| Ok(()), &mut Err)
+        self.verify_with(&mut |_| Ok(()), &mut Err, &mut |_| Ok(()))
     }
 
-    /// Does the same as [`verify`](Self::verify) with two callbacks. `watch` is called before each page is read, with
-    /// no latch held. `damage` is called with each `Corrupted` that the walk or `watch` finds. The walk ends at an
-    /// error of `damage`, or at any other error of `watch`. The report's pages are all that were met, including damaged
-    /// ones.
+    /// Does the same as [`verify`](Self::verify) with three callbacks. `watch` is called before each page is read, with
+    /// no latch held. `damage` is called with each `Corrupted` that the walk or `watch` finds. `refers` is called for
+    /// each row that refers to a chain, with no latch held. The walk ends at an error of `damage` or `refers`, or at
+    /// any other error of `watch`. The report's pages are all that were met, including damaged ones.
     ///
     /// # Errors
-    /// Those of [`verify`](Self::verify), and what `watch` and `damage` return.
+    /// Those of [`verify`](Self::verify), and what `watch`, `damage` and `refers` return.
     pub fn verify_with(
         &self,
         watch: &mut dyn FnMut(PageId) -> Result<()>,
         damage: &mut dyn FnMut(Error) -> Result<()>,
+        refers: &mut dyn FnMut(&ChainRef<'_>) -> Result<()>,
     ) -> Result<TreeReport> {
-        let mut walk = Walk { tree: self, watch, damage, report: TreeReport::default(), next: Vec::new() };
+        let mut walk = Walk { tree: self, watch, damage, refers, report: TreeReport::default(), next: Vec::new() };
         match walk.walk_all() {
             Err(error @ Error::Corrupted { .. }) => {
                 walk.report.pages.insert(self.root());
@@ -111,7 +114,7 @@ impl Tree {
         Ok(found.is_ok_and(|guard| guard.pid() == pid))
     }
 
-    fn copy_page(&self, pid: PageId) -> Result<Box<[u8]>> {
+    pub(crate) fn copy_page(&self, pid: PageId) -> Result<Box<[u8]>> {
         let mut page = vec![0; PAGE_SIZE].into_boxed_slice();
         page.copy_from_slice(&self.named(self.pool().shared_as(pid, AccessPattern::Scan))?);
         Ok(page)
@@ -183,8 +186,15 @@ impl Walk<'_, '_> {
         if node.is_leaf() {
             self.report.leaves += 1;
             for row in 0..node.len() {
-                let ghost = node.row(row).map_err(damage)?.header.is_ghost();
-                *if ghost { &mut self.report.ghosts } else { &mut self.report.rows } += 1;
+                let row = node.row(row).map_err(damage)?;
+                if row.header.is_ghost() {
+                    self.report.ghosts += 1;
+                    continue;
+                }
+                self.report.rows += 1;
+                if let Some(found) = self.tree.chain_ref(&row).map_err(damage)? {
+                    (self.refers)(&found)?;
+                }
             }
         } else {
             self.children(level, at, &node)?;

@@ -11,9 +11,10 @@
 //! a scan that validates the leaf afterwards sees the latch.
 
 use crate::descend::Restarts;
-use crate::format::{LEAF_HEADER, SLOT};
+use crate::format::{LEAF_HEADER, OVERFLOW, SLOT};
+use crate::intent::{Done, Intent, Store};
 use crate::node::{self, Goal, NO_WRITER};
-use crate::row::{Found, New};
+use crate::row::{Found, New, Stored};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, Result, Xid, limits::MAX_VALUE};
 use foreshore_buffer::{ExclusiveGuard, change_cost};
@@ -24,54 +25,11 @@ use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn, UndoPtr};
 /// Upper bound of the fixed part of a row change's body.
 const ROW_BODY: usize = 48;
 
-/// The purpose of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent<'a> {
-    /// Lock it.
-    Lock,
-    /// Lock it if it exists, for a scan that has met it. The scan itself locks a missing row.
-    Take,
-    /// Give it a value, whether it exists or not.
-    Put(&'a [u8]),
-    /// Give it a value if it does not exist; lock it if it does.
-    Insert(&'a [u8]),
-    /// Give it a value if it exists.
-    Update(&'a [u8]),
-    /// Delete it.
-    Remove,
-}
-
-impl<'a> Intent<'a> {
-    /// Returns the value that an existing row gets.
-    const fn value(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Put(value) | Self::Update(value) => Some(value),
-            Self::Lock | Self::Take | Self::Insert(_) | Self::Remove => None,
-        }
-    }
-
-    /// Returns the new state of an existing row or `ghost`; `None` if it stays as it is.
-    fn change(self, ghost: bool) -> Option<New<'a>> {
-        match (ghost, self) {
-            (true, _) => self.new_row().map(New::Value),
-            (false, Self::Remove) => Some(New::Ghost),
-            (false, _) => self.value().map(New::Value),
-        }
-    }
-
-    /// Returns the value that a missing row gets.
-    const fn new_row(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Put(value) | Self::Insert(value) => Some(value),
-            Self::Lock | Self::Take | Self::Update(_) | Self::Remove => None,
-        }
-    }
-}
-
 /// The outcome of one try.
 enum Try {
-    /// Done. The row existed, and its old value was copied.
-    Replaced,
+    /// Done. The row existed with these flags, and what it held, the value or a stub, was copied. A row with a large
+    /// value is only locked as long as its chain is not retired.
+    Replaced(u16),
     /// Done. The row did not exist.
     Inserted,
     /// The row does not exist, and nothing was done.
@@ -88,6 +46,9 @@ enum Try {
     Full(usize),
 }
 
+/// A key, the purpose of the write, and whether the chain of a large value that the row has is retired.
+type Write<'a> = (&'a [u8], Intent<'a>, bool);
+
 /// The outcome of a try, or its error. It has two words, so it passes between functions in registers.
 type Tried = Result<Try, Box<Error>>;
 
@@ -100,7 +61,7 @@ fn returned(write: impl FnOnce(&mut Vec<u8>) -> Result<bool>) -> Result<Option<V
 }
 
 impl Tree {
-    /// Locks a row, as `intent` says, and copies its value to `out`.
+    /// Locks a row, as `intent` says, and copies its value to `out`; for [`Intent::Take`], what the row holds.
     pub(crate) fn lock_row(
         &self,
         txn: &mut Txn,
@@ -110,9 +71,10 @@ impl Tree {
         out: &mut Vec<u8>,
     ) -> Result<Locked<()>> {
         Ok(match self.write_by(txn, (key, intent), wait, out)? {
-            Try::Replaced => Locked::Row(()),
-            Try::Skipped => Locked::Skipped,
-            _ => Locked::Absent,
+            Done::Large if intent == Intent::Lock => Locked::Row(self.load(out)?),
+            Done::Row | Done::Large => Locked::Row(()),
+            Done::Skipped => Locked::Skipped,
+            Done::Absent => Locked::Absent,
         })
     }
 
@@ -131,7 +93,16 @@ impl Tree {
     /// # Errors
     /// Those of [`Tree::put`].
     pub fn put_over(&self, txn: &mut Txn, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool> {
-        self.write(txn, key, Intent::Put(value), old)
+        let done = self.write(txn, key, Store::Put, value, old)?;
+        self.replaced(done, old)
+    }
+
+    /// Sets the value of `key`, and returns whether there was one. Reads no large one. `scratch` is overwritten.
+    ///
+    /// # Errors
+    /// Those of [`Tree::put`].
+    pub fn put_only(&self, txn: &mut Txn, key: &[u8], value: &[u8], scratch: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.write(txn, key, Store::Put, value, scratch)?.is_row())
     }
 
     /// Sets the value of `key` if it has none.
@@ -139,7 +110,7 @@ impl Tree {
     /// # Errors
     /// `KeyExists` if it has one; the row is then locked, so that the answer stays true. Those of [`Tree::put`].
     pub fn insert_new(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<()> {
-        match self.write(txn, key, Intent::Insert(value), &mut Vec::new())? {
+        match self.write(txn, key, Store::Insert, value, &mut Vec::new())?.is_row() {
             false => Ok(()),
             true => Err(self.key_exists(key)),
         }
@@ -150,7 +121,10 @@ impl Tree {
     /// # Errors
     /// Those of [`Tree::put`].
     pub fn update(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
-        returned(|old| self.write(txn, key, Intent::Update(value), old))
+        returned(|old| {
+            let done = self.write(txn, key, Store::Update, value, old)?;
+            self.replaced(done, old)
+        })
     }
 
     /// Deletes `key` and returns its value.
@@ -166,37 +140,71 @@ impl Tree {
     /// # Errors
     /// Those of [`Tree::put`].
     pub fn remove_into(&self, txn: &mut Txn, key: &[u8], old: &mut Vec<u8>) -> Result<bool> {
-        self.write(txn, key, Intent::Remove, old)
+        let done = self.write_by(txn, (key, Intent::Remove), LockWait::Wait, old)?;
+        self.replaced(done, old)
     }
 
-    fn write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, old: &mut Vec<u8>) -> Result<bool> {
-        Ok(matches!(self.write_by(txn, (key, intent), LockWait::Wait, old)?, Try::Replaced))
+    /// Deletes `key`, and returns whether it had a value. Reads no large one. `scratch` is overwritten.
+    ///
+    /// # Errors
+    /// Those of [`Tree::put`].
+    pub fn remove_only(&self, txn: &mut Txn, key: &[u8], scratch: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.write_by(txn, (key, Intent::Remove), LockWait::Wait, scratch)?.is_row())
     }
 
-    /// Runs a write to its end. Returns a done outcome, `Absent` or, if the request may not wait, `Skipped`.
-    fn write_by(
+    /// Returns whether a write has found a row, and replaces a stub in `old` by the value.
+    fn replaced(&self, done: Done, old: &mut Vec<u8>) -> Result<bool> {
+        if done == Done::Large {
+            self.load(old)?;
+        }
+        Ok(done.is_row())
+    }
+
+    fn write(&self, txn: &mut Txn, key: &[u8], store: Store, value: &[u8], old: &mut Vec<u8>) -> Result<Done> {
+        if value.len() > MAX_VALUE {
+            return self.write_large(txn, key, store, value, old);
+        }
+        let intent = store.of(Stored::value(value));
+        self.write_by(txn, (key, intent), LockWait::Wait, old)
+    }
+
+    /// Runs a write to its end, and retires the chain of a large value that it replaces or removes. Returns `Skipped`
+    /// only if the request may not wait.
+    pub(crate) fn write_by(
         &self,
         txn: &mut Txn,
         (key, intent): (&[u8], Intent<'_>),
         wait: LockWait,
         old: &mut Vec<u8>,
-    ) -> Result<Try> {
+    ) -> Result<Done> {
         self.check_key(key)?;
-        self.check_value(intent.value().or(intent.new_row()).unwrap_or_default())?;
-        let mut write = |txn: &mut Txn| self.write_checked(txn, (key, intent), wait, old);
-        let tried = match intent {
+        let mut write = |txn: &mut Txn| {
+            let mut done = self.write_checked(txn, (key, intent, false), wait, old)?;
+            if matches!(done, Try::Replaced(flags) if flags & OVERFLOW != 0 && intent.writes(true)) {
+                // Before the row changes: an undo restores the row first.
+                self.retire_chain(txn, self.stub(old)?.chain)?;
+                done = self.write_checked(txn, (key, intent, true), wait, old)?;
+            }
+            Ok(match done {
+                Try::Replaced(flags) if flags & OVERFLOW != 0 => Done::Large,
+                Try::Replaced(_) => Done::Row,
+                Try::Skipped => Done::Skipped,
+                _ => Done::Absent,
+            })
+        };
+        let done: Result<Done, Box<Error>> = match intent {
             Intent::Put(_) | Intent::Insert(_) | Intent::Update(_) => write(txn),
             // On a full disk, removes still work, because they free space. So do locks, which are not logged and mostly
             // come before a remove.
             Intent::Lock | Intent::Take | Intent::Remove => txn.freeing(write),
         };
-        tried.map_err(|error| *error)
+        done.map_err(|error| *error)
     }
 
     fn write_checked(
         &self,
         txn: &mut Txn,
-        (key, intent): (&[u8], Intent<'_>),
+        (key, intent, is_retired): Write<'_>,
         wait: LockWait,
         old: &mut Vec<u8>,
     ) -> Tried {
@@ -204,9 +212,9 @@ impl Tree {
         // A put or an insert changes or locks a row in any case, so it needs an xid.
         intent.new_row().map_or(Ok(()), |_| txn.ensure_xid().map(drop))?;
         let mut has_waited = false;
-        let outcome = self.write_in_turn(txn, (key, intent), wait, &mut has_waited, old);
+        let outcome = self.write_in_turn(txn, (key, intent, is_retired), wait, &mut has_waited, old);
         // A waiter that was woken but did not take the row wakes the next waiter.
-        if has_waited && !matches!(outcome, Ok(Try::Replaced | Try::Inserted)) {
+        if has_waited && !matches!(outcome, Ok(Try::Replaced(_) | Try::Inserted)) {
             txn.locks().0.pass_on(self.table, key);
         }
         let done = outcome?;
@@ -217,7 +225,7 @@ impl Tree {
     fn write_in_turn(
         &self,
         txn: &mut Txn,
-        (key, intent): (&[u8], Intent<'_>),
+        (key, intent, is_retired): Write<'_>,
         wait: LockWait,
         has_waited: &mut bool,
         old: &mut Vec<u8>,
@@ -229,12 +237,12 @@ impl Tree {
             || mutant("sabotage: what is absent is not locked");
         let mut entered = None;
         loop {
-            let outcome = self.try_write(txn, key, intent, old);
+            let outcome = self.try_write(txn, (key, intent, is_retired), old);
             // The turn ends before a wait, because it excludes transactions that this one may have to wait for next.
             let (locks, owner) = txn.locks();
             locks.end_exclusive(owner);
             match outcome? {
-                done @ (Try::Replaced | Try::Inserted | Try::Skipped) => return Ok(done),
+                done @ (Try::Replaced(_) | Try::Inserted | Try::Skipped) => return Ok(done),
                 Try::Absent if absent => return Ok(Try::Absent),
                 // The row must stay missing to the end of the transaction.
                 Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
@@ -257,9 +265,9 @@ impl Tree {
         }
     }
 
-    fn try_write(&self, txn: &mut Txn, key: &[u8], intent: Intent<'_>, old: &mut Vec<u8>) -> Tried {
-        let value = intent.value().or(intent.new_row()).unwrap_or_default();
-        let bytes = change_cost(1, ROW_BODY + key.len() + value.len() + MAX_VALUE);
+    fn try_write(&self, txn: &mut Txn, (key, intent, is_retired): Write<'_>, old: &mut Vec<u8>) -> Tried {
+        let len = intent.value().or(intent.new_row()).map_or(0, |value| value.bytes.len());
+        let bytes = change_cost(1, ROW_BODY + key.len() + len + MAX_VALUE);
         txn.reserve(bytes, ROW_BODY + key.len() + MAX_VALUE)?;
         let (mut leaf, known) = match self.last_row(txn, key) {
             Some((leaf, at)) => (leaf, Some(at)),
@@ -280,7 +288,7 @@ impl Tree {
                     self.note_if_empty(pid, &node);
                     return Ok(Try::Absent);
                 };
-                let need = SLOT + LEAF_HEADER + key.len() + value.len();
+                let need = SLOT + LEAF_HEADER + key.len() + value.bytes.len();
                 if need > node.free() {
                     return Ok(Try::Full(need));
                 }
@@ -300,10 +308,10 @@ impl Tree {
         txn.check_conflict(self.table, key, row.header.xid)?;
         let found = Found { at, header: row.header, mine };
         let ghost = row.header.is_ghost();
-        let new = intent.change(ghost);
+        let new = intent.change(ghost).filter(|_| ghost || is_retired || row.header.flags & OVERFLOW == 0);
         match new {
-            Some(New::Value(new)) if !node::fits(&node, at, new.len()).map_err(damage)? => {
-                return Ok(Try::Full(new.len() - row.value.len()));
+            Some(New::Value(new)) if !node::fits(&node, at, new.bytes.len()).map_err(damage)? => {
+                return Ok(Try::Full(new.bytes.len() - row.value.len()));
             }
             None if ghost => return Ok(Try::Absent),
             _ => {}
@@ -325,7 +333,7 @@ impl Tree {
             // A write of the same row usually follows.
             txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
         }
-        Ok(if ghost { Try::Inserted } else { Try::Replaced })
+        Ok(if ghost { Try::Inserted } else { Try::Replaced(found.header.flags) })
     }
 
     /// Returns the leaf of the row that was locked last, and the row's entry, if the leaf is unchanged.

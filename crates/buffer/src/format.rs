@@ -56,6 +56,8 @@ pub enum PageType {
     Tree = 3,
     /// A page that recovery found damaged. Its flags are the number of the [`Flaw`], its body is what was found there.
     Quarantined = 4,
+    /// A page of a large value, or of the index of one.
+    Chain = 5,
 }
 
 impl PageType {
@@ -66,6 +68,7 @@ impl PageType {
             2 => Some(Self::Map),
             3 => Some(Self::Tree),
             4 => Some(Self::Quarantined),
+            5 => Some(Self::Chain),
             _ => None,
         }
     }

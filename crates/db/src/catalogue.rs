@@ -10,6 +10,7 @@ use crate::tables::{TableInfo, Tables};
 use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error as Storage, Place, TableId};
+use foreshore_btree::format::CHAINS;
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_space::CATALOGUE_ROOT;
@@ -63,7 +64,7 @@ pub(crate) struct Catalogue {
 impl Catalogue {
     /// Begins without known tables.
     pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf) -> Self {
-        let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(CATALOGUE.0));
+        let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(CHAINS.0));
         Self { tree, trees, tables: Tables::new(), last_table, hidden: OnceLock::new(), log, data }
     }
 

@@ -9,7 +9,10 @@
 //!    created later, or the keys of its tree lead to it. A page is allocated by the log record that makes it a node of
 //!    its table. So a page that was allocated before it is read names its table, unless the table was dropped and the
 //!    page freed in between.
-//! 4. *Homes.* The pages and their maps are read from the file, not from the pool.
+//! 4. *Large values.* A row may have got or lost one behind the walk. A page of a chain that no walk has met is a
+//!    suspect. It is cleared if the table of chains has its chain, or if another walk of its table meets it. A table
+//!    that was dropped since it was listed has no suspects.
+//! 5. *Homes.* The pages and their maps are read from the file, not from the pool.
 //!
 //! **Merges.** A merge of nodes would free pages behind a walk. The purge merges no nodes of a table that is walked,
 //! and none of a table whose pages are being compared, until that piece of the comparison ends (see [`crate::purge`]).
@@ -17,6 +20,12 @@
 //! **Damage** of a page is noted, and the check continues. Pages below a damaged node are not walked, nor are tables
 //! that a damaged leaf of the catalogue hides. They do not count as unused pages.
 
+mod chains;
+mod hold;
+mod pages;
+
+use self::hold::{Hold, PIECE, dropped};
+use self::pages::ChainPages;
 use crate::engine::Engine;
 use crate::format::TableRow;
 use crate::live::Live;
@@ -25,17 +34,15 @@ use crate::{DamagedPage, Db, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_btree::Tree;
+use foreshore_btree::format::{CHAINS, ChainId};
 use foreshore_buffer::format::{page_table, verify_page};
 use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
 use foreshore_space::{UNREACHED, map_of};
 use foreshore_sync::pause;
-use foreshore_txn::Txn;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-/// Pages that are read before a transaction that waits for the table gets it, and pages that are compared before the
-/// purge may merge nodes again.
-const PIECE: u32 = 64;
 /// Reads of a page until an error counts: a single one may meet a page that is freed, truncated and reused.
 const TRIES: u32 = 4;
 
@@ -91,10 +98,12 @@ impl Db {
         // WAIT: park - for the check that runs.
         let _turn = engine.queues.take_check();
         let (listed, hidden) = self.run_with(TxnOptions::check(), |tx| tx.with(list))?;
-        let mut check = Check { engine, listed, owned: HashSet::new(), report: Report::default() };
+        let (owned, suspects, hurt, report) = (HashSet::new(), HashMap::new(), HashSet::new(), Report::default());
+        let mut check = Check { engine, listed, owned, suspects, hurt, report };
         hidden.into_iter().try_for_each(|error| check.note(error))?;
         check.walk_all()?;
         check.compare_maps()?;
+        check.clear_suspects()?;
         check.engine.storage.pool().flush_all()?;
         check.homes()?;
         Ok(check.report)
@@ -138,56 +147,15 @@ fn list(engine: &Engine, live: &mut Live) -> crate::Result<(Listed, Vec<crate::E
     Ok((Listed { tables, last, is_partial: !hidden.is_empty() }, hidden))
 }
 
-/// A shared intent in a table.
-struct Hold<'e> {
-    engine: &'e Engine,
-    tree: &'e Tree,
-    txn: Option<Txn>,
-    pages: u32,
-}
-
-impl<'e> Hold<'e> {
-    fn take(engine: &'e Engine, tree: &'e Tree) -> Result<Self> {
-        let mut hold = Self { engine, tree, txn: None, pages: 0 };
-        hold.renew()?;
-        Ok(hold)
-    }
-
-    /// Lets a waiting transaction have the table first.
-    fn renew(&mut self) -> Result<()> {
-        self.release();
-        let txn = self.txn.insert(self.engine.admission.begin(TxnOptions::check())?);
-        pause::point("check: has a transaction");
-        txn.lock_table(self.tree.table(), TableMode::IntentShared)?;
-        if self.tree.is_retired() { Err(dropped(self.tree)) } else { Ok(()) }
-    }
-
-    /// Renews the intent after each piece. Called for each page.
-    fn next_page(&mut self) -> Result<()> {
-        self.pages += 1;
-        if self.pages.is_multiple_of(PIECE) { self.renew() } else { self.engine.admission.check_open() }
-    }
-
-    fn release(&mut self) {
-        if let Some(txn) = self.txn.take() {
-            // It has changed nothing. Its drop releases the lock.
-            drop(txn);
-            self.engine.admission.transaction_ended();
-        }
-    }
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
 struct Check<'e> {
     engine: &'e Engine,
     listed: Listed,
     /// Pages that the walks have met.
     owned: HashSet<PageId>,
+    /// Pages of chains that no walk has met, with the chain and the table that they name.
+    suspects: HashMap<PageId, (ChainId, TableId)>,
+    /// Tables with damage. It may hide rows with large values.
+    hurt: HashSet<TableId>,
     report: Report,
 }
 
@@ -197,6 +165,7 @@ impl<'e> Check<'e> {
         let found = error.clone().into();
         let crate::Error::Corrupted { ref table, place: Place::Page(page), why, .. } = found else { return Err(error) };
         self.engine.damage.note(&found);
+        self.hurt.extend(table.as_ref().map(|table| table.id));
         if self.report.damaged.iter().all(|known| known.page != page) {
             let table = table.as_ref().map(|table| table.id);
             self.report.damaged.push(DamagedPage::new(&self.engine.catalogue, page, table, why));
@@ -209,27 +178,40 @@ impl<'e> Check<'e> {
         let in_use = &mut |pid| engine.storage.space().verify_in_use(pid);
         let found = {
             let _walk = engine.purger.walk(engine.catalogue.table());
-            engine.catalogue.tree().verify_with(in_use, &mut |error| self.note(error))?
+            engine.catalogue.tree().verify_with(in_use, &mut |error| self.note(error), &mut |_| Ok(()))?
         };
         self.owned = found.pages;
         let tables: Vec<_> = self.listed.tables.values().cloned().collect();
         for known in &tables {
-            let walked = match known {
-                Known::Live(tree) => walk(engine, tree, &mut |error| self.note(error)).map(|(rows, pages)| {
-                    self.report.tables += 1;
-                    self.report.rows += rows;
-                    pages
-                }),
-                Known::Dropped(tree) => walk_dropped(engine, tree),
-            };
-            match walked {
-                Ok(pages) => self.owned.extend(pages),
-                // Since it was listed.
-                Err(Error::TableDropped { .. }) => {}
-                Err(error) => self.note(error)?,
+            if let Some(rows) = self.walk_table(known)? {
+                self.report.tables += 1;
+                self.report.rows += rows;
             }
         }
-        Ok(())
+        // Last: a chain that a row has lost by now has a row there.
+        self.walk_chains()
+    }
+
+    /// Walks a table, and returns its rows; `None` if it was dropped.
+    fn walk_table(&mut self, known: &Known) -> Result<Option<u64>> {
+        let engine = self.engine;
+        let mut chains = ChainPages::default();
+        let walked = match known {
+            Known::Live(tree) => {
+                walk(engine, tree, &mut |error| self.note(error), &mut chains).map(|(rows, pages)| (Some(rows), pages))
+            }
+            Known::Dropped(tree) => walk_dropped(engine, tree, &mut chains).map(|pages| (None, pages)),
+        };
+        self.met(chains)?;
+        match walked {
+            Ok((rows, pages)) => {
+                self.owned.extend(pages);
+                Ok(rows)
+            }
+            // Since it was listed.
+            Err(Error::TableDropped { .. }) => Ok(None),
+            Err(error) => self.note(error).map(|()| None),
+        }
     }
 
     fn compare_maps(&mut self) -> Result<()> {
@@ -243,6 +225,9 @@ impl<'e> Check<'e> {
                 walks.clear();
             }
             if self.owned.contains(&pid) {
+                return Ok(());
+            }
+            if self.suspect(pid) {
                 return Ok(());
             }
             match self.unmet(pid, &mut walks) {
@@ -265,6 +250,7 @@ impl<'e> Check<'e> {
     /// Checks a page that was allocated a moment ago and that no walk has met.
     fn unmet(&self, pid: PageId, walks: &mut HashMap<TableId, Walk<'e>>) -> Result<()> {
         let engine = self.engine;
+        let chains = &engine.catalogue.trees().chains();
         let unreached = || Err(engine.storage.space().corrupted(pid, UNREACHED));
         let table_of = || engine.storage.pool().shared(pid).map(|page| page_table(&page));
         let mut failed = 0;
@@ -279,6 +265,7 @@ impl<'e> Check<'e> {
             };
             let tree = match self.listed.tables.get(&table) {
                 _ if table == engine.catalogue.table() => engine.catalogue.tree(),
+                _ if table == CHAINS => chains,
                 Some(Known::Live(tree) | Known::Dropped(tree)) => tree,
                 // The page was read after the id was drawn.
                 None if table > self.listed.last && table <= engine.catalogue.last_drawn() => {
@@ -326,29 +313,37 @@ impl<'e> Check<'e> {
 }
 
 /// Walks a tree whose table is in use, and returns its rows and pages.
-fn walk(engine: &Engine, tree: &Tree, damage: &mut dyn FnMut(Error) -> Result<()>) -> Result<(u64, HashSet<PageId>)> {
+fn walk(
+    engine: &Engine,
+    tree: &Tree,
+    damage: &mut dyn FnMut(Error) -> Result<()>,
+    chains: &mut ChainPages,
+) -> Result<(u64, HashSet<PageId>)> {
     let _walk = engine.purger.walk(tree.table());
-    let mut hold = Hold::take(engine, tree)?;
-    let in_use = &mut |pid| {
-        hold.next_page()?;
+    let hold = RefCell::new(Hold::take(engine, tree)?);
+    let in_use = |pid| {
+        hold.borrow_mut().next_page()?;
         engine.storage.space().verify_in_use(pid)
     };
-    let found = tree.verify_with(in_use, damage)?;
+    let found =
+        tree.verify_with(&mut |pid| in_use(pid), damage, &mut |found| chains.add(tree, found, &mut |pid| in_use(pid)))?;
     Ok((found.rows, found.pages))
 }
 
-fn dropped(tree: &Tree) -> Error {
-    Error::TableDropped { table: tree.table().into() }
-}
-
 /// Returns the pages that are left of a dropped table. None is freed meanwhile.
-fn walk_dropped(engine: &Engine, tree: &Tree) -> Result<HashSet<PageId>> {
+fn walk_dropped(engine: &Engine, tree: &Tree, chains: &mut ChainPages) -> Result<HashSet<PageId>> {
     let _hold = Hold::take(engine, tree)?;
     if !engine.reclaimer.has(tree.table()) {
         return Err(dropped(tree));
     }
     let pages = tree.pages()?;
     pages.iter().try_for_each(|&pid| engine.storage.space().verify_in_use(pid))?;
+    // The chains that it refers to are freed with their rows.
+    tree.verify_dropped_chains(&pages, &mut |pid| {
+        engine.storage.space().verify_in_use(pid)?;
+        chains.note(pid);
+        Ok(())
+    })?;
     Ok(pages)
 }
 

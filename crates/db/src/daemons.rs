@@ -70,6 +70,7 @@ pub(crate) fn step(engine: &Engine) {
             Step::step(&**storage.checkpointer());
             storage.space().extend_step();
             drop(engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue));
+            drop(engine.reclaimer.chains().free_some(&engine.admission, engine.catalogue.trees()));
             purge(engine);
             end_old(engine);
             engine.admission.txns().retry_parked();
@@ -87,13 +88,16 @@ fn end_old(engine: &Engine) -> NextWake {
     engine.aging.end_old(&engine.admission).map_or(NextWake::OnSignal, NextWake::After)
 }
 
-/// Grows the data file, frees pages of dropped tables, and retries parked rollbacks.
+/// Grows the data file, frees pages of dropped tables and replaced large values, and retries parked rollbacks.
 fn upkeep(engine: &Engine) -> NextWake {
     let grown = engine.storage.space().extend_step();
     if grown == NextWake::Now {
         return grown;
     }
-    let reclaimed = engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue);
+    let dropped = engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue);
+    // Whatever keeps the other: a check may hold a dropped table for long.
+    let chains = engine.reclaimer.chains().free_some(&engine.admission, engine.catalogue.trees());
+    let reclaimed = dropped.and_then(|dropped| Ok(dropped.into_iter().chain(chains?).min()));
     let is_parked = engine.admission.txns().retry_parked() > 0;
     let next = match reclaimed {
         Ok(Some(Duration::ZERO)) => return NextWake::Now,

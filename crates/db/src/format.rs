@@ -22,10 +22,13 @@
 
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};
-use foreshore_space::CATALOGUE_ROOT;
+use foreshore_btree::format::CHAINS;
+use foreshore_space::CHAINS_ROOT;
 
 /// Table id of the catalogue itself.
 pub(crate) const CATALOGUE: TableId = TableId(1);
+
+const _: () = assert!(CATALOGUE.0 < CHAINS.0);
 
 const VERSION: u8 = 1;
 /// The table was dropped.
@@ -93,7 +96,7 @@ impl TableRow {
             String::from_utf8(from.short_bytes()?.to_vec()).map_err(|_| RowFlaw::Malformed)
         };
         let (key_type, value_type) = (text()?, text()?);
-        if !from.is_empty() || table <= CATALOGUE || root <= CATALOGUE_ROOT {
+        if !from.is_empty() || table <= CHAINS || root <= CHAINS_ROOT {
             return Err(RowFlaw::Malformed);
         }
         Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0 })
@@ -176,6 +179,7 @@ mod tests {
         assert_eq!(set(1, 2), Err(RowFlaw::Newer(1)));
         assert_eq!(set(1, 3), Err(RowFlaw::Newer(1)));
         assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");
+        assert_eq!(set(4, 2), Err(RowFlaw::Malformed), "nor the table of chains");
         assert_eq!(set(18, 0xff), Err(RowFlaw::Malformed), "not UTF-8");
         let mut longer = bytes.clone();
         longer.push(0);

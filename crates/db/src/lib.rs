@@ -49,6 +49,7 @@
 
 mod admission;
 mod catalogue;
+mod chains;
 mod check;
 mod create;
 mod daemons;
@@ -65,6 +66,7 @@ mod max_age;
 mod memory;
 mod open;
 mod options;
+mod passes;
 mod prepared;
 mod profile;
 mod purge;

@@ -69,6 +69,14 @@ fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
     engine.inspect_err(|_| parts.directory.release())
 }
 
+/// Creates the trees of the engine in new files.
+fn create_trees(log: &Log, space: &Space, trees: &Trees) -> foreshore_base::Result<()> {
+    let mut session = log.session()?;
+    space.create(&mut session)?;
+    trees.create_catalogue(&mut session, CATALOGUE)?;
+    trees.create_chains(&mut session)
+}
+
 /// Takes the checkpoint that ends a start. Without log space for it on the disk, the next restart reads the same log
 /// again. A new database has no earlier checkpoint, so for it that is an error.
 fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> foreshore_base::Result<()> {
@@ -104,9 +112,7 @@ impl Parts<'_> {
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
         if is_new {
-            let mut session = log.session()?;
-            space.create(&mut session)?;
-            trees.create_catalogue(&mut session, CATALOGUE)?;
+            create_trees(&log, &space, &trees)?;
         } else {
             space.load()?;
         }

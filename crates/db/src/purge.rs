@@ -22,6 +22,7 @@ use crate::TxnOptions;
 use crate::admission::Admission;
 use crate::catalogue::Catalogue;
 use foreshore_base::{Error, Result, TableId};
+use foreshore_btree::format::CHAINS;
 use foreshore_btree::{Merged, PurgedLeaf, QueuedLeaf, Tree};
 use foreshore_lock::TableMode;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock, pause};
@@ -234,10 +235,10 @@ impl Piece<'_> {
             return Err(table);
         }
         let catalogue = self.catalogue;
-        let tree = if table == catalogue.table() {
-            Some(catalogue.tree().clone())
-        } else {
-            catalogue.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired())
+        let tree = match table {
+            own if own == catalogue.table() => Some(catalogue.tree().clone()),
+            CHAINS => Some(catalogue.trees().chains()),
+            _ => catalogue.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired()),
         };
         self.trees.insert(table, tree.clone());
         Ok(tree)

@@ -10,6 +10,7 @@
 use crate::TxnOptions;
 use crate::admission::Admission;
 use crate::catalogue::Catalogue;
+use crate::chains::ChainReclaimer;
 use crate::format::dropped_key;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Result, TableId};
@@ -76,7 +77,7 @@ struct DroppedTables {
     free: Vec<Dropped>,
 }
 
-/// Dropped tables that are still to be freed.
+/// Dropped tables and large values that are still to be freed.
 pub(crate) struct Reclaimer {
     tables: Mutex<DroppedTables>,
     log: Log,
@@ -85,13 +86,21 @@ pub(crate) struct Reclaimer {
     signal: Signal,
     /// Whether threads do the work. Without them nothing depends on time, except after damage.
     has_threads: bool,
+    /// Large values that no row refers to.
+    chains: ChainReclaimer,
 }
 
 impl Reclaimer {
     /// Makes an empty list with the signal of the thread that does the work.
     pub(crate) fn new(log: Log, signal: Signal, has_threads: bool) -> Self {
         let tables = Mutex::new(LockRank::Leaf, DroppedTables::default());
-        Self { tables, log, clock: SystemClock::new(), signal, has_threads }
+        let chains = ChainReclaimer::new(log.clone(), has_threads);
+        Self { tables, log, clock: SystemClock::new(), signal, has_threads, chains }
+    }
+
+    /// Returns the part that frees large values.
+    pub(crate) const fn chains(&self) -> &ChainReclaimer {
+        &self.chains
     }
 
     /// Retires tables that commit `by` has dropped, and adds them.

@@ -4,10 +4,11 @@ use crate::engine::Engine;
 use crate::{Result, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
 
-/// Frees the pages of dropped tables that no older snapshot reads, and truncates the end of the file. Returns by how
-/// many bytes. Damage of a table is reported when everything else is done.
+/// Frees the pages of dropped tables and large values that no snapshot reads, and truncates the end of the file.
+/// Returns by how many bytes. Damage of a table is reported when everything else is done.
 pub(crate) fn vacuum(engine: &Engine) -> Result<u64> {
     let reclaimed = engine.reclaimer.reclaim_all(&engine.admission, &engine.catalogue);
+    let reclaimed = reclaimed.and(engine.reclaimer.chains().free_all(&engine.admission, engine.catalogue.trees()));
     let gone = cut_end(engine)?;
     Ok(reclaimed.map(|()| gone)?)
 }

@@ -34,6 +34,8 @@ pub const REGION_PAGES: u64 = ((PAGE_SIZE - PAGE_HEADER) * 8) as u64;
 pub const MAP_IN_REGION: u64 = 2;
 /// Root of the catalogue tree, created with the database.
 pub const CATALOGUE_ROOT: PageId = PageId(3);
+/// Root of the table of chains, created next.
+pub const CHAINS_ROOT: PageId = PageId(4);
 /// Flag of a map page: the map page of the following region exists.
 pub const MAP_HAS_NEXT: u16 = 1;
 /// Flag of a map page: the map was damaged, and what was allocated then is a guess that no page in use is left out of.

@@ -16,6 +16,7 @@ pub mod build;
 pub mod crash;
 pub mod engine;
 pub mod faults;
+mod marks;
 mod oracle;
 mod random;
 #[cfg(not(foreshore_sim))]
@@ -24,7 +25,8 @@ mod script;
 mod shrink;
 pub mod write_back;
 
+pub use marks::Marks;
 pub use oracle::{Contents, Fingerprint, Oracle};
 pub use random::Random;
-pub use script::{Marks, Script, open, options, spills};
+pub use script::{Script, open, options, spills};
 pub use shrink::{Shrink, ShrinkMarks};

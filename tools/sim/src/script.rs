@@ -1,5 +1,6 @@
 //! A seeded history: transactions over several tables, two of them open at a time, with everything a disk is used for.
 
+use crate::marks::Marks;
 use crate::{Contents, Oracle, Random};
 use foreshore::{Db, Error, Options, ReadOptions, ReadTransaction, Table, TableDef, Transaction};
 use foreshore_classics::replacement::ReplacementKind;
@@ -54,58 +55,6 @@ pub fn options(sim: &Sim, seed: u64) -> Options {
 /// Those of [`Options::open`].
 pub fn open(sim: &Sim, seed: u64) -> Result<Db, Error> {
     options(sim, seed).open(DIR)
-}
-
-/// What a history has made the engine do.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Marks {
-    /// Operations of the disk.
-    pub operations: u64,
-    /// Pages evicted.
-    pub evictions: u64,
-    /// Batches through the doublewrite file.
-    pub doublewrites: u64,
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// Log segments begun or used again.
-    pub segments: u64,
-    /// Leaves split.
-    pub leaf_splits: u64,
-    /// Roots split.
-    pub root_splits: u64,
-    /// Leaves that ghosts were taken out of.
-    pub purges: u64,
-    /// Nodes merged.
-    pub merges: u64,
-    /// Transactions rolled back.
-    pub aborts: u64,
-    /// Times that a transaction has gone back to a savepoint, and had something to take back.
-    pub went_back: u64,
-    /// Chunks of undo read back from their file.
-    pub undo_fetches: u64,
-    /// Tables created and kept.
-    pub tables: usize,
-}
-
-impl Marks {
-    /// Asserts that everything a crash can interrupt has happened.
-    ///
-    /// # Panics
-    /// If something has not.
-    pub fn assert_complete(&self) {
-        let all = self.evictions > 0
-            && self.doublewrites > 0
-            && self.checkpoints > 1
-            && self.segments > 1
-            && self.leaf_splits > 1
-            && self.root_splits > 0
-            && self.purges > 0
-            && self.merges > 0
-            && self.aborts > 1
-            && self.went_back > 1
-            && self.tables > 1;
-        assert!(all, "the script leaves something out: {self:?}");
-    }
 }
 
 /// A running history.
@@ -219,6 +168,8 @@ impl Script {
             aborts: stats.txn.aborts,
             went_back: self.went_back,
             undo_fetches: stats.txn.undo_fetches,
+            chains_built: stats.tree.chains_built,
+            chains_freed: stats.tree.chains_freed,
             tables: GROUPS[0][1..].iter().filter(|&&name| self.oracle.contents.contains_key(name)).count(),
         }
     }
@@ -279,7 +230,9 @@ impl Script {
             0..4 if open.tables[0] == "accounts" => self.transfer(open),
             0..5 => {
                 let key = self.random.below(150).to_be_bytes();
-                let value = vec![self.random.below(256) as u8; self.random.below(1500) as usize];
+                let (byte, len) = (self.random.below(256) as u8, self.random.below(1500) as usize);
+                // Some lie in pages of their own, up to eight of them.
+                let value = vec![byte; if len.is_multiple_of(12) { 43 * len } else { len }];
                 open.insert(open.tables[self.random.below(3) as usize], &key, value)
             }
             5 | 6 => {

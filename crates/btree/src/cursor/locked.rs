@@ -24,9 +24,10 @@ use super::Cursor;
 use super::span::{End, Rest, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
+use crate::format::OVERFLOW;
+use crate::intent::Intent;
 use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
-use crate::write::Intent;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::AccessPattern;
@@ -317,7 +318,12 @@ impl Cursor {
             let at = copy.place(met, end);
             let (row, place) = (copy.node.row(at).map_err(damage)?, copy.node.place(at).map_err(damage)?);
             match self.meet(tree, txn, &row, pid) {
-                Ok(Met::Row) => self.rows(end).push(copy.node, place.key, place.value),
+                Ok(Met::Row) => {
+                    self.rows(end).push(copy.node, place.key, place.value);
+                    if row.header.flags & OVERFLOW != 0 {
+                        self.rows(end).mark_large();
+                    }
+                }
                 Ok(Met::Nothing) => {}
                 // The next step does that. Rows at hand are returned before the scan waits or fails.
                 Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,

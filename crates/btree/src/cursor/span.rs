@@ -167,6 +167,8 @@ pub(super) struct Rows {
     /// Keys and values.
     bytes: Vec<u8>,
     places: Vec<(Range<usize>, Range<usize>)>,
+    /// The places that have a stub, by index, ascending.
+    large: Vec<usize>,
     /// The places that have not been taken.
     left: Range<usize>,
 }
@@ -175,6 +177,7 @@ impl Rows {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.places.clear();
+        self.large.clear();
         self.left = 0..0;
     }
 
@@ -214,9 +217,27 @@ impl Rows {
         self.left.end += 1;
     }
 
+    /// Notes that the row that was added last has a stub in place of its value.
+    pub(super) fn mark_large(&mut self) {
+        let at = self.places.len() - 1;
+        assert!(self.large.last().is_none_or(|&last| last < at), "row {at} is marked twice");
+        self.large.push(at);
+    }
+
+    /// Returns the stub of the next row from one end, if it has one.
+    pub(super) fn next_stub(&self, end: End) -> Option<&[u8]> {
+        if self.large.is_empty() || self.is_empty() {
+            return None;
+        }
+        let at = if end == End::Front { self.left.start } else { self.left.end - 1 };
+        self.large.binary_search(&at).ok().map(|_| &self.bytes[self.places[at].1.clone()])
+    }
+
     /// Reverses rows that were added from the largest key down.
     pub(super) fn reverse(&mut self) {
         self.places.reverse();
+        self.large.reverse();
+        self.large.iter_mut().for_each(|at| *at = self.places.len() - 1 - *at);
     }
 
     /// Takes the next row from one end.

@@ -76,9 +76,10 @@ pub(crate) struct Place {
     pub(crate) value: Range<usize>,
 }
 
+/// Returns why a page of a type that was not expected is refused: it is quarantined, or `otherwise`.
 #[cold]
-fn why_not_node(page_type: Option<PageType>, flags: u16) -> Damage {
-    if page_type == Some(PageType::Quarantined) { why_quarantined(flags) } else { "not a node of a tree" }
+pub(crate) fn why_unlike(page_type: Option<PageType>, flags: u16, otherwise: Damage) -> Damage {
+    if page_type == Some(PageType::Quarantined) { why_quarantined(flags) } else { otherwise }
 }
 
 impl<P: PageRead> NodeView<P> {
@@ -87,7 +88,7 @@ impl<P: PageRead> NodeView<P> {
     pub(crate) fn view(page: P) -> Result<Self, Damage> {
         let (kind, bounds) = (page.kind(), page.word(AT_SLOTS));
         if kind.page_type() != Some(PageType::Tree) {
-            return Err(why_not_node(kind.page_type(), kind.flags()));
+            return Err(why_unlike(kind.page_type(), kind.flags(), "not a node of a tree"));
         }
         let node = Self { page, kind, bounds };
         if node.heap() > PAGE_SIZE || node.slots_end() > node.heap() || node.garbage() > PAGE_SIZE - node.heap() {

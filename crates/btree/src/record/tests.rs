@@ -4,7 +4,7 @@ use proptest::prelude::*;
 #[test]
 fn kinds_are_named_once() {
     let kinds: Vec<_> = (0..=255).filter_map(TreeKind::from_number).collect();
-    assert_eq!(kinds.len(), 17);
+    assert_eq!(kinds.len(), 21);
     for kind in kinds {
         assert_eq!(TreeKind::from_number(kind as u8), Some(kind));
         assert!(foreshore_buffer::format::TREE_KINDS.contains(&(kind as u8)), "{}", kind.name());

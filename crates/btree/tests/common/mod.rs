@@ -3,8 +3,8 @@
 #![allow(unreachable_pub)]
 
 use foreshore_base::limits::MAX_KEY;
-use foreshore_base::{Csn, Lsn, Result, TableId, Uuid, Xid};
-use foreshore_btree::{Cursor, Tree, TreeReport, Trees};
+use foreshore_base::{Csn, Lsn, PageId, Result, TableId, Uuid, Xid};
+use foreshore_btree::{ChainRef, Cursor, Tree, TreeReport, Trees};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{ChangeRecord, Pool, PoolOptions};
 use foreshore_classics::replacement::ReplacementKind;
@@ -18,7 +18,7 @@ use foreshore_txn::{
     UndoPtr,
 };
 use foreshore_wal::{Log, LogOptions, Recovered};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -164,6 +164,7 @@ impl Bed {
         let mut session = base.log.session().unwrap();
         space.create(&mut session).unwrap();
         trees.create_catalogue(&mut session, TABLE).unwrap();
+        trees.create_chains(&mut session).unwrap();
         drop(session);
         bed(&fs, sizes, base, space, trees, Start { next_xid: Xid(1), clock: Csn(0) })
     }
@@ -217,16 +218,28 @@ impl Bed {
 
     /// Checks the tree and `others`: no page is in two of them, and the map of pages agrees with all.
     pub fn verify_with(&self, others: &[&Tree]) -> TreeReport {
-        let report = self.tree.verify().unwrap();
-        let mut pages = report.pages.clone();
-        for other in others {
-            for page in other.verify().unwrap().pages {
-                assert!(pages.insert(page), "page {page} is in two trees");
-            }
+        let mut pages = HashSet::new();
+        let report = verify_tree(&self.tree, &mut pages);
+        for other in others.iter().copied().chain([&self.trees.chains()]) {
+            verify_tree(other, &mut pages);
         }
         self.space.verify(&pages).unwrap();
         report
     }
+}
+
+/// Checks a tree and its large values, and adds their pages.
+fn verify_tree(tree: &Tree, pages: &mut HashSet<PageId>) -> TreeReport {
+    let mut add = |page| assert!(pages.insert(page), "page {page} is in two trees or values");
+    let refers = &mut |found: &ChainRef<'_>| {
+        tree.verify_chain(found, &mut |page| {
+            add(page);
+            Ok(())
+        })
+    };
+    let report = tree.verify_with(&mut |_| Ok(()), &mut Err, refers).unwrap();
+    report.pages.iter().for_each(|&page| assert!(pages.insert(page), "page {page} is in two trees or values"));
+    report
 }
 
 pub fn scan(tree: &Tree, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Model> {
@@ -356,13 +369,24 @@ pub fn restart(fs: &Mem, frames: usize, limit: usize) -> (Bed, Restart) {
     (bed(fs, (frames, UNDO, Modes::default()), base, space, trees, start), done)
 }
 
-/// Records that lay out a new database: the first map page and the root.
-pub const LAYOUT_RECORDS: usize = 2;
+/// Records that lay out a new database: the first map page and two roots.
+pub const LAYOUT_RECORDS: usize = 3;
 
 /// The LSNs of all records in the log.
 pub fn lsns(fs: &Mem, frames: usize) -> Vec<Lsn> {
     let base = base(fs, frames, ReplacementKind::default());
     base.recovered.records(base.recovered.first_group()).map(|record| record.unwrap().lsn).collect()
+}
+
+/// Kinds, tables and bodies of all changes in the log that a rollback would undo.
+pub fn undoable_changes(fs: &Mem, frames: usize) -> Vec<(u8, TableId, Vec<u8>)> {
+    let base = base(fs, frames, ReplacementKind::default());
+    let records = base.recovered.records(base.recovered.first_group()).map(Result::unwrap);
+    let changes = records.filter_map(|record| {
+        let change = ChangeRecord::decode(&record.payload).unwrap();
+        (change.flags & UNDOABLE != 0).then(|| (change.kind, change.table, change.body.to_vec()))
+    });
+    changes.collect()
 }
 
 /// A small generator of reproducible numbers (splitmix64).

@@ -5,6 +5,7 @@
 mod common;
 
 mod absence;
+mod chains;
 mod cursors;
 mod empty_leaves;
 mod hostile;

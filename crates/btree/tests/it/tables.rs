@@ -140,7 +140,8 @@ fn a_dropped_table_is_freed_across_crashes_while_its_pages_are_used_again() {
             if is_root_left {
                 break;
             }
-            let owned = &tree.pages().unwrap() | &bed.tree.verify().unwrap().pages;
+            let mut owned = &tree.pages().unwrap() | &bed.tree.verify().unwrap().pages;
+            owned.extend(bed.trees.chains().verify().unwrap().pages);
             bed.space.verify(&owned).unwrap();
         }
         let (bed, _) = bed.crash();

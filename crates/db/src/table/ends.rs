@@ -81,7 +81,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             let value = self.value(row_key, row_value)?;
             key.clear();
             key.extend_from_slice(row_key);
-            let is_removed = self.tree.remove_into(txn, key, found)?;
+            let is_removed = self.tree.remove_only(txn, key, found)?;
             assert!(is_removed, "a row that was locked is there");
             if txn.isolation() == Isolation::Serializable {
                 let mut kept = popped.take().map_or_else(Vec::new, |popped| popped.key);

@@ -31,7 +31,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             let (txn, Scratch { key, found, .. }) = live.parts();
-            Ok(self.tree.get(txn, key, found)?)
+            Ok(self.tree.contains(txn, key, found)?)
         })
     }
 
@@ -40,7 +40,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Errors
     /// Those of every method.
     pub fn is_empty(&self) -> Result<bool> {
-        let first = Scan::new(self.tx, &self.tree, Span::all()).next_with(End::Front, |_, _| Ok(()))?;
+        let first = Scan::new(self.tx, &self.tree, Span::all()).next_key_with(End::Front, |_| Ok(()))?;
         Ok(first.is_none())
     }
 
@@ -137,7 +137,7 @@ pub struct Keys<'tx, K> {
 impl<K: Key> Keys<'_, K> {
     fn step(&mut self, end: End) -> Option<Result<K::Owned>> {
         let table = self.table;
-        let key = self.scan.next_with(end, |key, _| K::decode_key(key).ok_or_else(|| undecodable(table, key, "key")));
+        let key = self.scan.next_key_with(end, |key| K::decode_key(key).ok_or_else(|| undecodable(table, key, "key")));
         key.transpose()
     }
 }

@@ -6,12 +6,13 @@
 //! whose predicate has written.
 
 use super::codec::undecodable;
-use super::scan::{End, Span};
+use super::scan::Span;
 use super::{KeyRange, Table};
 use crate::Result;
 use foreshore_base::Lsn;
 use foreshore_base::key::{Key, Value};
-use foreshore_txn::Isolation;
+use foreshore_btree::Cursor;
+use foreshore_txn::{Isolation, Txn};
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -108,9 +109,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let mut count = 0;
         let mut keys = Vec::new();
         loop {
-            let is_over = self.read_ahead(&left, MOST, |key, _| {
+            let is_over = self.read_ahead(&left, MOST, |cursor, txn| {
+                let Some(key) = cursor.next_key(txn)? else { return Ok(None) };
                 keys.push(key.to_vec());
-                Ok(())
+                Ok(Some(key.len()))
             })?;
             for key in &keys {
                 count += u64::from(self.remove_encoded(key)?);
@@ -136,15 +138,20 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.if_live(|live| live.txn.last_lsn())
     }
 
-    /// Reads rows of a span in one operation, at most `most`, and returns whether there are no more.
-    fn read_ahead(&self, span: &Span, most: usize, mut add: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<bool> {
+    /// Reads rows of a span in one operation, at most `most`, and returns whether there are no more. `next` reads a row
+    /// and returns its bytes.
+    fn read_ahead(
+        &self,
+        span: &Span,
+        most: usize,
+        mut next: impl FnMut(&mut Cursor, &mut Txn) -> Result<Option<usize>>,
+    ) -> Result<bool> {
         self.tx.with(|_, live| {
             let mut cursor = span.cursor(&self.tree, &mut live.txn, None)?;
             let mut bytes = 0;
             for _ in 0..most {
-                let Some((key, value)) = End::Front.step(&mut cursor, &mut live.txn)? else { return Ok(true) };
-                bytes += key.len() + value.len();
-                add(key, value)?;
+                let Some(len) = next(&mut cursor, &mut live.txn)? else { return Ok(true) };
+                bytes += len;
                 if bytes >= MOST_BYTES {
                     break;
                 }
@@ -207,10 +214,12 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
         {
             ahead.may_change = table.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))?;
             let rows = &mut ahead.rows;
-            ahead.is_last = table.read_ahead(left, ahead.most, |encoded, value| {
+            ahead.is_last = table.read_ahead(left, ahead.most, |cursor, txn| {
+                let Some((encoded, value)) = cursor.next(txn)? else { return Ok(None) };
+                let len = encoded.len() + value.len();
                 let key = K::decode_key(encoded).ok_or_else(|| undecodable(table.tree.table(), encoded, "key"))?;
                 rows.push_back(Read { key, value: table.value(encoded, value)?, encoded: encoded.to_vec() });
-                Ok(())
+                Ok(Some(len))
             })?;
             ahead.at = table.last_change();
             ahead.most = (2 * ahead.most).min(MOST);

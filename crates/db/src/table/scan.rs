@@ -72,6 +72,14 @@ impl End {
             Self::Back => cursor.next_back(txn),
         }
     }
+
+    /// Returns the next encoded key from this end.
+    fn step_key<'c>(self, cursor: &'c mut Cursor, txn: &mut Txn) -> foreshore_base::Result<Option<&'c [u8]>> {
+        match self {
+            Self::Front => cursor.next_key(txn),
+            Self::Back => cursor.next_key_back(txn),
+        }
+    }
 }
 
 /// An iteration over encoded rows.
@@ -94,13 +102,22 @@ impl<'tx> Scan<'tx> {
 
     /// Returns what `read` makes of the next row. An error ends the iteration.
     pub(super) fn next_with<T>(&mut self, end: End, read: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<Option<T>> {
+        self.next_by(|cursor, txn| end.step(cursor, txn)?.map(|(key, value)| read(key, value)).transpose())
+    }
+
+    /// Returns what `read` makes of the next key. Reads no large value. An error ends the iteration.
+    pub(super) fn next_key_with<T>(&mut self, end: End, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<Option<T>> {
+        self.next_by(|cursor, txn| end.step_key(cursor, txn)?.map(read).transpose())
+    }
+
+    fn next_by<T>(&mut self, step: impl FnOnce(&mut Cursor, &mut Txn) -> Result<Option<T>>) -> Result<Option<T>> {
         let state = &mut self.state;
         if matches!(state, State::Over) {
             return Ok(None);
         }
         let row = self.tx.with(|_, live| {
             let Some(cursor) = state.cursor(live)? else { return Ok(None) };
-            end.step(cursor, &mut live.txn)?.map(|(key, value)| read(key, value)).transpose()
+            step(cursor, &mut live.txn)
         });
         if !matches!(row, Ok(Some(_))) {
             self.state = State::Over;
@@ -116,7 +133,7 @@ impl<'tx> Scan<'tx> {
             self.tx.with(|_, live| {
                 let Some(cursor) = state.cursor(live)? else { return Ok(()) };
                 for _ in 0..AT_ONCE {
-                    if cursor.next(&mut live.txn)?.is_none() {
+                    if cursor.next_key(&mut live.txn)?.is_none() {
                         *state = State::Over;
                         break;
                     }

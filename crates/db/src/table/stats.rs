@@ -20,6 +20,11 @@ pub struct TableStats {
     pub ghosts: u64,
     /// Bytes of the keys and values of the rows, encoded.
     pub row_bytes: u64,
+    /// Values that lie in pages of their own, because they are larger than
+    /// [`MAX_VALUE`](crate::limits::MAX_VALUE).
+    pub large_values: u64,
+    /// Pages of these values. Those of replaced and removed values do not count.
+    pub large_pages: u64,
     /// Pages with rows.
     pub leaf_pages: u64,
     /// Pages above them.
@@ -33,8 +38,8 @@ pub struct TableStats {
 }
 
 impl<K: Key, V: Value> Table<'_, K, V> {
-    /// Counts the pages and rows of the table. It reads each page once, in any version, and locks no row: what others
-    /// write meanwhile may count or not.
+    /// Counts the pages and rows of the table. It reads each page once, in any version, but none of a large value. It
+    /// locks no row: what others write meanwhile may count or not.
     ///
     /// # Errors
     /// Those of every method.
@@ -52,16 +57,20 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub fn stats(&self) -> Result<TableStats> {
         let mut census = Census::default();
         while self.tx.with(|_, live| Ok(self.tree.count_nodes(&mut live.txn, &mut census, AT_ONCE)?))? {}
-        let Census { levels, leaves, inner_nodes, rows, ghosts, row_bytes, free_bytes, .. } = census;
+        let Census {
+            levels, leaves, inner_nodes, rows, ghosts, row_bytes, free_bytes, large_values, large_pages, ..
+        } = census;
         let leaf_bytes = leaves * PAGE_SIZE as u64;
         Ok(TableStats {
             rows,
             ghosts,
             row_bytes,
+            large_values,
+            large_pages,
             leaf_pages: leaves,
             inner_pages: inner_nodes,
             levels,
-            bytes: (leaves + inner_nodes) * PAGE_SIZE as u64,
+            bytes: (leaves + inner_nodes + large_pages) * PAGE_SIZE as u64,
             fill_permille: (leaf_bytes - free_bytes) * 1000 / leaf_bytes,
         })
     }

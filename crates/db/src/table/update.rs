@@ -9,7 +9,8 @@ use foreshore_lock::RowLock;
 use std::borrow::Borrow;
 
 impl<K: Key, V: Value> Table<'_, K, V> {
-    /// Sets the value of `key`. Unlike [`insert`](Self::insert) it does not decode the previous value.
+    /// Sets the value of `key`. Unlike [`insert`](Self::insert) it does not read a large previous value, and decodes
+    /// none.
     ///
     /// # Errors
     /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
@@ -28,7 +29,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { key, value, found, .. }) = live.parts();
-            Ok(self.tree.put_over(txn, key, value, found).map(drop)?)
+            Ok(self.tree.put_only(txn, key, value, found).map(drop)?)
         })
     }
 
@@ -86,7 +87,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|_, live| {
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { value, found, .. }) = live.parts();
-            Ok(self.tree.put_over(txn, key, value, found).map(drop)?)
+            Ok(self.tree.put_only(txn, key, value, found).map(drop)?)
         })
     }
 
@@ -117,7 +118,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn remove_encoded(&self, key: &[u8]) -> Result<bool> {
         self.tx.with(|_, live| {
             let (txn, Scratch { found, .. }) = live.parts();
-            Ok(self.tree.remove_into(txn, key, found)?)
+            Ok(self.tree.remove_only(txn, key, found)?)
         })
     }
 

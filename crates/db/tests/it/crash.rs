@@ -50,7 +50,7 @@ fn lose_power(seed: u64, stride: u64) -> u64 {
     let stats = db.stats();
     let tree = stats.tree;
     let is_complete = tree.purges > 0 && tree.merges > 0 && tree.shifts > 0 && tree.collapses > 0;
-    assert!(is_complete, "{tree:?}");
+    assert!(is_complete && tree.chains_built > 10 && tree.chains_freed > 10, "{tree:?}");
     assert!(stats.checkpoint.checkpoints > 3 && stats.log.segments_recycled > 0, "{stats:?}");
     let mut points = sim.crash_points();
     let mut images = 0_u64;

@@ -316,7 +316,7 @@ fn a_damaged_table_keeps_no_other_from_being_freed() {
     let mut damaged = 0;
     for page in files.file("data").chunks_exact_mut(PAGE_SIZE) {
         // A leaf of the first table, by the header of the page.
-        if page[4..6] == [3, 0] && page[24..28] == 2_u32.to_le_bytes() {
+        if page[4..6] == [3, 0] && page[24..28] == 3_u32.to_le_bytes() {
             page[PAGE_SIZE - 1] ^= 1;
             damaged += 1;
         }

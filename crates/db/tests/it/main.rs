@@ -25,6 +25,7 @@ mod isolation;
 mod isolation_hermitage;
 mod isolation_stage;
 mod key_ranges;
+mod large_values;
 mod limits;
 mod lock;
 mod log_budget;

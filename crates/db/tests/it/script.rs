@@ -159,7 +159,9 @@ impl Script {
                 _ => self.drop(tx, DEEP.name(), &mut after.deep)?,
             },
             _ => {
-                let value = vec![self.random.below(256) as u8; self.random.below(900) as usize];
+                let (byte, len) = (self.random.below(256) as u8, self.random.below(900) as usize);
+                // Some lie in pages of their own.
+                let value = vec![byte; if len.is_multiple_of(8) { 30 * len } else { len }];
                 let old = tx.open(ROWS)?.insert(key, &*value)?;
                 assert_eq!(old, after.rows.insert(key, value));
             }

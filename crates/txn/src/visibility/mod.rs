@@ -197,7 +197,7 @@ impl Visibility {
 
     /// Returns whether the changes of `header_xid` can no longer be lost or undone, and no reader needs the state
     /// before them.
-    pub(crate) fn is_settled(&self, header_xid: Xid) -> bool {
+    pub fn is_settled(&self, header_xid: Xid) -> bool {
         let view = self.views.newest();
         match self.csn_by(&view, header_xid) {
             Some(csn) if csn <= view.horizon() || mutant("sabotage: a ghost goes that a snapshot needs") => true,

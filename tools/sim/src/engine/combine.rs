@@ -83,7 +83,7 @@ impl Session<'_> {
                 }
             }
             1 => {
-                entry.and_modify(|bytes| *bytes = value(number))?;
+                drop(entry.and_modify(|bytes| *bytes = value(number))?);
                 steps.extend(found.map(|_| Step::Write { row, value: Some(number) }));
             }
             _ => {

@@ -27,7 +27,12 @@ pub(super) fn key_number(bytes: &[u8]) -> Result<u16, String> {
 pub(super) fn value(number: u64) -> Vec<u8> {
     let bits = mixed(number);
     let filler = match bits % 8 {
-        0 => 1_000 + bits / 8 % 1_000,
+        // Some lie in pages of their own: few in many pages, more in one or two.
+        0 => match bits / 8 % 8 {
+            0 => 2_040 + bits / 64 % (63 << 10),
+            1 => 2_040 + bits / 64 % 8_000,
+            _ => 1_000 + bits / 8 % 1_000,
+        },
         1 => 100 + bits / 8 % 400,
         _ => bits / 8 % 60,
     };
