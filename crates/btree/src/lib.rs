@@ -29,6 +29,7 @@ mod census;
 mod chain;
 mod chain_record;
 mod claims;
+mod contention;
 mod create;
 mod cursor;
 mod damage;

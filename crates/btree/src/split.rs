@@ -77,6 +77,15 @@ impl Drop for NewPage<'_> {
     }
 }
 
+/// The reason for a split.
+#[derive(Clone, Copy)]
+enum Aim {
+    /// That many bytes must become free in the node that covers the key, slot included.
+    Fit(usize),
+    /// The entry of the key becomes the first one of its leaf.
+    Apart,
+}
+
 /// The cut of a node. Entries from `from` on go to the right node, and so do keys from `separator` on.
 struct Cut {
     from: usize,
@@ -93,13 +102,27 @@ impl Tree {
             // A change in a damaged log may require this.
             return Err(self.corrupted(self.root, "a row is larger than a node"));
         }
+        self.split_for(structure, key, level, Aim::Fit(need))
+    }
+
+    /// Puts the row of `key` and the rows before it into different leaves. If the root is a leaf, one call only gives
+    /// it a child.
+    pub(crate) fn split_before(&self, structure: &mut Structure<'_>, key: &[u8]) -> Result<()> {
+        self.split_for(structure, key, 0, Aim::Apart)
+    }
+
+    fn split_for(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, aim: Aim) -> Result<()> {
         let mut new = NewPage::take(&self.trees, structure)?;
         let mut linked = None;
         let open = loop {
             let mut node: ExclusiveGuard<'_> = self.find(structure, key, level, change_cost(3, MAX_SPLIT_BODY))?;
             let pid = node.pid();
             let view = self.parse(pid, &node)?;
-            if view.free() >= need || view.level() != level {
+            let is_done = match aim {
+                Aim::Fit(need) => view.free() >= need,
+                Aim::Apart => !view.search(key).is_ok_and(|found| found.is_ok_and(|at| at > 0)),
+            };
+            if is_done || view.level() != level {
                 return Ok(());
             }
             if pid == self.root {
@@ -116,7 +139,7 @@ impl Tree {
                 self.link(structure, &Unlinked { left: pid, level, separator })?;
                 continue;
             }
-            let separator = self.split(structure, &mut node, &mut new, (key, need))?;
+            let separator = self.split(structure, &mut node, &mut new, (key, aim))?;
             break Unlinked { left: pid, level, separator };
         };
         drop(new);
@@ -133,12 +156,16 @@ impl Tree {
         structure: &mut Structure<'_>,
         left: &mut ExclusiveGuard<'p>,
         new: &mut NewPage<'p>,
-        (key, need): (&[u8], usize),
+        (key, aim): (&[u8], Aim),
     ) -> Result<Vec<u8>> {
         let pid = left.pid();
         let damage = |why| self.corrupted(pid, why);
         let node = self.parse(pid, left)?;
-        let cut = choose_cut(&node, key, need).map_err(damage)?;
+        let cut = match aim {
+            Aim::Fit(need) => choose_cut(&node, key, need),
+            Aim::Apart => cut_before(&node, key),
+        };
+        let cut = cut.map_err(damage)?;
         let first = cut.from + usize::from(!node.is_leaf());
         let fences = (&cut.separator[..], node.high().map_err(damage)?);
         let image = build_part(&node, first..node.len(), fences, node.right(), cut.leftmost).map_err(damage)?;
@@ -266,6 +293,17 @@ impl Tree {
             drop(pin);
             return Ok(());
         }
+    }
+}
+
+/// Returns the cut of a leaf before the entry of `key`, which is not the first.
+fn cut_before(node: &Node<'_>, key: &[u8]) -> Result<Cut, Damage> {
+    match node.search(key)? {
+        Ok(from) if from > 0 => {
+            let separator = separator(node.key(from - 1)?, node.key(from)?)?.to_vec();
+            Ok(Cut { from, separator, leftmost: None })
+        }
+        _ => Err("a leaf is cut before its first entry"),
     }
 }
 

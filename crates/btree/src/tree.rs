@@ -1,6 +1,7 @@
 //! The trees of a database, and the parts that they share.
 
 use crate::claims::Claims;
+use crate::contention::Contention;
 use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
@@ -30,11 +31,13 @@ struct Base {
     counters: Counters,
     queue: LeafQueue,
     claims: Claims,
+    contention: Contention,
 }
 
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) leaf_splits: ShardedCounter,
+    pub(crate) contention_splits: ShardedCounter,
     pub(crate) inner_splits: ShardedCounter,
     pub(crate) root_splits: ShardedCounter,
     pub(crate) purges: ShardedCounter,
@@ -52,6 +55,8 @@ pub(crate) struct Counters {
 pub struct TreeStats {
     /// Leaves that were split.
     pub leaf_splits: u64,
+    /// Splits of leaves, or of roots before, because several threads changed rows of one leaf at once.
+    pub contention_splits: u64,
     /// Inner nodes that were split.
     pub inner_splits: u64,
     /// Roots that moved their contents to a child.
@@ -78,6 +83,7 @@ impl Trees {
     pub fn new(pool: Pool, space: Arc<Space>) -> Self {
         let counters = Counters {
             leaf_splits: ShardedCounter::new(),
+            contention_splits: ShardedCounter::new(),
             inner_splits: ShardedCounter::new(),
             root_splits: ShardedCounter::new(),
             purges: ShardedCounter::new(),
@@ -88,7 +94,8 @@ impl Trees {
             chains_freed: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
         };
-        Self { base: Arc::new(Base { pool, space, counters, queue: LeafQueue::new(), claims: Claims::new() }) }
+        let (queue, claims, contention) = (LeafQueue::new(), Claims::new(), Contention::new());
+        Self { base: Arc::new(Base { pool, space, counters, queue, claims, contention }) }
     }
 
     /// Returns the counters.
@@ -96,6 +103,7 @@ impl Trees {
     pub fn stats(&self) -> TreeStats {
         let Counters {
             leaf_splits,
+            contention_splits,
             inner_splits,
             root_splits,
             purges,
@@ -108,6 +116,7 @@ impl Trees {
         } = self.counters();
         TreeStats {
             leaf_splits: leaf_splits.sum(),
+            contention_splits: contention_splits.sum(),
             inner_splits: inner_splits.sum(),
             root_splits: root_splits.sum(),
             purges: purges.sum(),
@@ -166,6 +175,10 @@ impl Trees {
 
     pub(crate) fn claims(&self) -> &Claims {
         &self.base.claims
+    }
+
+    pub(crate) fn contention(&self) -> &Contention {
+        &self.base.contention
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -44,10 +44,18 @@ enum Try {
     NoXid,
     /// The leaf needs that many free bytes.
     Full(usize),
+    /// Done as `Replaced`, and the leaf is contended.
+    Contended(Box<Boundary>),
 }
 
 /// A key, the purpose of the write, and whether the chain of a large value that the row has is retired.
 type Write<'a> = (&'a [u8], Intent<'a>, bool);
+/// The key of the row before which a contended leaf is to be split.
+struct Boundary {
+    key: Vec<u8>,
+    /// Flags of the version that the write replaced.
+    flags: u16,
+}
 
 /// The outcome of a try, or its error. It has two words, so it passes between functions in registers.
 type Tried = Result<Try, Box<Error>>;
@@ -243,6 +251,10 @@ impl Tree {
             locks.end_exclusive(owner);
             match outcome? {
                 done @ (Try::Replaced(_) | Try::Inserted | Try::Skipped) => return Ok(done),
+                Try::Contended(boundary) => {
+                    self.relieve(txn, &boundary.key);
+                    return Ok(Try::Replaced(boundary.flags));
+                }
                 Try::Absent if absent => return Ok(Try::Absent),
                 // The row must stay missing to the end of the transaction.
                 Try::Absent if self.share_by(txn, row, wait, &mut entered)? => absent = true,
@@ -333,7 +345,29 @@ impl Tree {
             // A write of the same row usually follows.
             txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
         }
-        Ok(if ghost { Try::Inserted } else { Try::Replaced(found.header.flags) })
+        Ok(if ghost { Try::Inserted } else { self.done_over(&leaf, found, new) })
+    }
+
+    /// Returns the outcome of a write to a row that existed. Notes contention if the writer has waited for the latch of
+    /// the leaf.
+    fn done_over(&self, leaf: &ExclusiveGuard<'_>, found: Found, new: Option<New<'_>>) -> Try {
+        let flags = found.header.flags;
+        if !leaf.has_waited() || !matches!(new, Some(New::Value(_))) {
+            return Try::Replaced(flags);
+        }
+        let before = self.trees.contention().note(leaf.pid(), found.at);
+        // The other waiter's entry may be gone by now.
+        let key = before.and_then(|at| Some(self.parse(leaf.pid(), leaf).ok()?.key(at).ok()?.to_vec()));
+        key.map_or(Try::Replaced(flags), |key| Try::Contended(Box::new(Boundary { key, flags })))
+    }
+
+    /// Splits a contended leaf before the row of `key`.
+    #[cold]
+    fn relieve(&self, txn: &mut Txn, key: &[u8]) {
+        // The row has been written, and the split is only for speed. The cause of a failure, such as a full disk, is
+        // reported to the operations that need the page.
+        let is_split = self.split_before(&mut Structure::of(txn), key).is_ok();
+        self.trees.counters().contention_splits.add(u64::from(is_split));
     }
 
     /// Returns the leaf of the row that was locked last, and the row's entry, if the leaf is unchanged.

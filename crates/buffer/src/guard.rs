@@ -98,6 +98,8 @@ pub struct ExclusiveGuard<'a> {
     slot: Slot<'a>,
     /// Whether the release must make optimistic reads fail.
     changed: bool,
+    /// Whether another thread held the latch when this one asked for it.
+    waited: bool,
 }
 
 impl<'a> LatchGuard<'a> for ExclusiveGuard<'a> {
@@ -108,8 +110,12 @@ impl<'a> LatchGuard<'a> for ExclusiveGuard<'a> {
 
     #[inline]
     fn latch(slot: Slot<'a>) -> Self {
-        slot.frame().latch().lock_exclusive(slot.parks());
-        Self::adopt(slot)
+        let latch = slot.frame().latch();
+        let waited = !latch.try_lock_exclusive();
+        if waited {
+            latch.lock_exclusive(slot.parks());
+        }
+        Self { slot, changed: false, waited }
     }
 
     #[inline]
@@ -121,7 +127,7 @@ impl<'a> LatchGuard<'a> for ExclusiveGuard<'a> {
 impl<'a> ExclusiveGuard<'a> {
     /// Takes over the exclusive hold of the latch.
     pub(crate) fn adopt(slot: Slot<'a>) -> Self {
-        Self { slot, changed: false }
+        Self { slot, changed: false, waited: false }
     }
 
     /// Latches the page in the frame if its version is `version` and no other thread holds the latch.
@@ -139,6 +145,12 @@ impl<'a> ExclusiveGuard<'a> {
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         page_lsn(self)
+    }
+
+    /// Returns whether another thread held the latch when this guard was asked for.
+    #[must_use]
+    pub const fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// Returns whether the page differs from its home on disk.

@@ -108,6 +108,45 @@ fn inserts_while_leaves_change_places() {
     assert_eq!(bed.verify().rows, u64::from(4 * ROWS));
 }
 
+/// Threads that each update a row of their own, again and again, all in one leaf at first. Returns the splits that this
+/// leads to.
+fn updates_of_one_leaf(frames: usize) -> u64 {
+    const WRITERS: u16 = 3;
+    let bed = Arc::new(Bed::new(frames));
+    for key in 0..WRITERS {
+        bed.run(|txn| bed.tree.insert_new(txn, &key.to_be_bytes(), &[0]));
+    }
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|key| {
+            let bed = bed.clone();
+            thread::spawn(move || {
+                for round in 0..6 {
+                    bed.run(|txn| {
+                        let old = bed.tree.update(txn, &key.to_be_bytes(), &[round + 1])?;
+                        assert_eq!(old, Some(vec![round]), "row {key}");
+                        Ok(())
+                    });
+                }
+            })
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+    assert_eq!(bed.verify().rows, u64::from(WRITERS));
+    bed.trees.stats().contention_splits
+}
+
+#[test]
+fn writers_of_one_leaf_are_kept_apart() {
+    static SPLITS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    for frames in [64, 8] {
+        shuttle(ITERATIONS, move || {
+            SPLITS.fetch_add(updates_of_one_leaf(frames), std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+    let splits = SPLITS.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(splits >= ITERATIONS as u64 / 2, "{splits} splits in {ITERATIONS} schedules with each number of frames");
+}
+
 #[test]
 fn writers_find_their_leaves_beside_evictions() {
     shuttle(ITERATIONS, inserts_while_leaves_change_places);

@@ -177,7 +177,7 @@ pub(super) fn describe(lab: &mut Lab<'_>, options: &LogOptions) {
     lab.configure("slots", buffer.slots);
     lab.configure("slot_pool", buffer.slot_pool);
     lab.configure("group", GroupName::Own(options.group).to_string());
-    lab.configure("drained", "cut into staging and dropped by whoever finds no room");
+    lab.configure("drained", "cut into staging and dropped by the thread that finds no room");
     lab.configure("repeat", lab.settings.repeat.unwrap_or(repeats(lab)));
 }
 
