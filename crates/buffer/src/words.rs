@@ -31,35 +31,37 @@ fn step() {
 
 /// Copies the bytes from `offset` on to `out`. The copy may be torn unless a latch is held or the version validates.
 pub(crate) fn load(words: &PageWords, offset: usize, out: &mut [u8]) {
-    copy(words, offset, out, |byte| byte);
+    let out: *mut [u8] = out;
+    // SAFETY: bytes have the layout of those that may be absent, and the copy makes none absent.
+    copy(words, offset, unsafe { &mut *(out as *mut [MaybeUninit<u8>]) });
 }
 
 /// Appends the bytes of `range` to `out`. The copy may be torn, as in [`load`].
 pub(crate) fn append(words: &PageWords, range: Range<usize>, out: &mut Vec<u8>) {
     let len = range.len();
     out.reserve(len);
-    copy(words, range.start, &mut out.spare_capacity_mut()[..len], MaybeUninit::new);
+    copy(words, range.start, &mut out.spare_capacity_mut()[..len]);
     // SAFETY: the copy has stored `len` bytes behind the end.
     unsafe { out.set_len(out.len() + len) };
 }
 
-/// Copies the bytes from `offset` on to `out`, each as `byte` makes it.
+/// Stores the bytes from `offset` on in all of `out`.
 #[inline(always)]
-fn copy<T: Copy>(words: &PageWords, offset: usize, out: &mut [T], byte: impl Fn(u8) -> T) {
+fn copy(words: &PageWords, offset: usize, out: &mut [MaybeUninit<u8>]) {
     let is_inside = out.len() <= PAGE_SIZE && offset <= PAGE_SIZE - out.len();
     assert!(is_inside, "read of {} bytes at {offset}", out.len());
     step();
     let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
     let mut at = offset;
     for block in blocks {
-        // SAFETY: the block lies in the page, as asserted.
-        *block = unsafe { unaligned::block(words, at) }.map(&byte);
+        // SAFETY: the block lies in the page, as asserted, and has space for as many bytes.
+        unsafe { block.as_mut_ptr().cast::<[u8; BLOCK]>().write(unaligned::block(words, at)) };
         at += BLOCK;
     }
     let (chunks, tail) = rest.as_chunks_mut::<WORD_BYTES>();
     for chunk in chunks {
         // SAFETY: as above.
-        *chunk = unsafe { unaligned::word(words, at) }.to_le_bytes().map(&byte);
+        unsafe { chunk.as_mut_ptr().cast::<[u8; WORD_BYTES]>().write(unaligned::word(words, at).to_le_bytes()) };
         at += WORD_BYTES;
     }
     if !tail.is_empty() {
@@ -67,7 +69,7 @@ fn copy<T: Copy>(words: &PageWords, offset: usize, out: &mut [T], byte: impl Fn(
         let from = at.min(PAGE_SIZE - WORD_BYTES);
         // SAFETY: eight bytes from there lie in the page.
         let word = unsafe { unaligned::word(words, from) } >> (8 * (at - from));
-        tail.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = byte(from));
+        tail.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| _ = to.write(from));
     }
 }
 
