@@ -5,7 +5,7 @@
 //!
 //! | cfg | run | with a mutant | explores |
 //! |---|---|---|---|
-//! | `foreshore_loom` | `check(model)` | `mutated(name, model)` | every order of steps of a small model, and weak orderings |
+//! | `foreshore_loom` | `check(model)`, `check_large(model)` | `mutated(name, model)` | every order of steps of a small model, and weak orderings |
 //! | `foreshore_shuttle` | `shuttle(iterations, test)` | `shuttle_mutated(name, iterations, test)` | many orders of steps of a large test |
 //! | `foreshore_sim` | `schedule::run(plan, body)` | `plant(name)` | one order of steps of the whole engine for each seed |
 //!
@@ -73,6 +73,15 @@ impl Drop for SwitchedOff {
 #[cfg(foreshore_loom)]
 pub fn check(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
+}
+
+/// Runs [`check`] with one preemption fewer than `LOOM_MAX_PREEMPTIONS`: for a model of many threads or steps, beside
+/// smaller models of its parts.
+#[cfg(foreshore_loom)]
+pub fn check_large(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.saturating_sub(1));
+    builder.check(model);
 }
 
 /// Runs [`check`] with the line named `name` switched off.

@@ -1,27 +1,35 @@
 //! Models of waiting and leading: no waiter and no commit is forgotten. A lost wake-up shows as a deadlock.
 
 use foreshore_base::{Error, GroupNo, Lsn, Result};
-use foreshore_sync::model::{check, mutated};
+use foreshore_sync::model::{check, check_large, mutated};
 use foreshore_sync::primitive::Arc as Shared;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread::{self, JoinHandle};
 use foreshore_sync::{NextWake, Parker, Unparker};
 use foreshore_wal::log_buffer::Slots;
 use foreshore_wal::model::{Calls, Cut, Decision, Group, GroupCommit, GroupPolicy, GroupSource};
-use foreshore_wal::model::{Leader, Observation, Order, Pipeline};
-use std::sync::Arc;
+use foreshore_wal::model::{Leader, Led, Observation, Order, Pipeline};
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::Duration;
+
+/// What other threads do at one moment.
+type Meanwhile = Option<Box<dyn FnOnce() + Send>>;
 
 /// A log of stamps alone: everything appended can be cut.
 struct Stamps {
     tail: Shared<AtomicU64>,
+    /// Done when the first group has its cut.
+    missed: Meanwhile,
 }
 
 /// A group that writes the bit of its number where a model reads it. Elsewhere that were one more race to explore.
+#[derive(Default)]
 struct Bit {
     disk: Option<Shared<AtomicU64>>,
     number: u64,
+    /// What other threads do while this group is written.
+    meanwhile: Meanwhile,
 }
 
 impl Leader for Stamps {
@@ -30,6 +38,9 @@ impl Leader for Stamps {
     fn seal(&mut self, group: &mut Bit, order: Order) -> Result<Option<Cut>> {
         let upto = Lsn(self.tail.load(Ordering::Acquire));
         group.number = order.number.0;
+        if let Some(missed) = self.missed.take() {
+            missed();
+        }
         Ok((upto > order.sealed).then_some(Cut { upto, more: false, bytes: 0 }))
     }
 }
@@ -39,8 +50,29 @@ impl Group for Bit {
         if let Some(disk) = &self.disk {
             disk.fetch_or(1 << self.number, Ordering::AcqRel);
         }
+        if let Some(meanwhile) = self.meanwhile.take() {
+            meanwhile();
+        }
         Ok(())
     }
+}
+
+/// A log that always has one more record, so that no append is a race.
+struct Endless;
+
+impl Leader for Endless {
+    type Group = Bit;
+
+    fn seal(&mut self, group: &mut Bit, order: Order) -> Result<Option<Cut>> {
+        group.number = order.number.0;
+        Ok(Some(Cut { upto: Lsn(order.sealed.0 + 1), more: false, bytes: 0 }))
+    }
+}
+
+/// Two groups of an endless log may be in flight.
+fn endless(groups: [Bit; 2]) -> Arc<Pipeline<Endless>> {
+    let (slots, policy) = (Arc::new(Slots::new(1)), (GroupCommit::Greedy, None));
+    Arc::new(Pipeline::new(Endless, groups.into(), Lsn(0), GroupNo(1), slots, policy))
 }
 
 struct Log {
@@ -52,12 +84,12 @@ fn log(width: usize) -> Arc<Log> {
     log_with(width, None, None)
 }
 
-fn log_with(width: usize, source: Option<GroupSource>, disk: Option<&Shared<AtomicU64>>) -> Arc<Log> {
+fn log_with(width: usize, source: Option<GroupSource>, missed: Meanwhile) -> Arc<Log> {
     let tail = Shared::new(AtomicU64::new(0));
     let slots = Slots::new(1);
     slots.lease().expect("one slot");
-    let groups = (0..width).map(|_| Bit { disk: disk.cloned(), number: 0 }).collect();
-    let stamps = Stamps { tail: tail.clone() };
+    let groups = (0..width).map(|_| Bit::default()).collect();
+    let stamps = Stamps { tail: tail.clone(), missed };
     let pipeline =
         Pipeline::new(stamps, groups, Lsn(0), GroupNo(1), Arc::new(slots), (GroupCommit::Greedy, source.as_ref()));
     Arc::new(Log { pipeline, tail })
@@ -114,39 +146,70 @@ fn two_groups() {
     assert_eq!(log.pipeline.progress().durable_group().next(), log.pipeline.progress().next_group());
 }
 
-/// Two groups in flight fill the window, and a third one waits for the first to complete.
-fn full_window() {
-    let log = log(2);
+/// Two groups in flight fill the window, and a third one waits for the first to complete. `first` leads the first.
+fn full_window(first: fn(&Pipeline<Endless>)) {
+    let pipeline = endless(Default::default());
+    let (one, other) = (pipeline.clone(), pipeline.clone());
     join([
-        spawn(&log, Log::commit),
-        spawn(&log, |log| {
-            log.append();
-            log.pipeline.lead_for_space(0);
-            log.commit();
+        thread::spawn(move || first(&one)),
+        thread::spawn(move || {
+            other.lead_for_space(0);
+            other.force(Lsn(3), Calls::Here).expect("a log without faults");
         }),
     ]);
-    assert_eq!(log.pipeline.progress().durable(), Lsn(3));
+    let (groups, durable) = (pipeline.progress().next_group().0 - 1, pipeline.progress().durable().0);
+    assert!(durable == groups && durable >= 3, "{durable} of {groups} groups are durable");
 }
 
-/// Two threads lead groups for space, and check the durable LSN. The second one leads `leads` groups.
+/// Leads without a wait.
+fn lead_once(pipeline: &Pipeline<Endless>) {
+    pipeline.lead_for_space(0);
+}
+
+/// Leads, or waits for another thread that does.
+fn lead_or_wait(pipeline: &Pipeline<Endless>) {
+    pipeline.force(Lsn(1), Calls::Here).expect("a log without faults");
+}
+
+/// A thread leads while the first group is in flight: once beside it, and then the window is full.
+fn filled_window() {
+    let filler = Arc::new(OnceLock::<Arc<Pipeline<Endless>>>::new());
+    let filled = filler.clone();
+    let meanwhile = move || {
+        let pipeline = filled.get().expect("set before the first group").clone();
+        join([thread::spawn(move || {
+            assert_eq!(pipeline.lead_for_space(0), Led::Sealed);
+            assert_eq!(pipeline.lead_for_space(0), Led::Busy);
+            assert_eq!(pipeline.progress().durable(), Lsn(0), "the second group is durable before the first");
+        })]);
+    };
+    let first = Bit { meanwhile: Some(Box::new(meanwhile)), ..Bit::default() };
+    // The number of the first group is odd.
+    let pipeline = endless([Bit::default(), first]);
+    filler.set(pipeline.clone()).unwrap_or_else(|_| panic!("set once"));
+    let leader = pipeline.clone();
+    join([thread::spawn(move || assert_eq!(leader.lead_for_space(0), Led::Sealed))]);
+    assert_eq!(pipeline.progress().durable(), Lsn(2));
+}
+
+/// Two threads lead groups, the second one `leads` of them. Each checks the durable LSN after its last.
 fn watched(leads: usize) {
     let disk = Shared::new(AtomicU64::new(0));
-    let log = log_with(2, None, Some(&disk));
-    let lead = |log: &Log, disk: &AtomicU64| {
-        log.append();
-        log.pipeline.lead_for_space(0);
-        let (acked, upto) = (log.pipeline.progress().durable_group().0, log.pipeline.progress().durable().0);
-        let disk = disk.load(Ordering::Acquire);
-        assert!((1..=acked).all(|group| disk & (1 << group) != 0), "group {acked} of {disk:b} is durable");
-        assert!(upto == 0 || disk & 2 != 0, "{upto} is durable without the first of {disk:b}");
+    let group = || Bit { disk: Some(disk.clone()), ..Bit::default() };
+    let pipeline = endless([group(), group()]);
+    let actor = |leads: usize| {
+        let (pipeline, disk) = (pipeline.clone(), disk.clone());
+        thread::spawn(move || {
+            for _ in 0..leads {
+                pipeline.lead_for_space(0);
+            }
+            let (acked, upto) = (pipeline.progress().durable_group().0, pipeline.progress().durable().0);
+            let disk = disk.load(Ordering::Acquire);
+            assert!((1..=acked).all(|group| disk & (1 << group) != 0), "group {acked} of {disk:b} is durable");
+            assert!((1..=upto).all(|group| disk & (1 << group) != 0), "{upto} of {disk:b} is durable");
+        })
     };
-    let second = disk.clone();
-    join([
-        spawn(&log, move |log| lead(log, &disk)),
-        spawn(&log, move |log| {
-            (0..leads).for_each(|_| lead(log, &second));
-        }),
-    ]);
+    join([actor(1), actor(leads)]);
 }
 
 /// A pipelined commit beside a parked flusher.
@@ -235,29 +298,55 @@ fn pipelined_beside_a_leader() {
     let log = log(1);
     let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
     join([spawn(&log, |log| log.pipeline.flush_soon(0, log.append())), spawn(&log, Log::commit)]);
+    end_flusher(&log, flusher);
+}
+
+/// Joins the flusher of two records when all other threads have ended. Where they have made both durable, no thread
+/// notifies it any more.
+fn end_flusher(log: &Log, flusher: JoinHandle<()>) {
     if log.pipeline.progress().durable() == Lsn(2) {
-        // Nothing is left to do, so no other thread notifies a parked flusher.
         log.pipeline.flusher_signal(0).notify();
     }
     join([flusher]);
 }
 
-/// A relaxed commit while a thread leads for space a group that it may just have missed. The flusher is at rest before,
-/// and only the signal of one of them starts it.
-fn relaxed_beside_a_leader() {
+/// A commit that does not wait, while a thread leads for space a group that it may just have missed. The flusher is at
+/// rest before, and only the signal of one of them starts it.
+fn beside_a_leader(request: fn(&Log, Lsn)) {
     let log = log(1);
     log.append();
     while log.pipeline.flush_step(0) != NextWake::OnSignal {}
-    join([
-        spawn(&log, |log| log.pipeline.flush_later(0, log.append())),
-        spawn(&log, |log| _ = log.pipeline.lead_for_space(0)),
-    ]);
+    join([spawn(&log, move |log| request(log, log.append())), spawn(&log, |log| _ = log.pipeline.lead_for_space(0))]);
     join([spawn(&log, |log| {
         if log.pipeline.progress().durable() < Lsn(2) {
             log.pipeline.flusher_signal(0).wait(None);
             log.flush_until(Lsn(2));
         }
     })]);
+}
+
+fn pipelined_commit(log: &Log, lsn: Lsn) {
+    log.pipeline.flush_soon(0, lsn);
+}
+
+fn relaxed_commit(log: &Log, lsn: Lsn) {
+    log.pipeline.flush_later(0, lsn);
+}
+
+/// A flusher beside a thread that leads for space a group that a pipelined commit has just missed.
+fn flusher_beside_a_leader(width: usize) {
+    let committer = Arc::new(OnceLock::<Arc<Log>>::new());
+    let missed = committer.clone();
+    let missed = move || {
+        let log = missed.get().expect("set before the first group");
+        join([spawn(log, |log| pipelined_commit(log, log.append()))]);
+    };
+    let log = log_with(width, None, Some(Box::new(missed)));
+    committer.set(log.clone()).unwrap_or_else(|_| panic!("set once"));
+    log.append();
+    let flusher = spawn(&log, |log| log.flush_until(Lsn(2)));
+    join([spawn(&log, |log| assert_eq!(log.pipeline.lead_for_space(0), Led::Sealed))]);
+    end_flusher(&log, flusher);
 }
 
 struct ThreadWaker(Unparker);
@@ -465,12 +554,25 @@ fn a_waiter_beside_two_groups_is_not_forgotten() {
 
 #[test]
 fn a_waiter_for_a_place_in_the_window_is_not_forgotten() {
-    check(full_window);
+    check(|| full_window(lead_once));
+    check_large(|| full_window(lead_or_wait));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn parking_without_a_check_of_the_full_window_is_noticed() {
+    mutated("pipeline: park without may_lead", || full_window(lead_once));
+}
+
+#[test]
+fn the_window_counts_groups_behind_one_in_flight() {
+    check(filled_window);
 }
 
 #[test]
 fn durable_moves_in_the_order_of_groups() {
-    check(|| watched(2));
+    check(|| watched(1));
+    check_large(|| watched(2));
 }
 
 #[test]
@@ -480,18 +582,21 @@ fn a_pipelined_commit_is_not_forgotten() {
 
 #[test]
 fn a_pipelined_commit_beside_a_leader_is_not_forgotten() {
-    check(pipelined_beside_a_leader);
+    check(|| beside_a_leader(pipelined_commit));
+    check(|| flusher_beside_a_leader(1));
+    check(|| flusher_beside_a_leader(2));
+    check_large(pipelined_beside_a_leader);
 }
 
 #[test]
 fn a_relaxed_commit_beside_a_leader_is_not_forgotten() {
-    check(relaxed_beside_a_leader);
+    check(|| beside_a_leader(relaxed_commit));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_leader_that_forgets_a_relaxed_commit_is_noticed() {
-    mutated("pipeline: leader forgets the flusher", relaxed_beside_a_leader);
+    mutated("pipeline: leader forgets the flusher", || beside_a_leader(relaxed_commit));
 }
 
 #[test]
@@ -590,9 +695,9 @@ fn completing_out_of_order_is_noticed() {
 }
 
 #[test]
-#[should_panic(expected = "in flight from")]
+#[should_panic(expected = "a group has its place to itself")]
 fn a_window_of_running_writes_is_noticed() {
-    mutated("window: counts running writes only", || watched(2));
+    mutated("window: counts running writes only", filled_window);
 }
 
 #[test]
@@ -616,7 +721,19 @@ fn a_flusher_that_rests_without_a_check_is_noticed() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_leader_that_forgets_the_flusher_is_noticed() {
-    mutated("pipeline: leader forgets the flusher", pipelined_beside_a_leader);
+    mutated("pipeline: leader forgets the flusher", || beside_a_leader(pipelined_commit));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_leader_that_forgets_a_flusher_that_goes_to_rest_is_noticed() {
+    mutated("pipeline: leader forgets the flusher", || flusher_beside_a_leader(1));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flusher_that_rests_beside_a_leader_without_a_check_is_noticed() {
+    mutated("pipeline: flusher rests without a check", || flusher_beside_a_leader(2));
 }
 
 #[test]
