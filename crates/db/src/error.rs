@@ -133,6 +133,15 @@ pub enum Error {
         /// The limit in bytes.
         max: usize,
     },
+    /// The reader of a new value has failed, or has ended early. Nothing was changed, and the transaction goes on.
+    ReaderFailed {
+        /// The table.
+        table: TableRef,
+        /// The encoded key of the value.
+        key: Arc<[u8]>,
+        /// Error of the reader.
+        source: Arc<io::Error>,
+    },
     /// A table name is empty or over the limit.
     TableName {
         /// The name.
@@ -378,7 +387,7 @@ impl Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(&**source),
+            Self::Io { source, .. } | Self::ReaderFailed { source, .. } => Some(&**source),
             Self::Poisoned { cause }
             | Self::Exhausted { cause, .. }
             | Self::Deadline { cause, .. }

@@ -11,6 +11,7 @@ mod range;
 mod remove;
 mod scan;
 mod stats;
+mod stream;
 mod update;
 mod walk;
 
@@ -20,6 +21,7 @@ pub use keys::Keys;
 pub use range::Range;
 pub use remove::ExtractIf;
 pub use stats::TableStats;
+pub use stream::{ByteValue, ValueReader};
 pub use walk::Cursor;
 
 use self::codec::{encode_key, encode_value, undecodable};
