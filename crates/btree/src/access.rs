@@ -1,6 +1,6 @@
 //! Access to the pages of a descent: without a latch, or with one.
 
-use foreshore_base::{PageId, Result};
+use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::{
     AccessPattern, ExclusiveGuard, OptimisticGuard, PagePosition, PageRead, Pinned, Pool, SharedGuard,
 };
@@ -21,13 +21,13 @@ pub(crate) trait Access<'p>: Sized {
     fn fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Self>;
     /// Fixes a page. Returns `None` if the caller must pin it first, with no latch held. The node above is held as
     /// `reading` says.
-    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
+    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>, Box<Error>>;
     /// Pins a page for which `try_fix` returned `None`.
     fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
         pool.pin(pid)
     }
     /// Fixes the next page as [`Access::try_fix`] does, and keeps this access meanwhile.
-    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>>;
+    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>, Box<Error>>;
     fn pid(&self) -> PageId;
     fn page(&self) -> Self::Page<'_>;
     /// Returns whether all reads so far saw one state of the page.
@@ -61,6 +61,15 @@ impl<'p, const ONCE: bool> ReadGuard<'p, ONCE> {
         pool.optimistic_at(position).map(Self::from)
     }
 
+    /// Fixes a page that is not in memory, or is latched.
+    #[cold]
+    fn try_fix_slow(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>, Box<Error>> {
+        Ok(match reading {
+            Reading::Optimistic => pool.try_optimistic(pid, Self::PATTERN)?.map(Self::from),
+            Reading::Latched => pool.try_shared(pid, Self::PATTERN)?.map(Self::from),
+        })
+    }
+
     /// Returns the frame and the version of the page.
     pub(crate) fn position(&self) -> PagePosition {
         self.page.position()
@@ -81,19 +90,24 @@ impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {
         }
     }
 
+    // The guard of a page in memory stays in registers. With an error in the result it would go through memory, and its
+    // loads would stall on the stores.
     #[inline(always)]
-    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
-        Ok(match reading {
-            Reading::Optimistic => pool.try_optimistic(pid, Self::PATTERN)?.map(Self::from),
-            Reading::Latched => pool.try_shared(pid, Self::PATTERN)?.map(Self::from),
-        })
+    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>, Box<Error>> {
+        if reading == Reading::Optimistic
+            && let Some(page) = pool.optimistic_resident(pid, Self::PATTERN)
+        {
+            return Ok(Some(Self::from(page)));
+        }
+        let fixed = Self::try_fix_slow(pool, pid, reading)?;
+        Ok(fixed)
     }
 
     fn pin(pool: &'p Pool, pid: PageId) -> Result<Pinned<'p>> {
         pool.pin_as(pid, Self::PATTERN)
     }
 
-    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
+    fn try_next(&self, pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>, Box<Error>> {
         Self::try_fix(pool, pid, reading)
     }
 
@@ -122,15 +136,16 @@ impl<'p> Access<'p> for ExclusiveGuard<'p> {
         pool.exclusive(pid)
     }
 
-    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>> {
-        match reading {
+    fn try_fix(pool: &'p Pool, pid: PageId, reading: Reading) -> Result<Option<Self>, Box<Error>> {
+        let fixed = match reading {
             Reading::Optimistic => pool.exclusive_resident(pid),
             Reading::Latched => pool.try_exclusive(pid),
-        }
+        };
+        fixed.map_err(Box::new)
     }
 
-    fn try_next(&self, pool: &'p Pool, pid: PageId, _: Reading) -> Result<Option<Self>> {
-        pool.try_exclusive(pid)
+    fn try_next(&self, pool: &'p Pool, pid: PageId, _: Reading) -> Result<Option<Self>, Box<Error>> {
+        pool.try_exclusive(pid).map_err(Box::new)
     }
 
     fn pid(&self) -> PageId {

@@ -11,17 +11,20 @@ mod left;
 mod locked;
 mod page_copy;
 mod resume;
+mod rows;
 mod span;
 mod spilled;
+mod steps;
 
 use self::ahead::ReadAhead;
 use self::keys::Keys;
 use self::locked::{Entered, Locking};
 use self::resume::Resume;
+use self::rows::Rows;
 pub use self::span::End;
-use self::span::{Rest, Rows, Span};
+use self::span::{Rest, Span};
 use self::spilled::FetchedAhead;
-use crate::format::SLOT;
+use self::steps::Steps;
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
@@ -31,12 +34,8 @@ use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries that the first step of a snapshot scan takes. It is small because most scans end soon.
-const FIRST_STEP: usize = 4;
 /// Bytes of each buffer that an idle cursor keeps.
 const KEPT_BYTES: usize = 4 * PAGE_SIZE;
-/// Upper bound of the entries of a leaf.
-const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
 /// A scan of part of a tree, made by [`Tree::range`]. Rows may be taken from both ends alternately, and each is
 /// returned once.
@@ -61,9 +60,7 @@ pub struct Cursor {
     copied_at: Lsn,
     /// Shared locks of the running step that it may still release, in the order of its requests.
     entered: Vec<Entered>,
-    /// The most entries of a leaf that the next step takes. It starts small, and is smaller if each row is locked or
-    /// the transaction writes between steps.
-    step: usize,
+    steps: Steps,
     ahead: ReadAhead,
     spilled: FetchedAhead,
     /// The large value that was returned last.
@@ -127,7 +124,7 @@ impl Cursor {
             back: Rows::default(),
             copied_at: Lsn::ZERO,
             entered: Vec::new(),
-            step: 1,
+            steps: Steps::default(),
             ahead: ReadAhead::default(),
             spilled: FetchedAhead::default(),
             large: Vec::new(),
@@ -171,7 +168,7 @@ impl Cursor {
 
     /// Sets the state of a new scan.
     fn start(&mut self, txn: &Txn, snapshot: Option<SnapshotRef>, lock: RowLock) {
-        self.step = if snapshot.is_some() { FIRST_STEP } else { 1 };
+        self.steps.begin(snapshot.is_none());
         (self.snapshot, self.locking) = (snapshot, Locking::new(lock, txn.isolation()));
         self.keys.read_again();
         self.resume.clear();
@@ -185,6 +182,8 @@ impl Cursor {
     /// Ends a scan. A limited part of its memory is kept.
     pub fn rest(&mut self) {
         self.snapshot = None;
+        self.steps.note_taken(self.front.taken() + self.back.taken());
+        self.steps.end();
         self.keys.end();
         self.resume.clear();
         (self.ahead, self.spilled) = (ReadAhead::default(), FetchedAhead::default());
@@ -271,6 +270,7 @@ impl Cursor {
             && let Some(key) = rows.last(end)
         {
             self.keys.set_returned(end, key);
+            self.steps.note_taken(rows.taken());
         }
         while self.rows(end).is_empty()
             && let Some(mut span) = self.keys.take_unread()
@@ -318,7 +318,7 @@ impl Cursor {
         self.front.clear();
         self.back.clear();
         // A transaction that writes between rows has no use for many at a time.
-        self.step = 1;
+        self.steps.take_one();
         self.resume.clear();
         self.keys.read_again();
     }
@@ -360,13 +360,8 @@ impl Cursor {
         };
         txn.swap_fetched(&mut self.spilled.fetched);
         let rest = copied.map_err(|error| self.tree.judge(txn, snapshot, error))?;
-        self.take_more();
+        self.steps.grow();
         Ok(rest)
-    }
-
-    /// Doubles the size of the next step.
-    fn take_more(&mut self) {
-        self.step = (2 * self.step).min(MAX_STEP);
     }
 
     /// Sets the unread keys after a step.

@@ -320,12 +320,12 @@ impl Tree {
 /// Returns a page found by an id that was read in `node`. The id is valid, and an error counts, only if `node`
 /// validates.
 #[inline(always)]
-fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>>) -> Result<Option<T>, Halt> {
+fn led_to<'p, T>(node: &impl Access<'p>, found: Result<Option<T>, Box<Error>>) -> Result<Option<T>, Halt> {
     let too_early = found.is_err() && mutant("btree: an id is refused before it is validated");
     if !node.holds() && !too_early && !mutant("btree: child read without validating the parent") {
         return Err(Halt::Changed);
     }
-    found.map_err(Halt::from)
+    found.map_err(Halt::Failed)
 }
 
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]

@@ -119,6 +119,10 @@ impl PageRead for &OptimisticGuard<'_> {
         OptimisticGuard::compare(self, range, bytes)
     }
 
+    fn copy_to(self, range: Range<usize>, out: &mut [u8]) {
+        OptimisticGuard::copy_to(self, range, out);
+    }
+
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {
         if range.start <= range.end && range.end <= PAGE_SIZE {
             words::append(self.words, range, out);

@@ -17,6 +17,9 @@ pub trait PageRead: Copy {
     /// Compares the bytes of `range` with `bytes`.
     fn compare(self, range: Range<usize>, bytes: &[u8]) -> Ordering;
 
+    /// Copies the bytes of `range` to `out`, which has its length.
+    fn copy_to(self, range: Range<usize>, out: &mut [u8]);
+
     /// Appends the bytes of `range` to `out`.
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>);
 
@@ -79,6 +82,10 @@ impl PageRead for &[u8] {
         };
         let order = u64::from_be_bytes(*first).cmp(&u64::from_be_bytes(*second));
         if order.is_ne() || mine.is_empty() && bytes.is_empty() { order } else { mine.cmp(bytes) }
+    }
+
+    fn copy_to(self, range: Range<usize>, out: &mut [u8]) {
+        out.copy_from_slice(&self[range]);
     }
 
     fn append_to(self, range: Range<usize>, out: &mut Vec<u8>) {

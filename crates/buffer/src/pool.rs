@@ -144,22 +144,23 @@ impl Pool {
         Ok(self.shared_as(pid, pattern)?.as_optimistic())
     }
 
+    /// Fixes a page for reading, without a latch. Returns `None` if the page is not in memory or is latched exclusively.
+    /// Never waits.
+    #[must_use]
+    #[inline(always)]
+    pub fn optimistic_resident(&self, pid: PageId, pattern: AccessPattern) -> Option<OptimisticGuard<'_>> {
+        self.residency.optimistic(pid, pattern)
+    }
+
     /// Fixes a page in memory for reading, without a latch. Returns `None` if the page is not in memory or is being
     /// read. May wait for the holder of the exclusive latch.
     ///
     /// # Errors
     /// `Corrupted` for an id out of range.
-    #[inline(always)]
     pub fn try_optimistic(&self, pid: PageId, pattern: AccessPattern) -> Result<Option<OptimisticGuard<'_>>> {
         if let Some(guard) = self.residency.optimistic(pid, pattern) {
             return Ok(Some(guard));
         }
-        let guard = self.try_optimistic_slow(pid, pattern)?;
-        Ok(guard)
-    }
-
-    #[cold]
-    fn try_optimistic_slow(&self, pid: PageId, pattern: AccessPattern) -> Result<Option<OptimisticGuard<'_>>> {
         let found = self.residency.fix_loaded::<SharedGuard<'_>>(pid, pattern);
         self.or_checked(pid, found.map(|guard| guard.as_optimistic()))
     }

@@ -60,7 +60,7 @@ impl Seat {
         })
     }
 
-    /// Calls `work` if the transaction runs. Must not be called during an operation.
+    /// Calls `work` if the transaction runs and no operation is in progress.
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let call = |state: &mut State| match state {
@@ -68,7 +68,7 @@ impl Seat {
             State::Busy | State::Failed(_) | State::Over => None,
         };
         match self {
-            Self::Own(own) => call(&mut own.borrow_mut()),
+            Self::Own(own) => own.try_borrow_mut().ok().and_then(|mut state| call(&mut state)),
             // Taken, and not only looked at: `work` may call code of the user, which runs under no lock of the engine.
             Self::Shared(aging) => call(&mut aging.take()),
         }

@@ -4,6 +4,7 @@ mod bounds;
 mod codec;
 mod ends;
 mod entry;
+mod idle;
 mod keys;
 mod many;
 mod open;

@@ -206,7 +206,8 @@ impl Transaction {
         error
     }
 
-    /// Calls `work` if the transaction may go on; if not, the next operation says why. For work that is no operation.
+    /// Calls `work` if the transaction may go on and no operation is in progress. If not, the next operation says why. For
+    /// work that is no operation.
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let is_too_old = || matches!(&self.seat, Seat::Shared(aging) if self.engine.aging.too_old(aging).is_some());

@@ -1,12 +1,13 @@
 //! Steps of a snapshot scan.
 
 use super::left::LeftEntries;
-use super::span::{End, Rest, Rows, Span};
-use super::{Cursor, FIRST_STEP};
+use super::rows::Rows;
+use super::span::{End, Rest, Span};
+use super::Cursor;
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
-use crate::format::{GHOST, OVERFLOW, RowHeader};
-use crate::node::{Damage, NO_VERSION, NodeView, Place};
+use crate::format::{GHOST, RowHeader};
+use crate::node::{Damage, NO_VERSION, NodeView};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Result, Xid};
@@ -14,8 +15,6 @@ use foreshore_buffer::OptimisticGuard;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Range;
 
-/// Entries that the second step takes.
-const SECOND_STEP: usize = 2 * FIRST_STEP;
 /// The most rows of a step that are prefetched.
 const AHEAD: usize = 16;
 
@@ -34,7 +33,7 @@ impl Cursor {
         }
         txn.unwant(0);
         loop {
-            let (tree, step, memory) = (&self.tree, self.step, self.keys.spare());
+            let (tree, step, memory) = (&self.tree, self.steps.size(), self.keys.spare());
             let rows = if end == End::Front { &mut self.front } else { &mut self.back };
             let (leaf, left) = match self.resume.left.take().and_then(|left| left.enter(tree.pool(), end)) {
                 Some((leaf, left)) => (leaf, Some(left)),
@@ -160,35 +159,24 @@ impl Tree {
             End::Front => all.start..all.end.min(all.start + step),
             End::Back => all.start.max(all.end.saturating_sub(step))..all.end,
         };
-        prefetch_rows(leaf, &node, (&all, &inside, end), is_new)?;
+        if is_new {
+            prefetch_rows(leaf, &node, inside.clone());
+        }
         rows.clear();
         let (mut image, mut taken) = (Vec::new(), 0);
         for at in inside.clone() {
-            let Place { header, key, value } = node.place(at)?;
-            // A page that is not a node, or that changes, could name the same bytes repeatedly.
-            taken += key.len() + value.len();
+            let place = node.place(at)?;
+            // The entries of a page that is not a node, or that changes, could overlap.
+            taken += place.value.end - place.key.start;
             if taken > PAGE_SIZE {
                 return Err("the entries of a node overlap");
             }
-            match see(header, &mut image)? {
-                Copied::Newest => {
-                    if rows.is_empty() {
-                        rows.make_room(inside.len(), key.len() + value.len());
-                    }
-                    rows.push(&node, key, value);
-                    if header.flags & OVERFLOW != 0 {
-                        rows.mark_large();
-                    }
-                }
-                Copied::Older(flags) => {
-                    rows.push_older(&node, key, &image);
-                    if flags & OVERFLOW != 0 {
-                        rows.mark_large();
-                    }
-                }
+            match see(place.header, &mut image)? {
+                Copied::Newest => rows.add(&place),
+                Copied::Older(flags) => rows.add_older(&node, place.key, (flags, &image)),
                 Copied::Ghost => {
                     image.clear();
-                    node.append_to(key, &mut image);
+                    node.append_to(place.key, &mut image);
                     if leaf.holds() {
                         self.note_ghost(leaf.pid(), &image);
                     }
@@ -196,6 +184,7 @@ impl Tree {
                 Copied::Nothing => {}
             }
         }
+        rows.copy(&node);
         if inside == all {
             return Ok((span.rest_of(&node, &inside, end, memory)?, None));
         }
@@ -205,21 +194,11 @@ impl Tree {
     }
 }
 
-/// Prefetches rows of a step, so that their cache misses overlap. The first step does so for the second step too.
+/// Prefetches the rows of a step, so that their cache misses overlap.
 fn prefetch_rows<const ONCE: bool>(
     leaf: &ReadGuard<'_, ONCE>,
     node: &NodeView<&OptimisticGuard<'_>>,
-    (all, inside, end): (&Range<usize>, &Range<usize>, End),
-    is_new: bool,
-) -> Result<(), Damage> {
-    let prefetch = |at| {
-        leaf.page().prefetch(node.tuple_ahead(at)?);
-        Ok(())
-    };
-    match (end, inside.len()) {
-        (End::Front, FIRST_STEP) if is_new => all.clone().take(3 * FIRST_STEP).try_for_each(prefetch),
-        (End::Back, FIRST_STEP) if is_new => all.clone().rev().take(3 * FIRST_STEP).try_for_each(prefetch),
-        (_, SECOND_STEP) if !is_new => Ok(()),
-        _ => inside.clone().take(AHEAD).try_for_each(prefetch),
-    }
+    inside: Range<usize>,
+) {
+    inside.take(AHEAD).for_each(|at| leaf.page().prefetch(node.tuple_ahead(at).unwrap_or_default()));
 }

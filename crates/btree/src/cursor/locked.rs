@@ -25,7 +25,6 @@ use super::page_copy::LeafCopy;
 use super::span::{End, Rest, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
-use crate::format::OVERFLOW;
 use crate::intent::Intent;
 use crate::node::{NO_WRITER, Node, Row};
 use crate::tree::{Structure, Tree};
@@ -116,7 +115,7 @@ impl Cursor {
             match step? {
                 Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
-                Step::Fewer => self.step = 1,
+                Step::Fewer => self.steps.take_one(),
                 Step::Held(key, holder) => {
                     // Locks only this row, so that later writers queue behind this reader.
                     txn.share(Target::row(tree.table, &key))?;
@@ -139,7 +138,7 @@ impl Cursor {
         if end == End::Back {
             self.back.reverse();
         }
-        self.take_more();
+        self.steps.grow();
         Ok(rest)
     }
 
@@ -313,7 +312,7 @@ impl Cursor {
         match is_covered {
             true => Ok(None),
             // Rows before the writer's key are returned first, by a smaller step.
-            false if self.step > 1 => Ok(Some(Step::Fewer)),
+            false if self.steps.size() > 1 => Ok(Some(Step::Fewer)),
             false if waits => Ok(Some(Step::Behind(interval))),
             false => Err(locks.range_refusal(owner, tree.table, &interval)),
         }
@@ -335,12 +334,7 @@ impl Cursor {
             let at = copy.place(met, end);
             let (row, place) = (copy.node.row(at).map_err(damage)?, copy.node.place(at).map_err(damage)?);
             match self.meet(tree, txn, &row, pid) {
-                Ok(Met::Row) => {
-                    self.rows(end).push(copy.node, place.key, place.value);
-                    if row.header.flags & OVERFLOW != 0 {
-                        self.rows(end).mark_large();
-                    }
-                }
+                Ok(Met::Row) => self.rows(end).add(&place),
                 Ok(Met::Nothing) => {}
                 // The next step does that. Rows at hand are returned before the scan waits or fails.
                 Ok(Met::First(_)) | Err(_) if !self.rows(end).is_empty() => break,
@@ -355,12 +349,13 @@ impl Cursor {
             }
             met += 1;
         }
+        self.rows(end).copy(copy.node);
         Ok(Ok(met))
     }
 
     /// Returns whether the step takes one more row.
     fn has_room(&mut self, end: End) -> bool {
-        let most = if self.locking.lock.strength() == Strength::Share { self.step } else { 1 };
+        let most = if self.locking.lock.strength() == Strength::Share { self.steps.size() } else { 1 };
         self.rows(end).len() < most
     }
 

@@ -286,6 +286,11 @@ impl<P: PageRead> NodeView<P> {
         Ok(Place { header, key: at + LEAF_HEADER..value, value: value..tuple.end })
     }
 
+    /// Copies bytes of the node, such as those of a [`Place`], to `out`, which has the length of `range`.
+    pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut [u8]) {
+        self.page.copy_to(range, out);
+    }
+
     /// Appends bytes of the node, such as those of a [`Place`], to `out`.
     pub(crate) fn append_to(&self, range: Range<usize>, out: &mut Vec<u8>) {
         self.page.append_to(range, out);

@@ -2,8 +2,8 @@
 
 use super::KeyRange;
 use super::codec::undecodable;
+use super::idle::CursorGuard;
 use super::scan::Span;
-use crate::idle::CursorGuard;
 use crate::live::Live;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
@@ -15,7 +15,7 @@ use std::{fmt, iter::FusedIterator, marker::PhantomData, mem, ops::Bound};
 #[must_use = "iterators read nothing unless they are advanced"]
 pub struct Range<'tx, K, V> {
     tx: &'tx Transaction,
-    scan: Scan,
+    scan: Scan<'tx>,
     types: PhantomData<fn(K) -> V>,
 }
 
@@ -23,11 +23,11 @@ pub struct Range<'tx, K, V> {
 type Row<'c> = (&'c [u8], &'c [u8]);
 
 /// State of an iteration.
-enum Scan {
+enum Scan<'tx> {
     /// Before the first step; nothing is locked.
-    Ahead(CursorGuard, Option<RowLock>),
+    Ahead(CursorGuard<'tx>, Option<RowLock>),
     /// Between two steps.
-    Running(CursorGuard),
+    Running(CursorGuard<'tx>),
     /// After the last row.
     Over,
 }
@@ -60,7 +60,7 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
         encode: impl FnMut(B, &mut Vec<u8>),
         lock: Option<RowLock>,
     ) -> Self {
-        let mut cursor = CursorGuard::new(tx.if_live(|live| live.scratch.cursor.clone()), tree);
+        let mut cursor = CursorGuard::new(tx, tree);
         cursor.aim(tree, bounds, encode);
         Self { tx, scan: Scan::Ahead(cursor, lock), types: PhantomData }
     }
@@ -143,7 +143,7 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
 }
 
 /// Returns the next row from one of the ends; `Ok(None)` if none is left.
-fn row<'s>(scan: &'s mut Scan, live: &mut Live, end: End) -> Result<Option<Row<'s>>> {
+fn row<'s>(scan: &'s mut Scan<'_>, live: &mut Live, end: End) -> Result<Option<Row<'s>>> {
     if let Scan::Ahead(cursor, lock) = scan {
         match *lock {
             None => cursor.begin(&mut live.txn)?,

@@ -22,8 +22,8 @@
 //! **Operations.** A cancelled reader may be in the middle of an operation, and detects the cancellation at its end.
 //! The resources that the operation may still access, such as the pages of a dropped table, are reused only after it.
 //!
-//! - Reader: counts its operation; `SeqCst` fence; reads if it is not cancelled.
-//! - Collector: finds the reader cancelled; `SeqCst` fence; reads the count.
+//! - Reader: counts its operation, `SeqCst`; reads if it is not cancelled, `SeqCst`.
+//! - Collector: finds the reader cancelled, `SeqCst` by the thread that cancelled it; `SeqCst` fence; reads the count.
 //!
 //! So either the collector sees the operation, or the reader sees its cancellation.
 
@@ -276,13 +276,17 @@ impl Readers {
     /// Counts an operation of the reader, and returns whether it may read. In both cases
     /// [`end_operation`](Self::end_operation) ends the operation.
     pub(crate) fn begin_operation(&self, mark: &Mark) -> bool {
-        // ORDERING: Relaxed, ordered by the fence.
-        self.slot_of(mark).operations.fetch_add(1, Ordering::Relaxed);
+        let slot = self.slot_of(mark);
+        // ORDERING: SeqCst: store, fence, look, without a fence. This comes before the load below in the single order of
+        // such accesses, or the load comes after the cancellation. Pairs with `is_any_cancelled_at_work`.
+        slot.operations.fetch_add(1, Ordering::SeqCst);
+        #[cfg(foreshore_loom)]
         if !mutant("readers: no fence behind the count of an operation") {
-            // ORDERING: store, fence, look: pairs with the fence of `is_any_cancelled_at_work`.
+            // ORDERING: in place of the single order, which the checker does not know.
             fence(Ordering::SeqCst);
         }
-        !self.is_cancelled(mark)
+        // ORDERING: SeqCst, as above. What the operation reads is validated after it.
+        slot.state.load(Ordering::SeqCst) != CANCELLED
     }
 
     /// Ends an operation of the reader.
@@ -389,8 +393,9 @@ impl Slot {
         if told.0 != *about {
             return false;
         }
-        // ORDERING: AcqRel, pairs with `is_cancelled`: the reuse of memory comes after.
-        let cancelled = self.state.compare_exchange(csn.0 << 2 | TAKEN, CANCELLED, Ordering::AcqRel, Ordering::Relaxed);
+        // ORDERING: SeqCst, pairs with `is_cancelled`: the reuse of memory comes after. In the single order it comes
+        // before the fence of `is_any_cancelled_at_work`; see `begin_operation`.
+        let cancelled = self.state.compare_exchange(csn.0 << 2 | TAKEN, CANCELLED, Ordering::SeqCst, Ordering::Relaxed);
         if cancelled.is_ok() {
             told.1 = cost;
         }
