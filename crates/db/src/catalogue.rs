@@ -223,7 +223,11 @@ impl Catalogue {
         name: &str,
     ) -> Result<TreeRef<'_>> {
         match whole_snapshot(&mut live.txn)? {
-            Some(snapshot) => self.open_at::<K, V>(live, &snapshot, name),
+            Some(snapshot) => {
+                let found = self.open_at::<K, V>(live, &snapshot, name);
+                live.txn.end_reads_at(snapshot);
+                found
+            }
             None => Err(no_table(name)),
         }
     }

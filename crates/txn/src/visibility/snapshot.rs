@@ -118,6 +118,14 @@ impl OwnSnapshot {
         self.owner.as_mut().filter(|snapshot| snapshot.is_in_use).map(BiasedOwner::hand_out)
     }
 
+    /// Drops a reference, to this snapshot or to another one.
+    #[inline]
+    pub(crate) fn take_back(&mut self, reference: SnapshotRef) {
+        if let Some(owner) = &mut self.owner {
+            owner.take_back(reference);
+        }
+    }
+
     /// Takes a snapshot, as [`Visibility::snapshot`] does.
     pub(crate) fn take(
         &mut self,

@@ -57,6 +57,12 @@ impl Txn {
         }
     }
 
+    /// Drops the snapshot of an operation that has ended. Cheaper than its drop if the whole transaction has it.
+    #[inline]
+    pub fn end_reads_at(&mut self, snapshot: SnapshotRef) {
+        self.run_mut().reads.snapshot.take_back(snapshot);
+    }
+
     /// Begins an operation that reads by `snapshot` versions that are kept only while a snapshot needs them.
     ///
     /// # Errors
