@@ -1,11 +1,11 @@
-//! Event counts: waiting for any condition, with notifications that cost one load.
+//! Event counts: waiting for any condition, with notifications that cost a fence and one load, or the load alone.
 //!
 //! Source: Vyukov's eventcount, as in folly's `EventCount`.
 
 use crate::clock::deadline_now;
 use crate::model::mutant;
-use crate::primitive::atomic::{AtomicU64, Ordering, fence};
-use crate::{Condvar, LockRank, Mutex, rmw};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::{Condvar, LockRank, Mutex, SparingFence, rmw};
 use std::time::Duration;
 
 // The state word.
@@ -56,6 +56,8 @@ pub struct EventKey {
 #[derive(Debug)]
 pub struct EventCount {
     state: AtomicU64,
+    /// Notifiers are the light side.
+    fence: SparingFence,
     lock: Mutex<()>,
     condvar: Condvar,
 }
@@ -69,8 +71,18 @@ impl Default for EventCount {
 impl EventCount {
     /// Makes an event count without waiters.
     pub fn new() -> Self {
+        Self::by(SparingFence::by(None))
+    }
+
+    /// Makes an event count for which threads wait rarely, and that is notified often. A notification without waiters
+    /// costs one load. A registration makes a system call instead.
+    pub fn with_rare_waits() -> Self {
+        Self::by(SparingFence::new())
+    }
+
+    fn by(fence: SparingFence) -> Self {
         let lock = Mutex::new(LockRank::EventCount, ());
-        Self { state: AtomicU64::new(0), lock, condvar: Condvar::new() }
+        Self { state: AtomicU64::new(0), fence, lock, condvar: Condvar::new() }
     }
 
     /// Registers the caller; from here on every notification ends its wait. The condition is checked after this.
@@ -80,7 +92,7 @@ impl EventCount {
         // so that a key of the new epoch comes with what was changed before that notification.
         let before = self.state.fetch_add(WAITER, Ordering::Acquire);
         if !mutant("event count: no fence after registration") {
-            fence(Ordering::SeqCst);
+            self.fence.heavy();
         }
         debug_assert_ne!(before & WAITERS, WAITERS, "2^32 waiters");
         EventKey { epoch: before / EPOCH }
@@ -121,18 +133,26 @@ impl EventCount {
     }
 
     /// Ends the waits of all registered threads. Costs a fence and one load when there are none.
+    #[inline]
     pub fn notify_all(&self) {
         self.notify(true);
     }
 
+    #[inline]
     fn notify(&self, all: bool) {
-        // ORDERING: store, fence, look: the caller has stored the condition; pairs with the fence in `prepare`.
+        // Store, fence, look: the caller has stored the condition; pairs with the fence in `prepare`.
         if !mutant("event count: no fence before looking") {
-            fence(Ordering::SeqCst);
+            self.fence.light();
         }
+        // ORDERING: Relaxed, ordered by the fence.
         if self.state.load(Ordering::Relaxed) & WAITERS == 0 {
             return;
         }
+        self.wake(all);
+    }
+
+    #[cold]
+    fn wake(&self, all: bool) {
         let guard = self.lock.lock();
         rmw::contended(1);
         // ORDERING: Release, publishes the condition to `wait` and `prepare`.

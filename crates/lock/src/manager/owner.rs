@@ -52,13 +52,13 @@ impl Owner {
     /// Those of [`begin`](Self::begin).
     pub fn begin_attempt(&mut self, label: &'static str, attempt: Attempt) {
         assert!(self.held.is_empty(), "a transaction begins without locks");
-        self.began = self.manager.waits.now();
+        self.began = self.manager.waits.recent();
         self.slot().begin(label, self.began, attempt);
         self.thread = None;
         self.set_thread(Some(thread_index()));
     }
 
-    /// Returns when the transaction began, by [`Waits::now`](crate::Waits::now).
+    /// Returns when the transaction began, by [`Waits::now`](crate::Waits::now), or some milliseconds before.
     #[must_use]
     pub const fn began(&self) -> Nanos {
         self.began
