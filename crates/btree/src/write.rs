@@ -12,7 +12,7 @@
 
 use crate::descend::Restarts;
 use crate::format::{LEAF_HEADER, SLOT};
-use crate::node::{self, Goal, NO_WRITER};
+use crate::node::{Goal, NO_WRITER};
 use crate::row::{Found, New};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, Result, Xid, limits::MAX_VALUE};
@@ -289,21 +289,21 @@ impl Tree {
                 return Ok(if is_in { Try::Inserted } else { Try::Shared });
             }
         };
-        let row = node.row(at).map_err(damage)?;
-        txn.expect_undo(UndoPtr::from_bits(row.header.undo));
-        let mine = match txn.row_holder(row.header.xid) {
+        let place = node.place(at).map_err(damage)?;
+        let header = place.header;
+        txn.expect_undo(UndoPtr::from_bits(header.undo));
+        let mine = match txn.row_holder(header.xid) {
             RowHolder::Other(holder) => return Ok(Try::Held(holder)),
             RowHolder::Me => true,
             RowHolder::None => false,
             RowHolder::Unknown => return Err(damage(NO_WRITER).into()),
         };
-        txn.check_conflict(self.table, key, row.header.xid)?;
-        let found = Found { at, header: row.header, mine };
-        let ghost = row.header.is_ghost();
+        txn.check_conflict(self.table, key, header.xid)?;
+        let ghost = header.is_ghost();
         let new = intent.change(ghost);
         match new {
-            Some(New::Value(new)) if !node::fits(&node, at, new.len()).map_err(damage)? => {
-                return Ok(Try::Full(new.len() - row.value.len()));
+            Some(New::Value(new)) if !node.fits(&place, new.len()) => {
+                return Ok(Try::Full(new.len() - place.value.len()));
             }
             None if ghost => return Ok(Try::Absent),
             _ => {}
@@ -311,11 +311,12 @@ impl Tree {
         let Some(xid) = txn.try_xid() else { return Ok(Try::NoXid) };
         old.clear();
         if !ghost {
-            old.extend_from_slice(row.value);
+            old.extend_from_slice(&leaf[place.value.clone()]);
         }
+        let found = Found { at, place, mine };
         let is_taken = match new {
-            Some(new) => self.write_row(txn, xid, &mut leaf, key, found, (old, new))?,
-            None => mine || self.lock_alone(txn, xid, &mut leaf, key, found, old)?,
+            Some(new) => self.write_row(txn, xid, &mut leaf, key, &found, (old, new))?,
+            None => mine || self.lock_alone(txn, xid, &mut leaf, key, &found, old)?,
         };
         if !is_taken {
             old.clear();
