@@ -27,13 +27,14 @@
 //!
 //! So either the collector sees the operation, or the reader sees its cancellation.
 //!
-//! **The fences** are those of a [`SparingFence`]. A reader makes none, and the collector pays for both. So a collector
-//! that finds no cancelled reader makes no fence for operations.
+//! **The fences for operations** are those of a [`SparingFence`]. A reader makes none, and the collector pays for both.
+//! A collector that finds no cancelled reader makes none either. The fences for snapshots are equal, because collectors
+//! run as often as readers begin.
 
 use super::slots::Slots;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use foreshore_sync::{BiasedMutex, LockRank, Nanos, SparingFence, rmw, thread_index};
 use std::time::Duration;
 
@@ -163,8 +164,8 @@ pub(crate) struct Readers {
     used: AtomicUsize,
     /// Whether a reader has ever had limits.
     limited: AtomicBool,
-    /// Readers are the light side, collectors the heavy one.
-    fence: SparingFence,
+    /// Operations of readers are the light side, collectors the heavy one.
+    operations: SparingFence,
 }
 
 impl Readers {
@@ -177,7 +178,7 @@ impl Readers {
             Slot { state, hi, operations, about: BiasedMutex::new(LockRank::Leaf, about) }
         };
         let (used, limited) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { slots: Slots::new(count, slot), used, limited, fence: SparingFence::new() }
+        Self { slots: Slots::new(count, slot), used, limited, operations: SparingFence::new() }
     }
 
     /// Returns all slots that may be in use, with their numbers.
@@ -202,8 +203,8 @@ impl Readers {
         let bound = durable();
         let (at, slot) = self.claim(bound);
         if !mutant("readers: no fence behind the bound") {
-            // Store, fence, look: step 2; pairs with the fence of `all`.
-            self.fence.light();
+            // ORDERING: store, fence, look: step 2; pairs with the fence of `all`.
+            fence(Ordering::SeqCst);
         }
         // The durable CSN can be beyond the clock if records that are no commits have stamps of their own.
         let csn = durable().max(clock.map_or(Csn::ZERO, |clock| clock()));
@@ -289,7 +290,7 @@ impl Readers {
         slot.operations.store(before + 1, Ordering::Relaxed);
         if !mutant("readers: no fence behind the count of an operation") {
             // Store, fence, look: pairs with the fence of `is_any_cancelled_at_work`.
-            self.fence.light();
+            self.operations.light();
         }
         !slot.is_cancelled()
     }
@@ -314,7 +315,7 @@ impl Readers {
         }
         if !mutant("readers: no fence before the look at operations") {
             // Store, fence, look: pairs with the fence of `begin_operation`.
-            self.fence.heavy();
+            self.operations.heavy();
         }
         self.in_use().any(|(_, slot)| {
             // ORDERING: Acquire, pairs with `end_operation`, and with `release` if another reader has the slot by now.
@@ -327,8 +328,8 @@ impl Readers {
     /// Returns all readers. The caller, a collector, has read its inputs before.
     pub(crate) fn all(&self) -> impl Iterator<Item = Reader> {
         if !mutant("readers: no fence before the look") {
-            // Store, fence, look: pairs with the fence of `take`.
-            self.fence.heavy();
+            // ORDERING: store, fence, look: pairs with the fence of `take`.
+            fence(Ordering::SeqCst);
         }
         self.in_use().filter_map(|(_, slot)| {
             // ORDERING: Acquire, `hi` is that of the state; pairs with `take`.
