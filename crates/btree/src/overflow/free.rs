@@ -30,6 +30,7 @@ use foreshore_base::{Error, Lsn, PageId, Result, TableId, Xid};
 use foreshore_buffer::format::page_table;
 use foreshore_buffer::{AccessPattern, ExclusiveGuard, change_cost};
 use foreshore_space::{is_allocated, map_of};
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
@@ -135,7 +136,10 @@ impl Trees {
 
     /// Frees a chain, as far as `records` go, and returns whether all of it is free; `None` if it has to stay.
     fn free_unneeded(&self, txn: &mut Txn, chain: ChainId, records: &mut usize) -> Result<Option<bool>> {
-        let Some(_claim) = self.claims().claim(chain.head) else { return Ok(None) };
+        let claim = self.claims().claim(chain.head);
+        if claim.is_none() && !mutant("sabotage: two threads free one large value") {
+            return Ok(None);
+        }
         let chains = self.chains();
         let Some(lsn) = chains.may_free(txn, chain)? else { return Ok(None) };
         let key = chain.key();
@@ -170,8 +174,10 @@ impl Tree {
             return Ok(None);
         }
         let writer = row.header.xid;
-        let is_unneeded = writer == Xid::ZERO || txn.is_settled(writer);
-        let is_built = txn.is_settled(chain.birth);
+        let is_unneeded = writer == Xid::ZERO
+            || txn.is_settled(writer)
+            || mutant("sabotage: a large value goes that a snapshot needs");
+        let is_built = txn.is_settled(chain.birth) || mutant("sabotage: a large value goes while it is written");
         Ok((is_unneeded && is_built).then(|| leaf.lsn()))
     }
 

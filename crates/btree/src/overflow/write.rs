@@ -13,6 +13,7 @@ use foreshore_base::limits::MAX_VALUE;
 use foreshore_base::{Error, Lsn, PageId, Result, Xid, crc32c_append};
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::LockWait;
+use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_txn::Txn;
 use foreshore_wal::Dep;
@@ -243,7 +244,26 @@ impl Tree {
         let (stub, dep) = self.build_chain(txn, value)?;
         let bytes = stub.encode();
         let stored = Stored { bytes: &bytes, flags: OVERFLOW, dep };
-        self.adopt(txn, stub.chain)?;
+        let is_late = mutant("sabotage: a row has a large value before that is adopted");
+        if !is_late {
+            self.adopt(txn, stub.chain)?;
+        }
+        let done = self.refer(txn, key, (intent, found), (stub.chain, stored), old)?;
+        if is_late {
+            self.adopt(txn, stub.chain)?;
+        }
+        Ok(done)
+    }
+
+    /// Changes a row so that it refers to a chain that the transaction has adopted. The row was locked as `found`.
+    fn refer(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        (intent, found): (Intent<'_>, Done),
+        (chain, stored): (ChainId, Stored<'_>),
+        old: &mut Vec<u8>,
+    ) -> Result<Done> {
         if !found.is_row() {
             let found = self.write_by(txn, (key, Intent::Insert(stored)), LockWait::Wait, old)?;
             if !found.is_row() {
@@ -251,7 +271,7 @@ impl Tree {
             }
             // Another transaction has inserted the row meanwhile, and it is locked now.
             if !intent.writes(true) {
-                return self.retire_chain(txn, stub.chain).map(|()| found);
+                return self.retire_chain(txn, chain).map(|()| found);
             }
         }
         self.write_by(txn, (key, Intent::Update(stored)), LockWait::Wait, old)
@@ -281,6 +301,9 @@ impl Tree {
 
     /// Inserts the row of a chain whose reference the transaction is about to remove.
     pub(crate) fn retire_chain(&self, txn: &mut Txn, chain: ChainId) -> Result<()> {
+        if mutant("sabotage: a replaced large value is not retired") {
+            return Ok(());
+        }
         let chains = self.trees.chains();
         let retired = chains.insert_dropped(txn, &chain.key(), &chain.value());
         self.trees.note_chain();

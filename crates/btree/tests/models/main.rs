@@ -10,6 +10,8 @@ mod four;
 #[cfg(foreshore_loom)]
 mod loom_queue;
 #[cfg(foreshore_shuttle)]
+mod shuttle_chains;
+#[cfg(foreshore_shuttle)]
 mod shuttle_descend;
 #[cfg(foreshore_shuttle)]
 mod shuttle_drop;
