@@ -1,7 +1,9 @@
 //! Access to the pages of a descent: without a latch, or with one.
 
 use foreshore_base::{PageId, Result};
-use foreshore_buffer::{AccessPattern, ExclusiveGuard, OptimisticGuard, PageRead, Pinned, Pool, SharedGuard};
+use foreshore_buffer::{
+    AccessPattern, ExclusiveGuard, OptimisticGuard, PagePosition, PageRead, Pinned, Pool, SharedGuard,
+};
 
 /// The way in which nodes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +53,18 @@ impl<'p, const ONCE: bool> From<SharedGuard<'p>> for ReadGuard<'p, ONCE> {
     }
 }
 
-impl<const ONCE: bool> ReadGuard<'_, ONCE> {
+impl<'p, const ONCE: bool> ReadGuard<'p, ONCE> {
     const PATTERN: AccessPattern = if ONCE { AccessPattern::Scan } else { AccessPattern::Random };
+
+    /// Reads the page at `position` again, if it has not changed since.
+    pub(crate) fn at(pool: &'p Pool, position: PagePosition) -> Option<Self> {
+        pool.optimistic_at(position).map(Self::from)
+    }
+
+    /// Returns the frame and the version of the page.
+    pub(crate) fn position(&self) -> PagePosition {
+        self.page.position()
+    }
 }
 
 impl<'p, const ONCE: bool> Access<'p> for ReadGuard<'p, ONCE> {

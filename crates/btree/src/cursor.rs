@@ -6,54 +6,56 @@
 
 mod ahead;
 mod copy;
+mod keys;
+mod left;
 mod locked;
+mod locking;
+mod page_copy;
+mod resume;
 mod span;
 mod spilled;
 
 use self::ahead::ReadAhead;
-use self::copy::Copied;
-use self::locked::{Entered, Locking};
-use self::span::{End, Rest, Rows, Span};
+use self::keys::Keys;
+use self::locking::{Entered, Locking};
+use self::resume::Resume;
+pub use self::span::End;
+use self::span::{Rest, Rows, Span};
 use self::spilled::FetchedAhead;
-use crate::access::{Access, ReadGuard};
-use crate::descend::Restarts;
-use crate::format::{GHOST, RowHeader, SLOT};
-use crate::node::NO_VERSION;
-use crate::tree::{Structure, Tree};
+use crate::format::SLOT;
+use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
 use foreshore_buffer::AccessPattern;
 use foreshore_lock::{RowLock, Strength, TableMode};
-use foreshore_txn::{Seen, Snapshot, SnapshotRef, Txn, UndoPtr};
+use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Entries that the first step of a snapshot scan takes. It is small because most scans end soon.
-const FIRST_STEP: usize = 16;
+const FIRST_STEP: usize = 4;
+/// Bytes of each buffer that an idle cursor keeps.
+const KEPT_BYTES: usize = 4 * PAGE_SIZE;
 /// Upper bound of the entries of a leaf.
 const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
 /// A scan of part of a tree, made by [`Tree::range`]. Rows may be taken from both ends alternately, and each is
 /// returned once.
 ///
-/// Leaves are copied without a latch, and rows are returned once the copy has validated. The next leaf is found from
-/// the root by a fence, so splits in between do no harm. The cursor sees rows that its own transaction writes between
-/// its two ends. A snapshot cursor reads all leaves by the same snapshot.
+/// Leaves are copied without a latch, and rows are returned once the copy has validated. The next leaf is found
+/// from the root by a fence, so splits in between do no harm. The cursor sees rows that its own transaction writes
+/// between its two ends. A snapshot cursor reads all leaves by the same snapshot.
+///
+/// One scan after another may use its memory: [`aim`](Self::aim), [`begin`](Self::begin), [`rest`](Self::rest).
 #[derive(Debug)]
 pub struct Cursor {
     tree: Tree,
     /// The snapshot by which it reads; `None` if it locks what it reads.
     snapshot: Option<SnapshotRef>,
     locking: Locking,
-    /// The keys that are not read yet, between the rows at hand; `None` if there are none.
-    unread: Option<Span>,
-    /// The range that remains if the rows at hand are dropped: the keys between the last rows returned before these
-    /// were read.
-    from: Span,
-    /// Rows at hand.
-    front: Rows,
-    back: Rows,
-    /// The transaction's last change when the rows were copied.
-    copied_at: Lsn,
+    keys: Keys,
+    resume: Resume,
+    copied: Copied,
     /// Shared locks of the running step that it may still release, in the order of its requests.
     entered: Vec<Entered>,
     /// The most entries of a leaf that the next step takes. It starts small, and is smaller if each row is locked or
@@ -65,6 +67,15 @@ pub struct Cursor {
     large: Vec<u8>,
 }
 
+/// The rows at hand, for each end.
+#[derive(Debug)]
+struct Copied {
+    front: Rows,
+    back: Rows,
+    /// The transaction's last change when they were copied.
+    at: Lsn,
+}
+
 impl Tree {
     /// Scans the rows between two bounds, from either end or both. For a serializable transaction, the found rows stay
     /// unchanged and missing rows stay missing to its end.
@@ -72,12 +83,12 @@ impl Tree {
     /// # Errors
     /// `Deadlock`, `LockTimeout`, `TableDropped`, `SnapshotTooOld`, `TooManyTransactions`.
     pub fn range(&self, txn: &mut Txn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<Cursor> {
-        let snapshot = txn.reads_at()?;
-        match &snapshot {
-            Some(snapshot) => drop(self.begin_read(txn, snapshot)?),
-            None => self.lock(txn, TableMode::IntentShared)?,
+        let mut cursor = self.cursor(lower, upper);
+        cursor.begin(txn)?;
+        if let Some(snapshot) = &cursor.snapshot {
+            drop(self.begin_read(txn, snapshot)?);
         }
-        Ok(self.cursor(txn, snapshot, RowLock::share(), (lower, upper)))
+        Ok(cursor)
     }
 
     /// Scans the newest rows as [`range`](Self::range) does, and locks each row when it is returned, to the end of the
@@ -95,42 +106,98 @@ impl Tree {
         upper: Bound<&[u8]>,
         lock: RowLock,
     ) -> Result<Cursor> {
-        let mode = match lock.strength() {
-            Strength::Share => TableMode::IntentShared,
-            Strength::Update => TableMode::IntentExclusive,
-        };
-        self.lock_by(txn, mode, lock.on_conflict())?;
-        Ok(self.cursor(txn, None, lock, (lower, upper)))
+        let mut cursor = self.cursor(lower, upper);
+        cursor.begin_locked(txn, lock)?;
+        Ok(cursor)
     }
 
-    fn cursor(
-        &self,
-        txn: &Txn,
-        snapshot: Option<SnapshotRef>,
-        lock: RowLock,
-        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Cursor {
-        let step = if snapshot.is_some() { FIRST_STEP } else { 1 };
-        let from = Span { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec) };
-        Cursor {
-            tree: self.clone(),
-            snapshot,
-            locking: Locking::new(lock, txn.isolation()),
-            unread: from.clone().unless_empty(),
-            from,
-            front: Rows::default(),
-            back: Rows::default(),
-            copied_at: txn.last_lsn(),
+    fn cursor(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Cursor {
+        let mut cursor = Cursor::new(self);
+        let encode = |key: &[u8], out: &mut Vec<u8>| out.extend_from_slice(key);
+        cursor.aim(self, (lower, upper), encode);
+        cursor
+    }
+}
+
+impl Cursor {
+    /// Returns a cursor that has no scan.
+    #[must_use]
+    pub fn new(tree: &Tree) -> Self {
+        Self {
+            tree: tree.clone(),
+            snapshot: None,
+            locking: Locking::new(RowLock::share(), Isolation::Snapshot),
+            keys: Keys::default(),
+            resume: Resume::default(),
+            copied: Copied { front: Rows::default(), back: Rows::default(), at: Lsn::ZERO },
             entered: Vec::new(),
-            step,
+            step: 1,
             ahead: ReadAhead::default(),
             spilled: FetchedAhead::default(),
             large: Vec::new(),
         }
     }
-}
 
-impl Cursor {
+    /// Sets the tree and the bounds of the next scan. `encode` appends the bytes of a key.
+    pub fn aim<K>(&mut self, tree: &Tree, bounds: (Bound<K>, Bound<K>), encode: impl FnMut(K, &mut Vec<u8>)) {
+        if !Arc::ptr_eq(&self.tree.end, &tree.end) {
+            self.tree = tree.clone();
+        }
+        self.keys.set(bounds, encode);
+    }
+
+    /// Begins a scan, as [`Tree::range`] does. If the table was dropped, the first step of a snapshot scan says so.
+    ///
+    /// # Errors
+    /// Those of [`Tree::range`].
+    pub fn begin(&mut self, txn: &mut Txn) -> Result<()> {
+        let snapshot = txn.reads_at()?;
+        if snapshot.is_none() {
+            self.tree.lock(txn, TableMode::IntentShared)?;
+        }
+        self.start(txn, snapshot, RowLock::share());
+        Ok(())
+    }
+
+    /// Begins a scan, as [`Tree::range_locked`] does.
+    ///
+    /// # Errors
+    /// Those of [`Tree::range_locked`].
+    pub fn begin_locked(&mut self, txn: &mut Txn, lock: RowLock) -> Result<()> {
+        let mode = match lock.strength() {
+            Strength::Share => TableMode::IntentShared,
+            Strength::Update => TableMode::IntentExclusive,
+        };
+        self.tree.lock_by(txn, mode, lock.on_conflict())?;
+        self.start(txn, None, lock);
+        Ok(())
+    }
+
+    /// Sets the state of a new scan.
+    fn start(&mut self, txn: &Txn, snapshot: Option<SnapshotRef>, lock: RowLock) {
+        self.step = if snapshot.is_some() { FIRST_STEP } else { 1 };
+        (self.snapshot, self.locking) = (snapshot, Locking::new(lock, txn.isolation()));
+        self.keys.read_again();
+        self.resume.clear();
+        self.copied.front.clear();
+        self.copied.back.clear();
+        self.entered.clear();
+        self.copied.at = txn.last_lsn();
+        (self.ahead, self.spilled) = (ReadAhead::default(), FetchedAhead::default());
+    }
+
+    /// Ends a scan. A limited part of its memory is kept.
+    pub fn rest(&mut self) {
+        self.snapshot = None;
+        self.keys.end();
+        self.resume.clear();
+        (self.ahead, self.spilled) = (ReadAhead::default(), FetchedAhead::default());
+        self.copied.front.shrink_to(KEPT_BYTES);
+        self.copied.back.shrink_to(KEPT_BYTES);
+        self.large.clear();
+        self.large.shrink_to(KEPT_BYTES);
+    }
+
     /// Returns the next row, or `None` at the end. `txn` is the transaction that the cursor was made for.
     ///
     /// # Errors
@@ -149,14 +216,20 @@ impl Cursor {
         self.take(txn, End::Back)
     }
 
-    /// Returns the next row if the cursor has read it already. `None` does not mean that there is no further row.
+    /// Returns whether the cursor has read the next row already, with its value. False does not mean that there is no
+    /// further row, and rows read before the last write of the transaction do not count.
     #[inline]
-    pub fn next_at_hand(&mut self, txn: &Txn) -> Option<(&[u8], &[u8])> {
-        if txn.last_lsn() == self.copied_at && self.front.next_stub(End::Front).is_none() {
-            self.front.take(End::Front)
-        } else {
-            None
-        }
+    #[must_use]
+    pub fn has_at_hand(&self, txn: &Txn) -> bool {
+        txn.last_lsn() == self.copied.at
+            && !self.copied.front.is_empty()
+            && self.copied.front.next_stub(End::Front).is_none()
+    }
+
+    /// Takes the next row if the cursor [has read](Self::has_at_hand) it already.
+    #[inline]
+    pub fn next_at_hand(&mut self) -> Option<(&[u8], &[u8])> {
+        self.copied.front.take(End::Front)
     }
 
     /// Returns the key of the next row, or `None` at the end. Unlike [`next`](Self::next) it reads no large value.
@@ -188,30 +261,32 @@ impl Cursor {
             // An error leaves the row at hand.
             self.load_large(txn, stub)?;
         }
-        let rows = if side == End::Front { &mut self.front } else { &mut self.back };
+        let rows = if side == End::Front { &mut self.copied.front } else { &mut self.copied.back };
         let row = rows.take(end);
         Ok(if is_large { row.map(|(key, _)| (key, &self.large[..])) } else { row })
     }
 
     /// Reads until a row is at hand, unless none is left, and returns the end from which it was read.
     fn read(&mut self, txn: &mut Txn, end: End) -> Result<End> {
-        if txn.last_lsn() != self.copied_at {
+        if txn.last_lsn() != self.copied.at {
             self.forget();
         }
         // No row of a failed step is kept, because the next read may find new rows.
-        if self.rows(end).is_empty()
-            && let Some(key) = self.rows(end).last(end).map(<[u8]>::to_vec)
+        let rows = if end == End::Front { &self.copied.front } else { &self.copied.back };
+        if rows.is_empty()
+            && let Some(key) = rows.last(end)
         {
-            *self.from.bound(end) = Bound::Excluded(key);
+            self.keys.set_returned(end, key);
         }
         while self.rows(end).is_empty()
-            && let Some(mut span) = self.unread.take()
+            && let Some(mut span) = self.keys.take_unread()
         {
-            match self.fill(txn, &mut span, end) {
-                Ok(rest) => self.go_on(txn, span, end, rest),
+            let filled = self.fill(txn, &mut span, end);
+            self.keys.put_back(span);
+            match filled {
+                Ok(rest) => self.go_on(txn, end, rest),
                 Err(error) => {
                     self.rows(end).clear();
-                    self.unread = Some(span);
                     return Err(error);
                 }
             }
@@ -225,34 +300,39 @@ impl Cursor {
     #[cold]
     fn load_large(&mut self, txn: &mut Txn, stub: Vec<u8>) -> Result<()> {
         self.large = stub;
-        match self.snapshot.clone() {
-            Some(snapshot) => self.tree.load_at(txn, &snapshot, &mut self.large),
+        match &self.snapshot {
+            Some(snapshot) => self.tree.load_at(txn, snapshot, &mut self.large),
             None => self.tree.load(&mut self.large),
         }
     }
 
     fn rows(&mut self, end: End) -> &mut Rows {
         match end {
-            End::Front => &mut self.front,
-            End::Back => &mut self.back,
+            End::Front => &mut self.copied.front,
+            End::Back => &mut self.copied.back,
         }
     }
 
     /// Drops the rows at hand, because the transaction has written. They may be stale, and rows may have been added
     /// between the returned ones.
     fn forget(&mut self) {
-        let last = |near: &Rows, far: &Rows, end| far.last(end).or_else(|| near.last(end)).map(<[u8]>::to_vec);
-        if let Some(key) = last(&self.front, &self.back, End::Front) {
-            self.from.lower = Bound::Excluded(key);
+        for end in [End::Front, End::Back] {
+            if let Some(key) = last_taken(&self.copied.front, &self.copied.back, end) {
+                self.keys.set_returned(end, key);
+            }
         }
-        if let Some(key) = last(&self.back, &self.front, End::Back) {
-            self.from.upper = Bound::Excluded(key);
-        }
-        self.front.clear();
-        self.back.clear();
+        self.copied.front.clear();
+        self.copied.back.clear();
         // A transaction that writes between rows has no use for many at a time.
         self.step = 1;
-        self.unread = self.from.clone().unless_empty();
+        self.resume.clear();
+        self.keys.read_again();
+    }
+
+    /// Returns the key of the last row taken from one end, until the cursor has read other rows.
+    #[must_use]
+    pub fn last(&self, end: End) -> Option<&[u8]> {
+        last_taken(&self.copied.front, &self.copied.back, end)
     }
 
     /// Returns the id of the table.
@@ -263,9 +343,11 @@ impl Cursor {
 
     /// Copies the rows of one leaf at one end of the unread keys. A locking scan may copy only some of them.
     fn fill(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
-        self.copied_at = txn.last_lsn();
-        if let Some(snapshot) = self.snapshot.clone() {
-            return self.fill_at(txn, &snapshot, span, end);
+        self.copied.at = txn.last_lsn();
+        if let Some(snapshot) = self.snapshot.take() {
+            let rest = self.fill_at(txn, &snapshot, span, end);
+            self.snapshot = Some(snapshot);
+            return rest;
         }
         if self.tree.is_retired() {
             // This transaction created the table and rolled that back.
@@ -294,73 +376,20 @@ impl Cursor {
     }
 
     /// Sets the unread keys after a step.
-    fn go_on(&mut self, txn: &mut Txn, span: Span, end: End, rest: Rest) {
+    fn go_on(&mut self, txn: &mut Txn, end: End, rest: Rest) {
         let is_leaf = matches!(rest, Rest::Leaf(_));
-        self.unread = span.rest(end, rest);
+        self.keys.pass(end, rest);
         if is_leaf {
             self.read_ahead(txn, end);
         }
     }
+}
 
-    /// Copies the rows of a leaf as the snapshot sees them, at most one step.
-    fn copy_leaf<const ONCE: bool>(
-        &mut self,
-        txn: &mut Txn,
-        snapshot: &Snapshot,
-        span: &Span,
-        end: End,
-    ) -> Result<Rest> {
-        let mut restarts = Restarts::default();
-        if !self.spilled.begin_leaf(span, end, txn.fetched_is_over()) {
-            txn.forget_fetched();
-        }
-        txn.unwant(0);
-        loop {
-            let (tree, step) = (&self.tree, self.step);
-            let rows = if end == End::Front { &mut self.front } else { &mut self.back };
-            let leaf: ReadGuard<'_, ONCE> =
-                tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
-            let (pid, mut is_spilled, mut is_unfinished) = (leaf.pid(), false, false);
-            // This reads without a latch. The copy is valid if the page is unchanged after the versions have been read.
-            let rest = tree.copy_rows(&leaf, rows, (span, end, step), |header, image| {
-                if is_unfinished {
-                    return Ok(Copied::Nothing);
-                }
-                let RowHeader { xid, undo, .. } = header;
-                Ok(match txn.see(snapshot, xid, UndoPtr::from_bits(undo), image, || leaf.holds()) {
-                    Seen::Newest if header.is_ghost() => Copied::Ghost,
-                    Seen::Newest => Copied::Newest,
-                    Seen::Older(flags) if flags & GHOST == 0 => Copied::Older(flags),
-                    Seen::Older(_) | Seen::Nothing => Copied::Nothing,
-                    Seen::Spilled => {
-                        is_spilled = true;
-                        Copied::Nothing
-                    }
-                    Seen::Unfinished => {
-                        is_unfinished = true;
-                        Copied::Nothing
-                    }
-                    Seen::Lost => return Err(NO_VERSION),
-                })
-            });
-            if leaf.holds() {
-                txn.check_snapshot(snapshot)?;
-                let rest = rest.map_err(|why| tree.corrupted(pid, why));
-                if is_spilled && !is_unfinished {
-                    drop(leaf);
-                    let needed = txn.wanted();
-                    if let Ok(rest) = rest {
-                        self.want_ahead::<ONCE>(txn, snapshot, (span, end), rest);
-                    }
-                    txn.fetch(snapshot, needed)?;
-                    continue;
-                }
-                if !is_unfinished {
-                    return rest;
-                }
-            }
-            txn.unwant(0);
-            tree.restart(&mut restarts);
-        }
-    }
+/// Returns the key of the last row taken from one end.
+fn last_taken<'r>(front: &'r Rows, back: &'r Rows, end: End) -> Option<&'r [u8]> {
+    let (near, far) = match end {
+        End::Front => (front, back),
+        End::Back => (back, front),
+    };
+    far.last(end).or_else(|| near.last(end))
 }

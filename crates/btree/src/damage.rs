@@ -106,8 +106,8 @@ impl Tree {
 fn next_separator<P: PageRead>(node: &NodeView<P>, key: &[u8]) -> Result<Option<Vec<u8>>, Damage> {
     let at = node.entries_to(Goal::At(key))?;
     let found = match at < node.len() {
-        true => node.copy_key(at)?,
-        false if node.has_high() => node.copy_high()?,
+        true => node.copy_key(at, Vec::new())?,
+        false if node.has_high() => node.copy_high(Vec::new())?,
         false => return Ok(None),
     };
     // The search may have been misled by a head that is not that of its key.

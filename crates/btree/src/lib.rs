@@ -59,7 +59,7 @@ mod verify;
 mod write;
 
 pub use census::Census;
-pub use cursor::Cursor;
+pub use cursor::{Cursor, End};
 pub use many::Batch;
 pub use merge::Merged;
 pub use overflow::{ChainRef, FreedChains};

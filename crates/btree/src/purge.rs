@@ -200,7 +200,7 @@ impl Tree {
     /// Queues a leaf without rows for the background purge, unless it is the root or its table is dropped.
     pub(crate) fn note_if_empty<P: PageRead>(&self, pid: PageId, leaf: &NodeView<P>) {
         if leaf.len() == 0 && pid != self.root && leaf.is_leaf() && !self.is_retired() {
-            self.trees.queue().add(self.table, pid, || leaf.copy_low().unwrap_or_default());
+            self.trees.queue().add(self.table, pid, || leaf.copy_low(Vec::new()).unwrap_or_default());
         }
     }
 

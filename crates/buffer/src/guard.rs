@@ -1,10 +1,10 @@
 //! Guards that hold the latch of a page, and keep the page in its frame, until they are dropped.
 
 use crate::format::{AT_LSN, AT_PID, PAGE_HEADER, page_lsn};
-use crate::frame::FrameNo;
 use crate::memory::{Memory, Slot};
 use crate::optimistic::OptimisticGuard;
 use crate::page::PageMut;
+use crate::position::PagePosition;
 use crate::words;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{GroupNo, Lsn, PageId};
@@ -128,6 +128,11 @@ impl<'a> ExclusiveGuard<'a> {
     /// Takes over the exclusive hold of the latch.
     pub(crate) fn adopt(slot: Slot<'a>) -> Self {
         Self { slot, changed: false, waited: false }
+    }
+
+    /// Latches the page at `position`, if it has not changed since and no other thread holds the latch.
+    pub(crate) fn at(memory: &'a Memory, position: PagePosition) -> Option<Self> {
+        Self::at_version(memory.slot(position.no), position.version)
     }
 
     /// Latches the page in the frame if its version is `version` and no other thread holds the latch.
@@ -266,23 +271,5 @@ impl<'a> OptimisticGuard<'a> {
     #[must_use]
     pub fn try_upgrade(self) -> Option<ExclusiveGuard<'a>> {
         ExclusiveGuard::at_version(self.slot(), self.version())
-    }
-}
-
-/// The frame and the version of a page when its latch was released. As long as the page has not changed,
-/// [`Pool::exclusive_at`](crate::Pool::exclusive_at) latches it again without a search.
-///
-/// A frame gets another page under its exclusive latch, which raises the version. So a position means one state of one
-/// page, not of a frame.
-#[derive(Clone, Copy, Debug)]
-pub struct PagePosition {
-    no: FrameNo,
-    version: u64,
-}
-
-impl PagePosition {
-    /// Latches the page at this position, if it has not changed since and no other thread holds the latch.
-    pub(crate) fn latch(self, memory: &Memory) -> Option<ExclusiveGuard<'_>> {
-        ExclusiveGuard::at_version(memory.slot(self.no), self.version)
     }
 }

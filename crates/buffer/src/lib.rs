@@ -47,6 +47,7 @@ mod page;
 mod pass;
 mod pinned;
 mod pool;
+mod position;
 mod quarantine;
 mod read_ahead;
 mod reclaimer;
@@ -69,12 +70,13 @@ pub mod model {
 
 pub use change::{Change, MAX_BODY_PARTS, change, change_cost};
 pub use format::{ChangeRecord, PageType};
-pub use guard::{ExclusiveGuard, PagePosition, SharedGuard};
+pub use guard::{ExclusiveGuard, SharedGuard};
 pub use optimistic::OptimisticGuard;
 pub use options::{DoublewriteKind, MIN_FRAMES, PoolOptions};
 pub use page::{PageKind, PageMut, PageRead};
 pub use pinned::Pinned;
 pub use pool::Pool;
+pub use position::PagePosition;
 pub use quarantine::why_quarantined;
 pub use read_ahead::Scan;
 pub use scan_ring::AccessPattern;

@@ -1,8 +1,9 @@
 //! Optimistic access: reads of a page without its latch.
 
 use crate::format::AT_LSN;
-use crate::memory::Slot;
+use crate::memory::{Memory, Slot};
 use crate::page::PageRead;
+use crate::position::PagePosition;
 use crate::words::{self, PageWords};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Lsn, PageId};
@@ -29,8 +30,23 @@ impl<'a> OptimisticGuard<'a> {
         Self { slot, words: slot.words(), pid, version }
     }
 
+    /// Reads the page at `position` again, if it has not changed since.
+    #[inline]
+    pub(crate) fn at(memory: &'a Memory, position: PagePosition) -> Option<Self> {
+        let slot = memory.slot(position.no);
+        // The id is read before the version is compared, so it is that of the page.
+        let guard = Self::new(slot, slot.frame().pid(), position.version);
+        guard.validate().then_some(guard)
+    }
+
     pub(crate) fn slot(&self) -> Slot<'a> {
         self.slot
+    }
+
+    /// Returns the frame and the version of the page, for [`Pool::optimistic_at`](crate::Pool::optimistic_at).
+    #[must_use]
+    pub fn position(&self) -> PagePosition {
+        PagePosition { no: self.slot.no(), version: self.version }
     }
 
     /// Returns the id of the page.

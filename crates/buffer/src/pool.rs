@@ -5,10 +5,11 @@ mod open;
 use crate::cleaner::Cleaner;
 use crate::flush_order;
 use crate::frame::Frame;
-use crate::guard::{ExclusiveGuard, PagePosition, SharedGuard};
+use crate::guard::{ExclusiveGuard, SharedGuard};
 use crate::loader::{Fill, Loader};
 use crate::optimistic::OptimisticGuard;
 use crate::pinned::Pinned;
+use crate::position::PagePosition;
 use crate::quarantine::quarantined;
 use crate::read_ahead::Scan;
 use crate::reclaimer::Reclaimer;
@@ -202,7 +203,15 @@ impl Pool {
     /// Never waits.
     #[must_use]
     pub fn exclusive_at(&self, position: PagePosition) -> Option<ExclusiveGuard<'_>> {
-        position.latch(self.residency.memory())
+        ExclusiveGuard::at(self.residency.memory(), position)
+    }
+
+    /// Reads the page at `position` again without its latch, if the page has not changed since. The replacement does
+    /// not count this as a use of the page.
+    #[must_use]
+    #[inline]
+    pub fn optimistic_at(&self, position: PagePosition) -> Option<OptimisticGuard<'_>> {
+        OptimisticGuard::at(self.residency.memory(), position)
     }
 
     /// Fixes a page that the caller is about to initialise. It is blank, with its id, and is not read from disk.

@@ -60,6 +60,7 @@ mod error;
 mod fence;
 mod files;
 mod format;
+mod idle;
 mod live;
 mod marker;
 mod max_age;

@@ -1,10 +1,11 @@
 //! A running transaction of the layer `txn`, with its buffers and its tables.
 
+use crate::idle::IdleCursor;
 use crate::tables::TableInfo;
 use foreshore_base::{Lsn, TableId};
 use foreshore_btree::{Batch, Tree};
 use foreshore_txn::Txn;
-use std::mem;
+use std::{mem, sync::Arc};
 
 /// Bytes of each buffer that are kept for the next transaction.
 const KEPT_BYTES: usize = 64 << 10;
@@ -26,6 +27,8 @@ pub(crate) struct Scratch {
     pub(crate) found: Vec<u8>,
     /// Keys of a call with many, and what is found of them.
     pub(crate) batch: Batch,
+    /// The cursor of its iterations.
+    pub(crate) cursor: Arc<IdleCursor>,
     /// The last row that was taken from an end of a table.
     pub(crate) popped: Option<Popped>,
     /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.

@@ -23,13 +23,12 @@ pub use stats::TableStats;
 pub use walk::Cursor;
 
 use self::codec::{encode_key, encode_value, undecodable};
-use self::scan::Span;
 use crate::catalogue::TreeRef;
 use crate::live::Scratch;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::{Locked, RowLock};
-use std::{borrow::Borrow, fmt, marker::PhantomData, mem, ops::Bound};
+use std::{borrow::Borrow, fmt, marker::PhantomData, mem};
 
 /// A table open in a transaction.
 ///
@@ -235,8 +234,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     }
 
     fn range_by<'k>(&self, range: &impl KeyRange<'k, K>, lock: Option<RowLock>) -> Range<'tx, K, V> {
-        let Span { lower, upper } = Span::of::<K>(range);
-        Range::new(self.tx, (*self.tree).clone(), lower, upper, lock)
+        Range::new(self.tx, &self.tree, range, lock)
     }
 
     /// Returns the row with the smallest key. Locks it and the keys before it, as [`range`](Self::range) does.
@@ -270,7 +268,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 
     /// Iterates over all rows, by key. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
-        Range::new(self.tx, (*self.tree).clone(), Bound::Unbounded, Bound::Unbounded, None)
+        Range::all(self.tx, &self.tree)
     }
 
     fn value(&self, key: &[u8], bytes: &[u8]) -> Result<V::Owned> {

@@ -1,5 +1,5 @@
-//! Guards the promise that a warm transaction allocates nothing. It begins, reads and updates rows whose types need no
-//! memory of their own, and its commit is acknowledged.
+//! Guards the promise that a warm transaction allocates nothing. It begins, reads, scans and updates rows whose types
+//! need no memory of their own, and its commit is acknowledged.
 //!
 //! A program of its own, because it counts what its allocator is asked for.
 
@@ -71,6 +71,20 @@ fn reads(db: &Db, round: u64) -> Result<(), Error> {
     reader.finish()?.wait()
 }
 
+/// Reads some rows of a range, and all of another one.
+fn scans(db: &Db, round: u64) -> Result<(), Error> {
+    let reader = db.read();
+    let rows = reader.open(ROWS)?;
+    for (range, most) in [(key(round)..COUNT, 10), (COUNT / 2..COUNT / 2 + 10, 20)] {
+        let mut sum = 0;
+        for row in rows.range(range).take(most) {
+            sum += row?.1;
+        }
+        assert!(sum > 0);
+    }
+    reader.finish()?.wait()
+}
+
 /// Reads two rows and updates two others.
 fn updates(db: &Db, round: u64, is_pipelined: bool) -> Result<(), Error> {
     let tx = db.begin();
@@ -117,12 +131,13 @@ fn main() -> Result<(), Error> {
     })?;
     let counts = [
         ("reads", requests(|round| reads(&db, round))?),
+        ("scans", requests(|round| scans(&db, round))?),
         ("durable updates", requests(|round| updates(&db, round, false))?),
         ("pipelined updates", requests(|round| updates(&db, round, true))?),
     ];
     println!("requests of {COUNTED} transactions: {counts:?}");
     for (what, count) in counts {
-        let most = if what == "reads" { 0 } else { COUNTED / NEW_VIEW };
+        let most = if what == "reads" || what == "scans" { 0 } else { COUNTED / NEW_VIEW };
         assert!(count <= most, "{what} ask for memory {count} times, and may {most} times");
     }
     keeps_little(&db)?;

@@ -36,7 +36,7 @@ impl ReadAhead {
 impl Cursor {
     /// Requests that the next leaves be read in the background, when half of those requested before have been scanned.
     pub(super) fn read_ahead(&mut self, txn: &mut Txn, end: End) {
-        let Some(span) = &self.unread else { return };
+        let Some(span) = self.keys.unread() else { return };
         let ahead = &mut self.ahead;
         if ahead.end != end {
             (ahead.end, ahead.window, ahead.left) = (end, 0, 0);

@@ -21,6 +21,8 @@
 //! when the row is free, and not while the scan waits for its holder.
 
 use super::Cursor;
+use super::locking::{Entered, Locking};
+use super::page_copy::LeafCopy;
 use super::span::{End, Rest, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -31,38 +33,13 @@ use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::AccessPattern;
-use foreshore_lock::{Interval, LockWait, Locked, NewRange, NewShare, RowLock, Strength, Target};
+use foreshore_lock::{Interval, LockWait, Locked, Strength, Target};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{Isolation, RowHolder, Txn};
-use std::ops::{Bound, Range};
-
-/// The locking mode of a scan.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Locking {
-    lock: RowLock,
-    /// Whether the keys between the rows are locked too.
-    ranges: bool,
-}
-
-impl Locking {
-    pub(super) fn new(lock: RowLock, isolation: Isolation) -> Self {
-        Self { lock, ranges: isolation == Isolation::Serializable && lock.on_conflict() != LockWait::SkipLocked }
-    }
-
-    /// Returns whether the scan locks rows in order to take them (`skip_locked` for update), so that it ignores deleted
-    /// rows.
-    fn takes(self) -> bool {
-        self.lock.strength() == Strength::Update && self.lock.on_conflict() == LockWait::SkipLocked
-    }
-}
-
-/// A lock that the running step has entered.
-#[derive(Debug)]
-pub(super) enum Entered {
-    Row(NewShare),
-    Range(NewRange),
-}
+use foreshore_txn::{RowHolder, Txn};
+use std::cmp::Ordering;
+use std::mem;
+use std::ops::Bound;
 
 /// The outcome of a step.
 enum Step {
@@ -92,29 +69,6 @@ enum Met {
     First(Step),
 }
 
-/// A leaf that a step reads.
-struct LeafCopy<'a, 'p, const ONCE: bool> {
-    leaf: &'a ReadGuard<'p, ONCE>,
-    /// The node as it was read.
-    node: &'a Node<'a>,
-    /// The entries that lie in the range.
-    inside: Range<usize>,
-}
-
-impl<'a, const ONCE: bool> LeafCopy<'a, '_, ONCE> {
-    /// Returns the entry that comes after `met` others, counted from one end of the range.
-    const fn place(&self, met: usize, end: End) -> usize {
-        match end {
-            End::Front => self.inside.start + met,
-            End::Back => self.inside.end - 1 - met,
-        }
-    }
-
-    fn key(&self, tree: &Tree, at: usize) -> Result<&'a [u8]> {
-        self.node.key(at).map_err(|why| tree.corrupted(self.leaf.pid(), why))
-    }
-}
-
 impl Cursor {
     /// Takes the next rows of one leaf from one end of a span. Skipped keys at that end are removed from the span.
     pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
@@ -122,7 +76,7 @@ impl Cursor {
         let mut restarts = Restarts::default();
         let rest = loop {
             self.rows(end).clear();
-            self.copied_at = txn.last_lsn();
+            self.copied.at = txn.last_lsn();
             if span.is_empty() {
                 break Rest::Nothing;
             }
@@ -157,7 +111,7 @@ impl Cursor {
         };
         self.entered.clear();
         if end == End::Back {
-            self.back.reverse();
+            self.copied.back.reverse();
         }
         self.take_more();
         Ok(rest)
@@ -212,16 +166,53 @@ impl Cursor {
         end: End,
         restarts: &mut Restarts,
     ) -> Result<Step> {
-        let leaf: ReadGuard<'_, ONCE> = tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, restarts)?;
-        let mut page = [0; PAGE_SIZE];
-        leaf.page().copy_to(0..PAGE_SIZE, &mut page);
-        if !leaf.holds() {
-            return Ok(Step::Changed);
+        assert!(self.entered.is_empty(), "a step begins with locks of another one");
+        let copied = self.resume.copy.enter(tree.pool(), end);
+        let mut bytes = mem::take(&mut self.resume.copy.bytes);
+        let leaf: ReadGuard<'_, ONCE> = match copied {
+            Some(leaf) => leaf,
+            None => {
+                let leaf: ReadGuard<'_, ONCE> =
+                    tree.find_again(&mut Structure::of(txn), span.goal(end), 0, 0, restarts)?;
+                bytes.resize(PAGE_SIZE, 0);
+                leaf.page().copy_to(0..PAGE_SIZE, &mut bytes);
+                if !leaf.holds() {
+                    self.resume.copy.bytes = bytes;
+                    return Ok(Step::Changed);
+                }
+                leaf
+            }
+        };
+        let step = self.lock_page(tree, txn, (span, end), &leaf, &bytes);
+        // Keys before the low fence are in the previous leaf, which only a descent finds.
+        let stays = match &step {
+            Ok(Step::Done(Rest::Row(key))) => {
+                let is_above = |node: Node<'_>| node.compare_low(key).is_ok_and(Ordering::is_lt);
+                end == End::Front || tree.parse(leaf.pid(), &bytes).is_ok_and(is_above)
+            }
+            Ok(Step::Fewer) => true,
+            _ => false,
+        };
+        self.resume.copy.bytes = bytes;
+        if stays {
+            self.resume.copy.place = Some((leaf.position(), end));
         }
-        let node = tree.parse(leaf.pid(), &page)?;
+        step
+    }
+
+    /// Tries one step in a leaf. `page` is a copy of the leaf.
+    fn lock_page<const ONCE: bool>(
+        &mut self,
+        tree: &Tree,
+        txn: &mut Txn,
+        (span, end): (&Span, End),
+        leaf: &ReadGuard<'_, ONCE>,
+        page: &[u8],
+    ) -> Result<Step> {
+        let node = tree.parse(leaf.pid(), page)?;
         tree.note_if_empty(leaf.pid(), &node);
-        let inside = span.entries(&node).map_err(|why| tree.corrupted(leaf.pid(), why))?;
-        let copy = LeafCopy { leaf: &leaf, node: &node, inside };
+        let inside = span.entries(&node, end).map_err(|why| tree.corrupted(leaf.pid(), why))?;
+        let copy = LeafCopy { leaf, node: &node, inside };
         let stale_counts = mutant("btree: a stale copy is a conflict");
         if stale_counts {
             // The writer needs the time of a whole rollback.
@@ -268,7 +259,7 @@ impl Cursor {
                 Rest::Row(last.to_vec())
             }
             _ => {
-                let rest = span.rest_of(copy.node, &copy.inside, end);
+                let rest = span.rest_of(copy.node, &copy.inside, end, &mut Vec::new());
                 rest.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?
             }
         };

@@ -96,7 +96,7 @@ impl Cursor {
         let most = MOST.min(self.tree.pool().frames() / SHARE);
         let window = (2 * self.spilled.window).clamp(1, most.max(1));
         let mut leaves = usize::from(matches!(rest, Rest::Leaf(_)));
-        let mut behind = span.clone().rest(end, rest);
+        let mut behind = behind(span, end, rest);
         while leaves < window
             && txn.may_fetch_more()
             && let Some(span) = &behind
@@ -134,7 +134,7 @@ impl Cursor {
             }
             let damage = |why| self.tree.corrupted(leaf.pid(), why);
             let node = self.tree.parse(leaf.pid(), &page)?;
-            let inside = span.entries(&node).map_err(damage)?;
+            let inside = span.entries(&node, end).map_err(damage)?;
             for at in inside.clone() {
                 let header = node.row(at).map_err(damage)?.header;
                 txn.want(snapshot, header.xid, UndoPtr::from_bits(header.undo), &mut image, || leaf.holds());
@@ -143,8 +143,14 @@ impl Cursor {
                 txn.unwant(wanted);
             }
             txn.check_snapshot(snapshot)?;
-            let rest = span.rest_of(&node, &inside, end).map_err(damage)?;
-            return Ok(span.clone().rest(end, rest));
+            let rest = span.rest_of(&node, &inside, end, &mut Vec::new()).map_err(damage)?;
+            return Ok(behind(span, end, rest));
         }
     }
+}
+
+/// Returns what a step leaves of a span.
+fn behind(span: &Span, end: End, step: Rest) -> Option<Span> {
+    let mut behind = span.clone();
+    behind.rest(end, step, &mut Vec::new()).then_some(behind)
 }

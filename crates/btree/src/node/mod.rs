@@ -210,7 +210,7 @@ impl<P: PageRead> NodeView<P> {
         if !self.is_incomplete() {
             return Err("a node does not cover the keys that lead to it");
         }
-        let (high, right) = (self.copy_high()?, self.sibling()?);
+        let (high, right) = (self.copy_high(Vec::new())?, self.sibling()?);
         if right == pid || self.compare_low(&high)? != Ordering::Less {
             return Err("the fences are out of order");
         }
@@ -228,27 +228,25 @@ impl<P: PageRead> NodeView<P> {
         Ok(self.high_range()?.is_some_and(|high| self.page.compare(high, key).is_le()))
     }
 
-    /// Returns a copy of the low fence.
-    pub(crate) fn copy_low(&self) -> Result<Vec<u8>, Damage> {
-        let mut low = Vec::new();
-        self.page.append_to(self.low_range()?, &mut low);
-        Ok(low)
+    /// Returns a copy of the low fence, in `memory`.
+    pub(crate) fn copy_low(&self, memory: Vec<u8>) -> Result<Vec<u8>, Damage> {
+        Ok(self.copy(self.low_range()?, memory))
     }
 
-    /// Returns a copy of the high fence; empty if there is none.
-    pub(crate) fn copy_high(&self) -> Result<Vec<u8>, Damage> {
-        let mut high = Vec::new();
-        if let Some(range) = self.high_range()? {
-            self.page.append_to(range, &mut high);
-        }
-        Ok(high)
+    /// Returns a copy of the high fence, in `memory`; empty if there is none.
+    pub(crate) fn copy_high(&self, memory: Vec<u8>) -> Result<Vec<u8>, Damage> {
+        Ok(self.copy(self.high_range()?.unwrap_or_default(), memory))
     }
 
-    /// Returns a copy of the key of entry `index`.
-    pub(crate) fn copy_key(&self, index: usize) -> Result<Vec<u8>, Damage> {
-        let mut key = Vec::new();
-        self.page.append_to(self.key_range(self.slot(index)?)?, &mut key);
-        Ok(key)
+    /// Returns a copy of the key of entry `index`, in `memory`.
+    pub(crate) fn copy_key(&self, index: usize, memory: Vec<u8>) -> Result<Vec<u8>, Damage> {
+        Ok(self.copy(self.key_range(self.slot(index)?)?, memory))
+    }
+
+    fn copy(&self, range: Range<usize>, mut memory: Vec<u8>) -> Vec<u8> {
+        memory.clear();
+        self.page.append_to(range, &mut memory);
+        memory
     }
 
     #[inline]
@@ -272,6 +270,7 @@ impl<P: PageRead> NodeView<P> {
     }
 
     /// Returns the positions of the parts of entry `index` of a leaf.
+    #[inline]
     pub(crate) fn place(&self, index: usize) -> Result<Place, Damage> {
         let Slot { at, key_len, .. } = self.slot(index)?;
         self.range(at, LEAF_HEADER)?;

@@ -586,3 +586,21 @@ fn to_the_right_of_a_scan_from_the_back() {
     assert_eq!(seen.into_iter().rev().collect::<Vec<_>>(), all);
     assert!(all.len() > names.len(), "some have come");
 }
+
+/// Each leaf's low fence is its first key here, and the steps of a scan from the back double. So steps of some scans
+/// end exactly at a low fence, and the next step has to find the previous leaf.
+#[test]
+fn behind_a_step_from_the_back_that_ends_at_the_low_fence_of_its_leaf() {
+    let names: Vec<String> = (0..24).map(|n| format!("{n:02}")).collect();
+    let bed = bed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(bed.verify().pages.len() > 4, "several leaves");
+    for last in 0..names.len() {
+        let mut reader = bed.begin_as("reader", Duration::from_secs(10));
+        let range = (Unbounded, Included(names[last].as_bytes()));
+        assert_eq!(keys_by(Way::Down, &bed, &mut reader, range), names[..=last]);
+        for name in &names[..last] {
+            assert!(is_kept_out(insert(&bed, &format!("{name}5"))), "a phantom behind {name}");
+        }
+        reader.rollback().unwrap();
+    }
+}

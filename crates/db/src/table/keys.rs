@@ -121,8 +121,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn prefix<'k>(&self, prefix: impl KeyPrefix<'k, K>) -> Range<'tx, K, V> {
         let mut bytes = Vec::new();
         prefix.encode(&mut bytes);
-        let Span { lower, upper } = Span::prefix(bytes);
-        Range::new(self.tx, (*self.tree).clone(), lower, upper, None)
+        Range::encoded(self.tx, &self.tree, Span::prefix(bytes))
     }
 }
 

@@ -1,14 +1,15 @@
 //! Iteration over rows of a table.
 
+use super::KeyRange;
 use super::codec::undecodable;
+use super::scan::Span;
+use crate::idle::CursorGuard;
 use crate::live::Live;
-use crate::{Result, Transaction};
-use foreshore_base::TableId;
+use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
-use foreshore_btree::{Cursor, Tree};
+use foreshore_btree::{End, Tree};
 use foreshore_lock::RowLock;
-use foreshore_txn::Txn;
-use std::{fmt, iter::FusedIterator, marker::PhantomData, ops::Bound};
+use std::{fmt, iter::FusedIterator, marker::PhantomData, mem, ops::Bound};
 
 /// Iterator over rows of a table, from either end or both. It ends after an error.
 #[must_use = "iterators read nothing unless they are advanced"]
@@ -18,87 +19,164 @@ pub struct Range<'tx, K, V> {
     types: PhantomData<fn(K) -> V>,
 }
 
-/// A step of a cursor from one of its ends.
-type Step = for<'c> fn(&'c mut Cursor, &mut Txn) -> foreshore_base::Result<Option<(&'c [u8], &'c [u8])>>;
+/// An encoded row.
+type Row<'c> = (&'c [u8], &'c [u8]);
 
 /// State of an iteration.
 enum Scan {
     /// Before the first step; nothing is locked.
-    Ahead { tree: Tree, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>, lock: Option<RowLock> },
+    Ahead(CursorGuard, Option<RowLock>),
     /// Between two steps.
-    Running(Box<Cursor>),
+    Running(CursorGuard),
     /// After the last row.
     Over,
 }
 
 impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
-    pub(super) fn new(
+    pub(super) fn new<'k>(
         tx: &'tx Transaction,
-        tree: Tree,
-        lower: Bound<Vec<u8>>,
-        upper: Bound<Vec<u8>>,
+        tree: &Tree,
+        range: &impl KeyRange<'k, K>,
         lock: Option<RowLock>,
     ) -> Self {
-        Self { tx, scan: Scan::Ahead { tree, lower, upper, lock }, types: PhantomData }
+        Self::between(tx, tree, range.bounds(), |key, out| K::encode_key(key, out), lock)
     }
 
-    /// Returns the next row from one of the ends; `Ok(None)` if none is left.
-    fn row(scan: &mut Scan, live: &mut Live, step: Step) -> Result<Option<(K::Owned, V::Owned)>> {
-        if let Scan::Ahead { tree, lower, upper, lock } = scan {
-            let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-            *scan = Scan::Running(Box::new(match *lock {
-                None => tree.range(&mut live.txn, lower, upper)?,
-                Some(lock) => tree.range_locked(&mut live.txn, lower, upper, lock)?,
-            }));
-        }
-        let Scan::Running(cursor) = scan else { return Ok(None) };
-        let table = cursor.table();
-        step(cursor, &mut live.txn)?.map(|row| Self::decode(table, row)).transpose()
+    /// Returns the iterator over all rows.
+    pub(super) fn all(tx: &'tx Transaction, tree: &Tree) -> Self {
+        Self::between(tx, tree, (Bound::Unbounded, Bound::Unbounded), |(), _| {}, None)
     }
 
-    fn decode(table: TableId, (key, value): (&[u8], &[u8])) -> Result<(K::Owned, V::Owned)> {
-        let owned = K::decode_key(key).ok_or_else(|| undecodable(table, key, "key"))?;
-        let value = V::decode(value).ok_or_else(|| undecodable(table, key, "value"))?;
-        Ok((owned, value))
+    /// Returns the iterator over rows whose encoded keys lie in `span`.
+    pub(super) fn encoded(tx: &'tx Transaction, tree: &Tree, span: Span) -> Self {
+        let append = |key: Vec<u8>, out: &mut Vec<u8>| out.extend_from_slice(&key);
+        Self::between(tx, tree, (span.lower, span.upper), append, None)
     }
 
-    fn step(&mut self, step: Step) -> Option<Result<(K::Owned, V::Owned)>> {
-        if matches!(self.scan, Scan::Over) {
-            return None;
-        }
-        let scan = &mut self.scan;
-        let row = self.tx.with(|_, live| Self::row(scan, live, step));
-        if !matches!(row, Ok(Some(_))) {
-            self.scan = Scan::Over;
-        }
-        row.transpose()
+    fn between<B>(
+        tx: &'tx Transaction,
+        tree: &Tree,
+        bounds: (Bound<B>, Bound<B>),
+        encode: impl FnMut(B, &mut Vec<u8>),
+        lock: Option<RowLock>,
+    ) -> Self {
+        let mut cursor = CursorGuard::new(tx.if_live(|live| live.scratch.cursor.clone()), tree);
+        cursor.aim(tree, bounds, encode);
+        Self { tx, scan: Scan::Ahead(cursor, lock), types: PhantomData }
     }
+
+    /// Takes the next row and returns what `read` makes of its key and its encoded value, without an owned copy. The
+    /// encoding of `&[u8]` and `&str` is their bytes. Returns `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the iteration. The iteration ends after an error.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const LOG: TableDef<u64, &str> = TableDef::new("log");
+    /// db.run(|tx| tx.open(LOG)?.insert_new(1, "entry"))?;
+    /// let reader = db.read();
+    /// let mut entries = reader.open(LOG)?.range(1..);
+    /// let mut bytes = 0;
+    /// while let Some(len) = entries.next_with(|_number, entry| entry.len())? {
+    ///     bytes += len;
+    /// }
+    /// assert_eq!(bytes, 5);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn next_with<T>(&mut self, read: impl FnOnce(K::Owned, &[u8]) -> T) -> Result<Option<T>> {
+        self.next_row(|(key, value)| Some(read(K::decode_key(key)?, value))).transpose()
+    }
+
+    /// Takes the next row from the front. Rows that were read together are returned without an operation for each.
+    #[inline(always)]
+    fn next_row<T>(&mut self, read: impl FnOnce(Row<'_>) -> Option<T>) -> Option<Result<T>> {
+        if let Scan::Running(cursor) = &mut self.scan
+            && self.tx.if_live(|live| cursor.has_at_hand(&live.txn)) == Some(true)
+            && let Some(row) = cursor.next_at_hand()
+        {
+            return match read(row) {
+                Some(row) => Some(Ok(row)),
+                None => Some(Err(self.undecodable(End::Front))),
+            };
+        }
+        self.step(End::Front, read)
+    }
+
+    /// Takes the next row by a step of the cursor. No borrow of the transaction is held while `read` runs, so `read`
+    /// may use the transaction.
+    fn step<T>(&mut self, end: End, read: impl FnOnce(Row<'_>) -> Option<T>) -> Option<Result<T>> {
+        let scan = match &mut self.scan {
+            Scan::Over => return None,
+            scan => scan,
+        };
+        match self.tx.with(|_, live| row(scan, live, end)) {
+            Ok(Some(row)) => match read(row) {
+                Some(row) => Some(Ok(row)),
+                None => Some(Err(self.undecodable(end))),
+            },
+            Ok(None) => {
+                self.scan = Scan::Over;
+                None
+            }
+            Err(error) => {
+                self.scan = Scan::Over;
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// Ends the transaction and the iteration, because the last row taken from one end does not decode.
+    #[cold]
+    fn undecodable(&mut self, end: End) -> Error {
+        let Scan::Running(cursor) = &self.scan else { unreachable!("a row was taken") };
+        let key = cursor.last(end).unwrap_or_default();
+        let part = if K::decode_key(key).is_none() { "key" } else { "value" };
+        let error = undecodable(cursor.table(), key, part);
+        self.scan = Scan::Over;
+        match self.tx.with::<()>(|_, _| Err(error.clone())) {
+            Err(error) => error,
+            Ok(()) => error,
+        }
+    }
+}
+
+/// Returns the next row from one of the ends; `Ok(None)` if none is left.
+fn row<'s>(scan: &'s mut Scan, live: &mut Live, end: End) -> Result<Option<Row<'s>>> {
+    if let Scan::Ahead(cursor, lock) = scan {
+        match *lock {
+            None => cursor.begin(&mut live.txn)?,
+            Some(lock) => cursor.begin_locked(&mut live.txn, lock)?,
+        }
+        if let Scan::Ahead(cursor, _) = mem::replace(scan, Scan::Over) {
+            *scan = Scan::Running(cursor);
+        }
+    }
+    let Scan::Running(cursor) = scan else { return Ok(None) };
+    Ok(match end {
+        End::Front => cursor.next(&mut live.txn),
+        End::Back => cursor.next_back(&mut live.txn),
+    }?)
+}
+
+#[inline]
+fn decode<K: Key, V: Value>((key, value): Row<'_>) -> Option<(K::Owned, V::Owned)> {
+    Some((K::decode_key(key)?, V::decode(value)?))
 }
 
 impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
     type Item = Result<(K::Owned, V::Owned)>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // Rows that were read together are handed out without an operation for each.
-        if let Scan::Running(cursor) = &mut self.scan {
-            let table = cursor.table();
-            let row = self.tx.if_live(|live| Some(Self::decode(table, cursor.next_at_hand(&live.txn)?)));
-            match row.flatten() {
-                Some(Ok(row)) => return Some(Ok(row)),
-                Some(Err(error)) => {
-                    self.scan = Scan::Over;
-                    return Some(self.tx.with(|_, _| Err(error)));
-                }
-                None => {}
-            }
-        }
-        self.step(Cursor::next)
+        self.next_row(decode::<K, V>)
     }
 }
 
 impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(Cursor::next_back)
+        self.step(End::Back, decode::<K, V>)
     }
 }
 

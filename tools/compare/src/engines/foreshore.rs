@@ -181,9 +181,10 @@ impl Session for Own<'_> {
     fn range(&mut self, first: u64, rows: u64) -> Result<u64> {
         let tx = self.engine.db.read();
         let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        table.range(first..).take(rows as usize).try_fold(0, |sum, entry| {
-            let (_, row) = entry.map_err(failed("range"))?;
-            Ok(sum ^ first_word(&row))
+        let mut range = table.range(first..);
+        (0..rows).try_fold(0, |sum, _| {
+            let word = range.next_with(|_, row| first_word(row)).map_err(failed("range"))?;
+            Ok(sum ^ word.unwrap_or(0))
         })
     }
 
