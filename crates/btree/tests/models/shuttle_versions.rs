@@ -124,13 +124,6 @@ fn every_snapshot_is_one_state() {
     shuttle(ITERATIONS, sums);
 }
 
-/// Entries of ended transactions take the space of a small one, which fits alone.
-#[test]
-#[should_panic(expected = "TransactionTooLarge")]
-fn a_small_transaction_between_entries_of_others_is_not_too_large() {
-    shuttle_mutated("undo: entries of others count as its own", 20 * ITERATIONS, sums);
-}
-
 #[test]
 #[should_panic]
 fn versions_that_are_not_validated_are_of_many_states() {

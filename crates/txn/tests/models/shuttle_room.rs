@@ -373,3 +373,42 @@ fn a_transaction_that_holds_all_memory_waits_for_none() {
 fn the_holder_of_all_memory_does_not_wait_behind_others() {
     shuttle_mutated("undo: a session that holds all memory waits behind others", ITERATIONS, all_memory_behind_another);
 }
+
+/// A small transaction enters changes beside large ones, which end. It fits alone, and has an entry in each chunk.
+fn small_beside_large() {
+    let options =
+        TxnManagerOptions { undo_limit_bytes: 2 << 13, undo_timeout: Duration::MAX, max_sessions: 4, ..toy::small() };
+    let toy = Arc::new(Toy::lazy_with(&[0], options));
+    let change = |toy: &Toy, label, sizes: &[usize]| {
+        let mut txn = ManuallyDrop::new(toy.begin(label));
+        txn.ensure_xid().expect("an xid");
+        for &bytes in sizes {
+            match txn.reserve(0, bytes) {
+                Ok(()) => {
+                    enter(&mut txn, bytes, None);
+                }
+                Err(Error::UndoMemory { .. }) => break,
+                Err(error) => panic!("{label}: {error:?}"),
+            }
+            txn.release();
+        }
+        commit(toy, txn);
+    };
+    let large = {
+        let toy = toy.clone();
+        thread::spawn(move || (0..2).for_each(|_| change(&toy, "large", &[LARGE])))
+    };
+    change(&toy, "small", &[100, 3000, 3000]);
+    large.join().expect("no panic");
+}
+
+#[test]
+fn a_transaction_that_fits_alone_is_not_too_large() {
+    shuttle(ITERATIONS, small_beside_large);
+}
+
+#[test]
+#[should_panic(expected = "TransactionTooLarge")]
+fn entries_of_ended_transactions_do_not_count() {
+    shuttle_mutated("undo: entries of others count as its own", ITERATIONS, small_beside_large);
+}
