@@ -1,14 +1,15 @@
 //! Tables by name: found without a lock where they are known, created in the transaction that asks for them.
 
 mod list;
+mod row_types;
 
 pub use list::ListedTable;
+pub(crate) use row_types::RowTypes;
 
 use crate::format::{CATALOGUE, RowFlaw, TableRow, dropped_key};
 use crate::live::Live;
 use crate::tables::{TableInfo, Tables};
 use crate::{Error, Result};
-use foreshore_base::key::{Key, Value};
 use foreshore_base::{Csn, Error as Storage, Place, TableId};
 use foreshore_btree::format::CHAINS;
 use foreshore_btree::{Tree, Trees};
@@ -21,10 +22,7 @@ use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use foreshore_wal::Log;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::{
-    any::TypeId,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 /// Highest version of a catalogue row that this build reads.
 const NEWEST: u32 = 1;
@@ -148,15 +146,11 @@ impl Catalogue {
         }
     }
 
-    /// Returns the tree of the table `name` with keys `K` and values `V`. A transaction with a snapshot gets the table
-    /// that the snapshot sees.
-    pub(crate) fn open<K: Key + 'static, V: Value + 'static>(
-        &self,
-        live: &mut Live,
-        name: &str,
-    ) -> Result<TreeRef<'_>> {
+    /// Returns the tree of the table `name` with rows of `types`, and creates it if there is none. A transaction with a
+    /// snapshot gets the table that the snapshot sees.
+    pub(crate) fn open(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         if let Some(info) = live.created(name) {
-            check_types::<K, V>(info)?;
+            types.check(info)?;
             return Ok(TreeRef::Created(info.tree.clone()));
         }
         let known = match whole_snapshot(&mut live.txn)? {
@@ -164,42 +158,38 @@ impl Catalogue {
             None => self.get(name),
         };
         if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
-            return use_table::<K, V>(info, live);
+            return use_table(info, live, types);
         }
         // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that
         // want to create a table, each waits for the one before. With shared locks on the absence of the name none
         // could continue.
         live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
         if let Some(info) = self.newest(live, name)? {
-            return use_table::<K, V>(info, live);
+            return use_table(info, live, types);
         }
         self.check_tables()?;
-        self.create_table::<K, V>(live, name)
+        self.create_table(live, name, types)
     }
 
     /// Returns the tree of the table `name`, if there is one. A serializable transaction locks the table against a
     /// drop, or its absence. The others wait for no transaction.
-    pub(crate) fn open_existing<K: Key + 'static, V: Value + 'static>(
-        &self,
-        live: &mut Live,
-        name: &str,
-    ) -> Result<TreeRef<'_>> {
+    pub(crate) fn open_existing(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         if let Some(info) = live.created(name) {
-            check_types::<K, V>(info)?;
+            types.check(info)?;
             return Ok(TreeRef::Created(info.tree.clone()));
         }
         if let Some(snapshot) = live.txn.reads_at()? {
-            return self.open_at::<K, V>(live, &snapshot, name);
+            return self.open_at(live, &snapshot, name, types);
         }
         if let Some(info) = self.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
             live.txn.lock_table(info.tree.table(), TableMode::IntentShared)?;
             // It may have been dropped during the wait for the lock.
             if !info.tree.is_retired() {
-                return use_table::<K, V>(info, live);
+                return use_table(info, live, types);
             }
         }
         if let Some(info) = self.newest(live, name)? {
-            return use_table::<K, V>(info, live);
+            return use_table(info, live, types);
         }
         self.check_tables()?;
         Err(no_table(name))
@@ -218,13 +208,9 @@ impl Catalogue {
     }
 
     /// Returns the tree of the table `name` that the transaction's snapshot sees, as [`open_at`](Self::open_at) does.
-    pub(crate) fn open_known<K: Key + 'static, V: Value + 'static>(
-        &self,
-        live: &mut Live,
-        name: &str,
-    ) -> Result<TreeRef<'_>> {
+    pub(crate) fn open_known(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         match whole_snapshot(&mut live.txn)? {
-            Some(snapshot) => self.open_at::<K, V>(live, &snapshot, name),
+            Some(snapshot) => self.open_at(live, &snapshot, name, types),
             None => Err(no_table(name)),
         }
     }
@@ -234,15 +220,10 @@ impl Catalogue {
     ///
     /// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
     /// dropped the table is durable.
-    fn open_at<K: Key + 'static, V: Value + 'static>(
-        &self,
-        live: &mut Live,
-        snapshot: &Snapshot,
-        name: &str,
-    ) -> Result<TreeRef<'_>> {
+    fn open_at(&self, live: &mut Live, snapshot: &Snapshot, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         match self.seen_by(live, snapshot, name)? {
             Some(info) if live.has_dropped(info.tree.table()) => return Err(no_table(name)),
-            Some(info) => return use_table::<K, V>(info, live),
+            Some(info) => return use_table(info, live, types),
             None => {}
         }
         self.check_tables()?;
@@ -252,7 +233,7 @@ impl Catalogue {
             let id = row.table;
             self.tables.add(self.info(name, row, live.txn.observed()));
             let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(|| no_table(name))?;
-            return use_table::<K, V>(info, live);
+            return use_table(info, live, types);
         }
         let gone = self.tables.all(name).find_map(|info| info.tree.gone_at(snapshot)).unwrap_or_default();
         live.txn.observe(gone);
@@ -277,13 +258,13 @@ impl Catalogue {
         Ok(if was_there { Some(info) } else { self.tables.get(name) })
     }
 
-    fn create_table<K: Key + 'static, V: Value + 'static>(&self, live: &mut Live, name: &str) -> Result<TreeRef<'_>> {
+    fn create_table(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
+        let Some((key_type, value_type)) = types.names() else { return Err(no_table(name)) };
         // Locked before the id is drawn. A check that reads the catalogue under its shared lock then finds a table for
         // every id drawn, unless the transaction was rolled back.
         live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
         // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
         let table = TableId(self.last_table.fetch_add(1, Ordering::Relaxed) + 1);
-        let (key_type, value_type) = (K::type_name(), V::type_name());
         let tree = self.tree.create_table(&mut live.txn, name.as_bytes(), table, |root| {
             let (key_type, value_type) = (key_type.clone(), value_type.clone());
             TableRow { table, root, key_type, value_type, is_dropped: false }.encode()
@@ -356,28 +337,11 @@ fn no_table(name: &str) -> Error {
     Error::NoTable { name: name.to_owned() }
 }
 
-fn use_table<'e, K: Key + 'static, V: Value + 'static>(info: &'e TableInfo, live: &mut Live) -> Result<TreeRef<'e>> {
+fn use_table<'e>(info: &'e TableInfo, live: &mut Live, types: RowTypes<'_>) -> Result<TreeRef<'e>> {
     // Rows that are read, and the types of the table, rest on the commit that created it.
     live.txn.observe(info.created);
-    check_types::<K, V>(info)?;
+    types.check(info)?;
     Ok(TreeRef::Known(&info.tree))
-}
-
-fn check_types<K: Key + 'static, V: Value + 'static>(info: &TableInfo) -> Result<()> {
-    let types = (TypeId::of::<K>(), TypeId::of::<V>());
-    if info.fits(types) {
-        return Ok(());
-    }
-    let (key, value) = (K::type_name(), V::type_name());
-    if *info.key_type == *key && *info.value_type == *value {
-        info.remember_fit(types);
-        return Ok(());
-    }
-    Err(Error::TableTypes {
-        table: info.name.to_string(),
-        stored: format!("{} to {}", info.key_type, info.value_type),
-        wanted: format!("{key} to {value}"),
-    })
 }
 
 /// Decodes a catalogue row.

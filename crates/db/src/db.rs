@@ -270,6 +270,27 @@ impl Options {
         self.check()?;
         open::open(path.as_ref(), self).map(Db::new)
     }
+
+    /// Opens the database in directory `path` as [`open`](Self::open) does, if there is one, and creates none. Then a
+    /// directory without a database stays as it is.
+    ///
+    /// # Errors
+    /// `NoDatabase` if there is none, or only one whose creation has not finished. Otherwise those of
+    /// [`open`](Self::open).
+    ///
+    /// ```
+    /// use foreshore::{Error, Options};
+    ///
+    /// let options = Options::in_memory();
+    /// assert!(matches!(options.open_existing("/db"), Err(Error::NoDatabase { .. })));
+    /// drop(options.open("/db")?);
+    /// options.open_existing("/db")?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn open_existing(&self, path: impl AsRef<Path>) -> Result<Db> {
+        self.check()?;
+        open::open_existing(path.as_ref(), self).map(Db::new)
+    }
 }
 
 impl fmt::Debug for Db {

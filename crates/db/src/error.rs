@@ -251,6 +251,11 @@ pub enum Error {
         /// How long it had run.
         age: Duration,
     },
+    /// There is no database in the directory, and the request creates none.
+    NoDatabase {
+        /// The directory.
+        path: PathBuf,
+    },
     /// No table has this name.
     NoTable {
         /// The name.

@@ -46,18 +46,41 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
             }
         }
     }
-    start(Directory::lock(Files::of(dir), fs)?, options)
+    start(Directory::lock(Files::of(dir), fs)?, options, Absent::Create)
+}
+
+/// Opens the database in `dir`, and creates none.
+pub(crate) fn open_existing(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
+    // A directory without a database is only read: it gets no lock file, and no trial of direct I/O.
+    let (files, reader) = (Files::of(dir), options.reader(dir)?);
+    if reader.kind(dir)? == Some(Kind::File) {
+        return Err(Error::Foreign { path: dir.to_owned(), why: "it is a file, and a database is a directory" });
+    }
+    if create::contents(&files, &reader)? != Contents::Database {
+        return Err(Error::NoDatabase { path: dir.to_owned() });
+    }
+    start(Directory::lock(files, options.file_system(dir)?)?, options, Absent::Refuse)
+}
+
+/// What a start does if there is no database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Create,
+    Refuse,
 }
 
 /// Opens the directory of a closed engine again, with the same options and file system.
 pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
-    start(engine.storage.directory().lock_again()?, &engine.options)
+    start(engine.storage.directory().lock_again()?, &engine.options, Absent::Create)
 }
 
-fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
+fn start(directory: Arc<Directory>, options: &Options, absent: Absent) -> Result<Arc<Engine>> {
     let memory = options.shares()?;
     let contents = create::contents(directory.files(), directory.fs())?;
     if contents != Contents::Database {
+        if absent == Absent::Refuse {
+            return Err(Error::NoDatabase { path: directory.files().dir.clone() });
+        }
         create::create(directory.files(), directory.fs(), contents, &options.for_log(&memory))?;
     }
     let parts = Parts { directory, options, memory };

@@ -49,6 +49,15 @@ impl ReadTransaction {
         self.inner.open_known(def).map(|table| ReadTable { table })
     }
 
+    /// Opens a table as [`open`](Self::open) does, whatever its types. Keys and values are passed and returned encoded:
+    /// see [`Transaction::open_raw`].
+    ///
+    /// # Errors
+    /// `NoTable`, `TableName`, `SnapshotTooOld`, and those of any operation.
+    pub fn open_raw(&self, name: &str) -> Result<ReadTable<'_, &'static [u8], &'static [u8]>> {
+        self.inner.open_known_raw(name).map(|table| ReadTable { table })
+    }
+
     /// Returns the tables as they were when the snapshot was taken, by name, as [`Transaction::tables`] does.
     ///
     /// # Errors

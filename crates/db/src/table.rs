@@ -8,6 +8,7 @@ mod keys;
 mod many;
 mod open;
 mod range;
+mod raw;
 mod remove;
 mod scan;
 mod stats;

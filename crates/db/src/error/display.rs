@@ -50,6 +50,7 @@ impl fmt::Display for Error {
             Self::Conflict { table, key } => write_conflict(f, table, key),
             Self::SnapshotTooOld { label, age, bytes } => write_cancelled(f, label, *age, *bytes),
             Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
+            Self::NoDatabase { path } => write!(f, "there is no database in {}", path.display()),
             Self::NoTable { name } => write!(f, "there is no table {name:?}: a transaction that writes creates it"),
             Self::PreparedName { name } => {
                 write!(f, "{name:?} cannot name a prepared transaction: it is empty or too long")

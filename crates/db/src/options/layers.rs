@@ -4,7 +4,7 @@ use super::{LabOptions, Options};
 use crate::memory::MemoryShares;
 use foreshore_base::{InvalidOption, Result};
 use foreshore_buffer::PoolOptions;
-use foreshore_io::Fs;
+use foreshore_io::{Device, Fs};
 use foreshore_lock::LockOptions;
 use foreshore_space::SpaceOptions;
 use foreshore_txn::{SnapshotLimits, SpillFile, TxnManagerOptions};
@@ -25,6 +25,11 @@ impl Options {
     /// Opens the file system of a database in `dir`.
     pub(crate) fn file_system(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         self.lab.fs.as_ref().map_or_else(|| self.device.open(dir), |fs| Ok(Arc::clone(fs)))
+    }
+
+    /// Opens the file system of `dir` to read what is there, without a trial of direct I/O.
+    pub(crate) fn reader(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
+        self.lab.fs.as_ref().map_or_else(|| Device::Buffered.open(dir), |fs| Ok(Arc::clone(fs)))
     }
 
     /// Divides the memory limit.

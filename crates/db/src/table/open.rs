@@ -1,6 +1,7 @@
 //! The tables of a transaction: opened, listed and dropped.
 
 use super::Table;
+use crate::catalogue::RowTypes;
 use crate::{ListedTable, Result, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
 use std::marker::PhantomData;
@@ -16,7 +17,7 @@ impl Transaction {
     /// `TableName`, `TableTypes`, and those of any operation.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
         let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open::<K, V>(live, name))?;
+        let tree = self.with(|engine, live| engine.catalogue.open(live, name, RowTypes::of::<K, V>()))?;
         Ok(Table { tx: self, tree, types: PhantomData })
     }
 
@@ -41,7 +42,7 @@ impl Transaction {
         def: TableDef<'_, K, V>,
     ) -> Result<Table<'_, K, V>> {
         let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_existing::<K, V>(live, name))?;
+        let tree = self.with(|engine, live| engine.catalogue.open_existing(live, name, RowTypes::of::<K, V>()))?;
         Ok(Table { tx: self, tree, types: PhantomData })
     }
 
@@ -70,7 +71,7 @@ impl Transaction {
         def: TableDef<'_, K, V>,
     ) -> Result<Table<'_, K, V>> {
         let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_known::<K, V>(live, name))?;
+        let tree = self.with(|engine, live| engine.catalogue.open_known(live, name, RowTypes::of::<K, V>()))?;
         Ok(Table { tx: self, tree, types: PhantomData })
     }
 

@@ -45,6 +45,7 @@ mod purge_stress;
 mod quarantine;
 mod range_locks;
 mod ranges;
+mod raw_tables;
 mod removals;
 mod restart;
 mod rollback;

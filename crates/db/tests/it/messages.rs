@@ -45,6 +45,7 @@ fn all() -> Vec<Error> {
         Error::RowLocked { what: what.clone(), holder: "a" },
         Error::Conflict { table: table(), key: [1, 2].into() },
         Error::SnapshotTooOld { label: "report", age: Duration::from_secs(9), bytes: 10 },
+        Error::NoDatabase { path: "/db".into() },
         Error::NoTable { name: "accounts".into() },
         Error::PreparedName { name: String::new() },
         Error::PreparedExists { name: "x".into() },

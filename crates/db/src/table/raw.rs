@@ -1,0 +1,66 @@
+//! Tables whose types are known only at run time: rows are read and written encoded.
+
+use super::Table;
+use crate::catalogue::RowTypes;
+use crate::{Error, Result, TableDef, Transaction};
+use foreshore_base::limits::MAX_VALUE;
+use std::marker::PhantomData;
+
+/// A table of encoded rows.
+type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
+
+/// The largest number of bytes in the names of both types of a table: a row of the catalogue has them.
+const MAX_TYPE_NAMES: usize = MAX_VALUE - 64;
+
+impl Transaction {
+    /// Opens a table that exists, whatever its types. Keys and values are passed and returned encoded, and the order of
+    /// the bytes is that of the keys.
+    ///
+    /// For tools that learn the types at run time: [`tables`](Self::tables) returns their names, and
+    /// [`Key`](crate::Key) and [`Value`](crate::Value) of the named types decode the bytes. Nothing checks what is
+    /// written. A row that is no encoding of the table's types is [`Undecodable`](Error::Undecodable) for programs that
+    /// open it with them.
+    ///
+    /// # Errors
+    /// Those of [`open_existing`](Self::open_existing), except `TableTypes`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Key, Options, TableDef, Value};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// let (key, value) = db.begin().open_raw("stock")?.first()?.expect("one row");
+    /// assert_eq!((u64::decode_key(&key), i64::decode(&value)), (Some(1), Some(10)));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn open_raw(&self, name: &str) -> Result<RawTable<'_>> {
+        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open_existing(live, name, RowTypes::Stored))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Opens a table like [`open_raw`](Self::open_raw), and creates it with these names of types if there is none. For
+    /// tools that copy tables between databases.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open): `TableTypes` if the table has other types. `InvalidOption` for names of more than
+    /// 1984 bytes in all.
+    pub fn create_raw(&self, name: &str, key_type: &str, value_type: &str) -> Result<RawTable<'_>> {
+        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
+        let len = key_type.len() + value_type.len();
+        if len > MAX_TYPE_NAMES {
+            let expected = format!("names of at most {MAX_TYPE_NAMES} bytes in all");
+            return Err(Error::InvalidOption { name: "types", value: format!("names of {len} bytes"), expected });
+        }
+        let types = RowTypes::Named(key_type, value_type);
+        let tree = self.with(|engine, live| engine.catalogue.open(live, name, types))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+
+    /// Opens a table that the snapshot of a reader sees, whatever its types.
+    pub(crate) fn open_known_raw(&self, name: &str) -> Result<RawTable<'_>> {
+        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
+        let tree = self.with(|engine, live| engine.catalogue.open_known(live, name, RowTypes::Stored))?;
+        Ok(Table { tx: self, tree, types: PhantomData })
+    }
+}
