@@ -1,28 +1,48 @@
-//! The program `foreshore`.
-//!
-//! Exit status: 0 if all went well, 1 if a check of the run is false, 2 if the run was refused or failed.
+//! The program `foreshore`. `exit` lists the exit statuses.
 
 #![forbid(unsafe_code)]
 
 mod bar;
 mod bench;
+mod exit;
 mod history;
+mod inspect;
 mod lab;
+mod output;
+mod types;
 
 use clap::{Parser, Subcommand};
+use exit::{Failure, STATUSES};
 use foreshore::Error;
+use inspect::{check, del, dump, get, info, load, log, put, scan, stats, tables};
 use std::{ffi::OsString, process::ExitCode};
 
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
+///
+/// `info` and `log` only read files, also of a database that is in use. The verbs from `stats` to `load` open the
+/// database, which no other process may use meanwhile. If it was not closed, that recovers it: files are written, and
+/// no committed row changes.
 #[derive(Parser)]
-#[command(name = "foreshore", version)]
+#[command(name = "foreshore", version, after_help = STATUSES)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
 }
 
+/// The verbs. Those that look into a database are described in their own files.
 #[derive(Subcommand)]
 enum Verb {
+    Info(info::InfoArguments),
+    Stats(stats::StatsArguments),
+    Check(check::CheckArguments),
+    Tables(tables::TablesArguments),
+    Get(get::GetArguments),
+    Put(put::PutArguments),
+    Del(del::DelArguments),
+    Scan(scan::ScanArguments),
+    Dump(dump::DumpArguments),
+    Load(load::LoadArguments),
+    Log(log::LogArguments),
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
     /// Reproduce a figure of the papers, with our own designs beside theirs
@@ -31,26 +51,51 @@ enum Verb {
     Other(Vec<OsString>),
 }
 
-fn main() -> ExitCode {
-    let done = match Arguments::parse().verb {
-        Verb::Bench(arguments) => bench::run(&arguments),
-        Verb::Lab(arguments) => lab::run(&arguments),
-        Verb::Other(words) => Err(unknown_verb(&words)),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("error: a check is false");
-            ExitCode::from(1)
-        }
-        Err(e) => {
-            eprintln!("error: {e}");
-            ExitCode::from(2)
+impl Verb {
+    fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Info(arguments) => info::run(arguments),
+            Self::Stats(arguments) => stats::run(arguments),
+            Self::Check(arguments) => check::run(arguments),
+            Self::Tables(arguments) => tables::run(arguments),
+            Self::Get(arguments) => get::run(arguments),
+            Self::Put(arguments) => put::run(arguments),
+            Self::Del(arguments) => del::run(arguments),
+            Self::Scan(arguments) => scan::run(arguments),
+            Self::Dump(arguments) => dump::run(arguments),
+            Self::Load(arguments) => load::run(arguments),
+            Self::Log(arguments) => log::run(arguments),
+            Self::Bench(arguments) => checked(bench::run(arguments)?),
+            Self::Lab(arguments) => checked(lab::run(arguments)?),
+            Self::Other(words) => Err(unknown_verb(words).into()),
         }
     }
 }
 
+fn main() -> ExitCode {
+    match Arguments::parse().verb.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let message = failure.to_string();
+            if !message.is_empty() {
+                eprintln!("error: {message}");
+            }
+            failure.code()
+        }
+    }
+}
+
+/// Says whether every check of a benchmark or an experiment is true.
+fn checked(is_true: bool) -> Result<(), Failure> {
+    if is_true {
+        return Ok(());
+    }
+    eprintln!("error: a check is false");
+    Err(Failure::No)
+}
+
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    Error::InvalidOption { name: "verb", value: verb, expected: "bench, lab".to_owned() }
+    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, bench or lab";
+    Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

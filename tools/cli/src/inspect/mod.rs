@@ -1,0 +1,18 @@
+//! Verbs that look into a database, one a file, and what they share.
+
+mod batch;
+pub(crate) mod check;
+mod csv;
+mod database;
+pub(crate) mod del;
+pub(crate) mod dump;
+mod dump_format;
+pub(crate) mod get;
+pub(crate) mod info;
+pub(crate) mod load;
+pub(crate) mod log;
+pub(crate) mod put;
+pub(crate) mod scan;
+pub(crate) mod stats;
+mod superblock;
+pub(crate) mod tables;

@@ -1,0 +1,14 @@
+//! The verbs that look into a database, run as the built program.
+
+mod crashed;
+mod csv;
+mod damaged;
+mod dump_load;
+mod log_verb;
+mod pipes;
+mod refused;
+mod rows;
+mod schema;
+mod support;
+mod typed;
+mod whole;
