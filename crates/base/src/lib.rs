@@ -8,6 +8,7 @@ pub mod codec;
 mod crc;
 mod damage;
 mod error;
+pub mod hash;
 mod ids;
 pub mod key;
 pub mod limits;

@@ -1,12 +1,12 @@
 //! The tables that are known to be committed, found by name without a lock.
 
+use foreshore_base::hash::SeededHash;
 use foreshore_base::{Csn, TableId};
 use foreshore_btree::Tree;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::{
     any::TypeId,
-    hash::{BuildHasher, RandomState},
     sync::{Arc, OnceLock},
 };
 
@@ -108,7 +108,7 @@ type Chunk<T> = Box<[OnceLock<Listed<T>>]>;
 /// A reader follows set-once cells and writes nothing, so opening a table causes no contention. A dropped table stays
 /// in memory until the database is closed, since readers may refer to it. That costs some hundred bytes each.
 pub(crate) struct Tables<T> {
-    hasher: RandomState,
+    hasher: SeededHash,
     levels: [OnceLock<Box<[OnceLock<Entry>]>>; LEVELS],
     list: [OnceLock<Chunk<T>>; CHUNKS],
     /// Tables in the list.
@@ -118,7 +118,7 @@ pub(crate) struct Tables<T> {
 impl<T: Named> Tables<T> {
     pub(crate) fn new() -> Self {
         Self {
-            hasher: RandomState::new(),
+            hasher: SeededHash::new(),
             levels: [const { OnceLock::new() }; LEVELS],
             list: [const { OnceLock::new() }; CHUNKS],
             writer: Mutex::new(LockRank::Catalogue, 0),
@@ -138,7 +138,7 @@ impl<T: Named> Tables<T> {
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hasher.hash(0, name.as_bytes());
         for level in &self.levels {
             for slot in probe(level.get()?, hash) {
                 // An empty slot ends the search: entries go to the first free one and never leave.
@@ -170,7 +170,7 @@ impl<T: Named> Tables<T> {
     /// Adds a table, unless it or a later one of that name is known. Returns the one that is known then.
     pub(crate) fn add(&self, table: T) -> &T {
         let mut count = self.writer.lock();
-        let hash = self.hasher.hash_one(table.name());
+        let hash = self.hasher.hash(0, table.name().as_bytes());
         for (depth, level) in self.levels.iter().enumerate() {
             let slots = level.get_or_init(|| (0..FIRST << (2 * depth)).map(|_| OnceLock::new()).collect());
             for slot in probe(slots, hash) {

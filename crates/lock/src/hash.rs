@@ -1,10 +1,8 @@
 //! The identity of a row in the lock manager: a seeded 64-bit hash of table and key.
 
 use foreshore_base::TableId;
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-/// Odd constants with irregular bits, as in wyhash.
-const MIX: [u64; 2] = [0xA076_1D64_78BD_642F, 0xE703_7ED1_A0B4_28DB];
+use foreshore_base::hash::{MIX, SeededHash, fold};
+use std::hash::{BuildHasher, Hasher};
 
 /// Hash of a row. Two rows with one hash share their locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,34 +17,18 @@ impl RowHash {
 
 /// Hashes rows with the seed of one lock manager, so that no workload collides in every instance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RowHasher {
-    seed: u64,
-}
+pub(crate) struct RowHasher(SeededHash);
 
 impl RowHasher {
     /// Returns a hasher with a new random seed.
     pub(crate) fn new() -> Self {
-        Self { seed: RandomState::new().hash_one(MIX) }
+        Self(SeededHash::new())
     }
 
     /// Returns the hash of `key` in `table`.
     pub(crate) fn hash(self, table: TableId, key: &[u8]) -> RowHash {
-        let mut state = fold(self.seed ^ u64::from(table.0), MIX[0]);
-        let (words, rest) = key.as_chunks::<8>();
-        for word in words {
-            state = fold(state ^ u64::from_le_bytes(*word), MIX[0]);
-        }
-        let mut tail = [0; 8];
-        tail[..rest.len()].copy_from_slice(rest);
-        // The length distinguishes a key from the same key with trailing zeros.
-        RowHash(fold(state ^ u64::from_le_bytes(tail), MIX[1] ^ key.len() as u64))
+        RowHash(self.0.hash(u64::from(table.0), key))
     }
-}
-
-/// Returns the exclusive or of both halves of the 128-bit product, so that every input bit reaches every output bit.
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 /// A map whose keys are hashes or ids.
