@@ -158,11 +158,17 @@ impl RowHeader {
         Self { xid: Xid(owner >> 16), flags: owner as u16, undo: 0 }
     }
 
+    /// Returns the second word on the page: undo pointer and length of the value.
+    pub(crate) const fn undo_word(undo: u64, value_len: usize) -> u64 {
+        debug_assert!(undo < 1 << 48 && value_len <= u16::MAX as usize);
+        undo << 16 | value_len as u64
+    }
+
+    #[inline]
     pub(crate) fn encode(self, value_len: usize) -> [u8; LEAF_HEADER] {
-        debug_assert!(self.undo < 1 << 48 && value_len <= usize::from(u16::MAX));
         let mut bytes = [0; LEAF_HEADER];
         bytes[..8].copy_from_slice(&self.owner().to_le_bytes());
-        bytes[8..].copy_from_slice(&(self.undo << 16 | value_len as u64).to_le_bytes());
+        bytes[8..].copy_from_slice(&Self::undo_word(self.undo, value_len).to_le_bytes());
         bytes
     }
 
@@ -177,10 +183,17 @@ impl RowHeader {
 #[inline]
 pub(crate) fn key_head(key: &[u8], shared: usize) -> u32 {
     let rest = key.get(shared..).unwrap_or_default();
-    let mut head = [0; 4];
-    let len = rest.len().min(4);
-    head[..len].copy_from_slice(&rest[..len]);
-    u32::from_be_bytes(head)
+    if let Some(head) = rest.first_chunk() {
+        return u32::from_be_bytes(*head);
+    }
+    // The key ends within its head. Bytes in front of the rest are shifted out.
+    let last = key.last_chunk().map_or_else(|| padded(key), |last| u32::from_be_bytes(*last));
+    (u64::from(last) << (8 * (4 - rest.len()))) as u32
+}
+
+/// Returns up to three bytes as a number.
+fn padded(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
 /// Names a chain: no two that a row has ever referred to have the same head and birth.

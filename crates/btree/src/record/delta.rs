@@ -44,17 +44,27 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 
 /// Returns the length of the common suffix.
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
-    let ((_, a_words), (_, b_words)) = (a.as_rchunks::<WORD>(), b.as_rchunks::<WORD>());
-    for (index, (a, b)) in a_words.iter().rev().zip(b_words.iter().rev()).enumerate() {
-        let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differs != 0 {
-            return index * WORD + differs.leading_zeros() as usize / 8;
-        }
+    let len = a.len().min(b.len());
+    let (mut a, mut b) = (&a[a.len() - len..], &b[b.len() - len..]);
+    while let (Some((a_rest, a_block)), Some((b_rest, b_block))) =
+        (a.split_last_chunk::<BLOCK>(), b.split_last_chunk::<BLOCK>())
+        && a_block == b_block
+    {
+        (a, b) = (a_rest, b_rest);
     }
-    let at = a_words.len().min(b_words.len()) * WORD;
-    let (a, b) = (&a[..a.len() - at], &b[..b.len() - at]);
-    at + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
+    while let (Some((a_rest, a_word)), Some((b_rest, b_word))) =
+        (a.split_last_chunk::<WORD>(), b.split_last_chunk::<WORD>())
+    {
+        let differs = u64::from_le_bytes(*a_word) ^ u64::from_le_bytes(*b_word);
+        if differs != 0 {
+            return len - a.len() + differs.leading_zeros() as usize / 8;
+        }
+        (a, b) = (a_rest, b_rest);
+    }
+    len - a.len() + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
-/// Bytes that are compared at a time.
+/// Bytes that are compared at a time to find the first difference.
 const WORD: usize = 8;
+/// Bytes that are compared at a time while they are equal.
+const BLOCK: usize = 4 * WORD;

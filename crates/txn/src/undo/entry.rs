@@ -110,7 +110,17 @@ struct Packer<'a> {
 impl Packer<'_> {
     fn put(&mut self, bytes: &[u8]) {
         let (chunks, tail) = bytes.as_chunks::<8>();
-        chunks.iter().for_each(|chunk| self.push(u64::from_le_bytes(*chunk), 8));
+        let (now, rest) = self.words.split_at(chunks.len());
+        self.words = rest;
+        let (shift, mut word) = (8 * self.filled, self.word);
+        for (to, chunk) in now.iter().zip(chunks) {
+            let next = u64::from_le_bytes(*chunk);
+            // ORDERING: Relaxed, behind the fence in `write`.
+            to.store(word | next << shift, Ordering::Relaxed);
+            // The bytes that did not fit. Two shifts, because one shift by 64 bits would overflow.
+            word = next >> 1 >> (63 - shift);
+        }
+        self.word = word;
         if !tail.is_empty() {
             self.push(tail.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)), tail.len() as u32);
         }
