@@ -99,7 +99,9 @@ impl Tree {
         bytes: usize,
         restarts: &mut Restarts,
     ) -> Result<G> {
-        structure.reserve(bytes)?;
+        if bytes > 0 {
+            structure.reserve(bytes)?;
+        }
         match self.walk(goal, level, structure.links, restarts.reading()) {
             Ok(guard) => Ok(guard),
             Err(halt) => self.find_after(halt, structure, (goal, level, bytes), restarts),

@@ -18,7 +18,11 @@ impl Tree {
     /// `Poisoned`.
     pub fn get(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         match txn.reads_at()? {
-            Some(snapshot) => self.get_at(txn, &snapshot, key, out),
+            Some(snapshot) => {
+                let found = self.get_at(txn, &snapshot, key, out);
+                txn.end_reads_at(snapshot);
+                found
+            }
             None => self.get_newest(txn, key, out),
         }
     }

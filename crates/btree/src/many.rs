@@ -121,11 +121,17 @@ impl Tree {
                 Ok(())
             });
         };
-        let _operation = self.begin_read(txn, &snapshot)?;
+        let found = self.get_many_at(txn, &snapshot, batch);
+        txn.end_reads_at(snapshot);
+        found
+    }
+
+    fn get_many_at(&self, txn: &mut Txn, snapshot: &Snapshot, batch: &mut Batch) -> Result<()> {
+        let _operation = self.begin_read(txn, snapshot)?;
         txn.forget_fetched();
         let firsts = (0..batch.len()).step_by(AT_ONCE);
-        let mut looked_up = firsts.map(|first| self.read_together(txn, &snapshot, batch, first));
-        looked_up.try_for_each(|done| done).map_err(|error| self.judge(txn, &snapshot, error))
+        let mut looked_up = firsts.map(|first| self.read_together(txn, snapshot, batch, first));
+        looked_up.try_for_each(|done| done).map_err(|error| self.judge(txn, snapshot, error))
     }
 
     /// Looks up the keys from `first` on.

@@ -210,7 +210,11 @@ impl Catalogue {
     /// Returns the tree of the table `name` that the transaction's snapshot sees, as [`open_at`](Self::open_at) does.
     pub(crate) fn open_known(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         match whole_snapshot(&mut live.txn)? {
-            Some(snapshot) => self.open_at(live, &snapshot, name, types),
+            Some(snapshot) => {
+                let found = self.open_at(live, &snapshot, name, types);
+                live.txn.end_reads_at(snapshot);
+                found
+            }
             None => Err(no_table(name)),
         }
     }

@@ -96,6 +96,62 @@ impl AsymmetricFence {
     }
 }
 
+/// An [`AsymmetricFence`] whose light sides are always spared, if the system permits. Heavy sides may run at once, and
+/// each one calls the system.
+///
+/// This is for pairs whose light side runs in most operations, and whose heavy side runs so rarely that the cost of the
+/// call does not matter.
+///
+/// *Why one side sees the other.* The first paragraph of the reasons above: let `P` be the point where the call makes
+/// the light side's thread pass a fence. If the light store comes before `P`, the heavy side sees it. If not, neither
+/// does the light read, which then sees what was stored before the call. Heavy sides need no order among each other,
+/// because none relies on the call of another one.
+///
+/// In a model both sides are `fence(SeqCst)`. So a model does not find a protocol that relies on two light sides.
+#[derive(Debug)]
+pub struct SparingFence {
+    /// The system's call; `None` if both sides fence.
+    others: Option<Call>,
+}
+
+impl SparingFence {
+    /// Registers with the system, as [`AsymmetricFence::new`] does.
+    #[expect(clippy::new_without_default, reason = "it makes a system call")]
+    pub fn new() -> Self {
+        Self::by(register())
+    }
+
+    /// Uses `others` in place of the system's call, or none: for tests of refusals.
+    pub const fn by(others: Option<Call>) -> Self {
+        Self { others }
+    }
+
+    /// The fence of the side that runs often.
+    #[inline(always)]
+    pub fn light(&self) {
+        if self.others.is_some() {
+            compiler_fence();
+        } else {
+            // ORDERING: SeqCst, pairs with the fence in `heavy`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The fence of the side that runs rarely.
+    ///
+    /// # Panics
+    /// If the system refuses a call that it has granted before. Light sides have made no fence then, and no other way
+    /// to order them is left.
+    #[cold]
+    pub fn heavy(&self) {
+        // ORDERING: SeqCst, pairs with the fence in `light` where that is one, and with other fences.
+        fence(Ordering::SeqCst);
+        if let Some(Err(refusal)) = self.others.map(|others| others()) {
+            panic!("the system has granted membarrier(2), and refuses it now: {refusal}");
+        }
+    }
+}
+
 /// Keeps the compiler from moving accesses across.
 #[inline(always)]
 fn compiler_fence() {
@@ -109,8 +165,11 @@ fn compiler_fence() {
 #[cfg(all(target_os = "linux", not(any(foreshore_loom, foreshore_shuttle, foreshore_sim))))]
 fn register() -> Option<Call> {
     use rustix::thread::{MembarrierCommand, membarrier};
-    membarrier(MembarrierCommand::RegisterPrivateExpedited).ok()?;
-    Some(|| Ok(membarrier(MembarrierCommand::PrivateExpedited)?))
+    use std::sync::OnceLock;
+    // The process is registered, and so are its children by fork(2).
+    static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
+    let is_registered = IS_REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
+    is_registered.then_some(|| Ok(membarrier(MembarrierCommand::PrivateExpedited)?))
 }
 
 /// If only one thread runs at a time, each switch is a fence of both.
@@ -136,9 +195,8 @@ mod tests {
     const LIMIT: usize = 8 << 20;
     const HEAVY: usize = 20_000;
 
-    /// Each side stores its round and reads the other's, as fast as it can. `spare` says in which rounds of the heavy
-    /// side the light one is spared.
-    fn no_pair_is_blind(fence: &AsymmetricFence, spare: fn(u64) -> bool) {
+    /// Each side stores its round and reads the other's, as fast as it can. `heavy` gets the round.
+    fn no_pair_is_blind(light_fence: impl Fn() + Sync, heavy_fence: impl Fn(u64)) {
         let [often, seldom] = [0, 0].map(|zero| CachePadded::new(AtomicU64::new(zero)));
         // What each side has seen in each of its rounds.
         let (light, heavy) = thread::scope(|scope| {
@@ -147,7 +205,7 @@ mod tests {
                 while seen.len() < LIMIT && seen.last() != Some(&(HEAVY as u64)) {
                     // ORDERING: Relaxed on both, the fence under test orders them.
                     often.store(seen.len() as u64 + 1, Ordering::Relaxed);
-                    fence.light();
+                    light_fence();
                     // ORDERING: as above.
                     seen.push(seldom.load(Ordering::Relaxed));
                 }
@@ -156,7 +214,7 @@ mod tests {
             let look = |round| {
                 // ORDERING: Relaxed on both, the fence under test orders them.
                 seldom.store(round, Ordering::Relaxed);
-                fence.heavy(spare(round)).expect("the system goes on");
+                heavy_fence(round);
                 // ORDERING: as above.
                 often.load(Ordering::Relaxed)
             };
@@ -178,17 +236,34 @@ mod tests {
 
     #[test]
     fn one_of_two_sides_sees_the_other() {
-        no_pair_is_blind(&AsymmetricFence::new(), |_| true);
+        let fence = AsymmetricFence::new();
+        no_pair_is_blind(|| fence.light(), |_| fence.heavy(true).expect("the system goes on"));
     }
 
     #[test]
     fn one_of_two_sides_sees_the_other_while_sparing_comes_and_goes() {
-        no_pair_is_blind(&AsymmetricFence::new(), |round| round & round >> 1 & 1 == 1);
+        let fence = AsymmetricFence::new();
+        let spares = |round: u64| round & round >> 1 & 1 == 1;
+        no_pair_is_blind(|| fence.light(), |round| fence.heavy(spares(round)).expect("the system goes on"));
     }
 
     #[test]
     fn one_of_two_sides_sees_the_other_where_the_system_refuses() {
-        no_pair_is_blind(&AsymmetricFence::by(None), |_| true);
+        let fence = AsymmetricFence::by(None);
+        no_pair_is_blind(|| fence.light(), |_| fence.heavy(true).expect("no call is made"));
+    }
+
+    #[test]
+    fn one_of_two_sides_sees_the_other_if_all_light_ones_are_spared() {
+        for fence in [SparingFence::new(), SparingFence::by(None)] {
+            no_pair_is_blind(|| fence.light(), |_| fence.heavy());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "refuses it now: permission denied")]
+    fn a_call_refused_later_is_a_panic_where_all_light_sides_are_spared() {
+        SparingFence::by(Some(|| Err(io::ErrorKind::PermissionDenied.into()))).heavy();
     }
 
     #[test]

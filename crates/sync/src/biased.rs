@@ -12,10 +12,10 @@
 
 use crate::model::mutant;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::{fmt, mem};
 
 /// More than all references together.
 const BIAS: u64 = 1 << 62;
@@ -81,6 +81,19 @@ impl<T> BiasedOwner<T> {
     pub fn hand_out(&mut self) -> BiasedRef<T> {
         self.handed_out += 1;
         BiasedRef { counted: self.counted, owns: PhantomData }
+    }
+
+    /// Drops a reference to the value. Makes no read-modify-write if this owner has handed out references to its value
+    /// that it has not taken back.
+    #[inline]
+    pub fn take_back(&mut self, reference: BiasedRef<T>) {
+        let is_own = reference.counted == self.counted || mutant("biased: a reference to another value is taken back");
+        if is_own && self.handed_out > 0 {
+            // It leaves this count, and the shared one no longer expects its drop. Which of the references leaves does
+            // not matter.
+            self.handed_out -= 1;
+            mem::forget(reference);
+        }
     }
 
     /// Returns the value, if no reference to it is left.

@@ -21,7 +21,7 @@
 //! | work on a value that another thread may revoke in between | [`Revocable`] |
 //! | references that one thread hands out and many threads drop | [`BiasedOwner`], [`BiasedRef`] |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
-//! | a fence between a side that runs often and one that runs rarely | [`AsymmetricFence`] |
+//! | a fence between a side that runs often and one that runs rarely | [`AsymmetricFence`], [`SparingFence`] |
 //! | measure where the time of a thread goes | [`spent`], [`Hottest`] |
 //! | memory that may be large and mostly untouched | [`LazyArray`], [`ChunkedArray`], [`ByteArena`] |
 
@@ -52,7 +52,7 @@ mod spin_site;
 mod turns;
 mod wake_queue;
 
-pub use asymmetric::AsymmetricFence;
+pub use asymmetric::{AsymmetricFence, SparingFence};
 pub use biased::{BiasedOwner, BiasedRef};
 pub use clock::{Clock, Nanos, SystemClock};
 pub use counter::{ShardedCounter, thread_index};

@@ -136,3 +136,42 @@ fn a_clone_keeps_the_value_from_changes() {
 fn a_change_beside_a_clone_is_noticed() {
     mutated("biased: the value changes under the last reference", clones_beside_changes);
 }
+
+/// An owner that takes one of two references back from the thread that has read by it, beside a thread with the other.
+fn taken_back() {
+    let freed = Arc::new(AtomicU64::new(0));
+    let mut owner = BiasedOwner::new(Cell { cell: UnsafeCell::new(1), freed: freed.clone() });
+    // SAFETY: the model checks it.
+    let read = |cell: &Cell| assert_eq!(cell.cell.with(|cell| unsafe { *cell }), 1);
+    let (first, second) = (owner.hand_out(), owner.hand_out());
+    let returns = thread::spawn(move || {
+        read(&first);
+        first
+    });
+    let clones = thread::spawn(move || read(&second.clone()));
+    owner.take_back(returns.join().expect("a reader ends"));
+    let other = Arc::new(AtomicU64::new(0));
+    let mut another = BiasedOwner::new(Cell { cell: UnsafeCell::new(1), freed: other.clone() });
+    let kept = another.hand_out();
+    // The owner drops a reference to another value.
+    owner.take_back(another.hand_out());
+    assert!(another.get_mut().is_none(), "a reference is left");
+    another.take_back(kept);
+    assert!(another.get_mut().is_some(), "none is left");
+    clones.join().expect("a reader ends");
+    assert!(owner.get_mut().is_some(), "all references have ended");
+    drop(owner);
+    drop(another);
+    assert_eq!((freed.load(Ordering::Relaxed), other.load(Ordering::Relaxed)), (1, 1), "each value is freed once");
+}
+
+#[test]
+fn a_reference_that_is_taken_back_is_gone() {
+    check(taken_back);
+}
+
+#[test]
+#[should_panic(expected = "none is left")]
+fn a_reference_to_another_value_is_not_taken_back() {
+    mutated("biased: a reference to another value is taken back", taken_back);
+}

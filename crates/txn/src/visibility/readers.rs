@@ -22,16 +22,21 @@
 //! **Operations.** A cancelled reader may be in the middle of an operation, and detects the cancellation at its end.
 //! The resources that the operation may still access, such as the pages of a dropped table, are reused only after it.
 //!
-//! - Reader: counts its operation; `SeqCst` fence; reads if it is not cancelled.
-//! - Collector: finds the reader cancelled; `SeqCst` fence; reads the count.
+//! - Reader: counts its operation; light fence; reads if it is not cancelled.
+//! - Collector: finds the reader cancelled; heavy fence; reads the count.
 //!
-//! So either the collector sees the operation, or the reader sees its cancellation.
+//! If the reader's fence is first, the collector sees the count. If the collector's is first, the reader sees its
+//! cancellation, which came before that fence. No reader looks at another, so two light fences need no order.
+//!
+//! The fences for operations are those of a [`SparingFence`]: a reader makes none, and the collector pays for both. A
+//! collector that finds no cancelled reader makes none either. The fences for snapshots are equal, because collectors
+//! run as often as readers begin.
 
 use super::slots::Slots;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use foreshore_sync::{LockRank, Mutex, Nanos, rmw, thread_index};
+use foreshore_sync::{LockRank, Mutex, Nanos, SparingFence, rmw, thread_index};
 use std::time::Duration;
 
 // The state of a slot.
@@ -53,7 +58,8 @@ struct Slot {
     /// Contract above.
     state: AtomicU64,
     hi: AtomicU64,
-    /// Operations of the reader that are in progress.
+    /// Operations of the reader that are in progress. Only the reader writes it, in one thread at a time: an operation
+    /// begins with exclusive access to the transaction, and ends on the same thread within it.
     operations: AtomicUsize,
     about: Mutex<(About, SnapshotCost)>,
 }
@@ -160,6 +166,8 @@ pub(crate) struct Readers {
     used: AtomicUsize,
     /// Whether a reader has ever had limits.
     limited: AtomicBool,
+    /// Operations of readers are the light side, collectors the heavy one.
+    operations: SparingFence,
 }
 
 impl Readers {
@@ -171,7 +179,8 @@ impl Readers {
             let operations = AtomicUsize::new(0);
             Slot { state, hi, operations, about: Mutex::new(LockRank::Leaf, about) }
         };
-        Self { slots: Slots::new(count, slot), used: AtomicUsize::new(0), limited: AtomicBool::new(false) }
+        let (used, limited) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { slots: Slots::new(count, slot), used, limited, operations: SparingFence::new() }
     }
 
     /// Returns all slots that may be in use, with their numbers.
@@ -262,10 +271,9 @@ impl Readers {
     }
 
     /// Returns whether the snapshot was cancelled. Called after a read, before the result of the read is returned.
+    #[inline]
     pub(crate) fn is_cancelled(&self, mark: &Mark) -> bool {
-        // ORDERING: Acquire orders the reads before it, if they end in an Acquire fence: a writer that reuses the
-        // memory came after the cancellation.
-        self.slot_of(mark).state.load(Ordering::Acquire) == CANCELLED
+        self.slot_of(mark).is_cancelled()
     }
 
     /// Returns the cost of the snapshot, if it was cancelled.
@@ -275,29 +283,41 @@ impl Readers {
 
     /// Counts an operation of the reader, and returns whether it may read. In both cases
     /// [`end_operation`](Self::end_operation) ends the operation.
+    #[inline]
     pub(crate) fn begin_operation(&self, mark: &Mark) -> bool {
+        let slot = self.slot_of(mark);
+        // ORDERING: Relaxed, the reader's own.
+        let before = slot.operations.load(Ordering::Relaxed);
         // ORDERING: Relaxed, ordered by the fence.
-        self.slot_of(mark).operations.fetch_add(1, Ordering::Relaxed);
+        slot.operations.store(before + 1, Ordering::Relaxed);
         if !mutant("readers: no fence behind the count of an operation") {
-            // ORDERING: store, fence, look: pairs with the fence of `is_any_cancelled_at_work`.
-            fence(Ordering::SeqCst);
+            // Store, fence, look: pairs with the fence of `is_any_cancelled_at_work`.
+            self.operations.light();
         }
-        !self.is_cancelled(mark)
+        !slot.is_cancelled()
     }
 
     /// Ends an operation of the reader.
+    #[inline]
     pub(crate) fn end_operation(&self, mark: &Mark) {
-        // ORDERING: Release, the operation's reads come before; pairs with `is_any_cancelled_at_work`.
-        let before = self.slot_of(mark).operations.fetch_sub(1, Ordering::Release);
+        let slot = self.slot_of(mark);
+        // ORDERING: Relaxed, the reader's own.
+        let before = slot.operations.load(Ordering::Relaxed);
         assert!(before > 0, "an operation of the reader at {} ends and none has begun", mark.csn);
+        // ORDERING: Release, the operation's reads come before; pairs with `is_any_cancelled_at_work`.
+        slot.operations.store(before - 1, Ordering::Release);
     }
 
     /// Returns whether a cancelled reader has an operation in progress. The caller has read the slots before, and has
     /// seen the cancellation.
     pub(crate) fn is_any_cancelled_at_work(&self) -> bool {
+        // A reader that was seen as cancelled, and is not any more, has ended, and so have its operations.
+        if !self.in_use().any(|(_, slot)| slot.is_cancelled()) {
+            return false;
+        }
         if !mutant("readers: no fence before the look at operations") {
-            // ORDERING: store, fence, look: pairs with the fence of `begin_operation`.
-            fence(Ordering::SeqCst);
+            // Store, fence, look: pairs with the fence of `begin_operation`.
+            self.operations.heavy();
         }
         self.in_use().any(|(_, slot)| {
             // ORDERING: Acquire, pairs with `end_operation`, and with `release` if another reader has the slot by now.
@@ -380,6 +400,12 @@ impl Readers {
 }
 
 impl Slot {
+    fn is_cancelled(&self) -> bool {
+        // ORDERING: Acquire orders the reads before it, if they end in an Acquire fence: a writer that reuses the
+        // memory came after the cancellation. Also pairs with `release`.
+        self.state.load(Ordering::Acquire) == CANCELLED
+    }
+
     /// Cancels the snapshot `csn` of the reader in this slot, if `about` still describes that reader.
     fn cancel(&self, csn: Csn, about: &About, cost: SnapshotCost) -> bool {
         // Locked, so that a thread that sees the cancellation gets the cost.

@@ -5,6 +5,7 @@ use super::past::Past;
 use super::readers::{About, Mark, SnapshotCost, SnapshotLimits};
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::{BiasedOwner, BiasedRef, Nanos};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::{fmt, mem};
 
@@ -64,7 +65,7 @@ impl Snapshot {
     /// Begins an operation. Returns `None` if the snapshot was cancelled.
     pub(crate) fn enter(&self) -> Option<ReadOperation<'_>> {
         // Made before the check, so that its drop ends the operation in any case.
-        let operation = ReadOperation { snapshot: self };
+        let operation = ReadOperation { snapshot: self, on_one_thread: PhantomData };
         self.visibility.readers.begin_operation(&self.mark).then_some(operation)
     }
 
@@ -118,6 +119,14 @@ impl OwnSnapshot {
         self.owner.as_mut().filter(|snapshot| snapshot.is_in_use).map(BiasedOwner::hand_out)
     }
 
+    /// Drops a reference, to this snapshot or to another one.
+    #[inline]
+    pub(crate) fn take_back(&mut self, reference: SnapshotRef) {
+        if let Some(owner) = &mut self.owner {
+            owner.take_back(reference);
+        }
+    }
+
     /// Takes a snapshot, as [`Visibility::snapshot`] does.
     pub(crate) fn take(
         &mut self,
@@ -160,6 +169,8 @@ impl fmt::Debug for Snapshot {
 #[derive(Debug)]
 pub struct ReadOperation<'s> {
     snapshot: &'s Snapshot,
+    /// It stays on its thread, because the count of operations is raised and lowered by plain stores.
+    on_one_thread: PhantomData<*const ()>,
 }
 
 impl Drop for ReadOperation<'_> {

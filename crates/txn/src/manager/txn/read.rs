@@ -57,11 +57,18 @@ impl Txn {
         }
     }
 
-    /// Begins an operation that reads by `snapshot` versions that are kept only while a snapshot needs them.
+    /// Drops the snapshot of an operation that has ended. Cheaper than its drop if the whole transaction has it.
+    #[inline]
+    pub fn end_reads_at(&mut self, snapshot: SnapshotRef) {
+        self.run_mut().reads.snapshot.take_back(snapshot);
+    }
+
+    /// Begins an operation that reads by `snapshot` versions that are kept only while a snapshot needs them. The
+    /// snapshot is this transaction's. The operation ends before another thread works for the transaction.
     ///
     /// # Errors
     /// `SnapshotTooOld`.
-    pub fn begin_read<'s>(&self, snapshot: &'s Snapshot) -> Result<ReadOperation<'s>> {
+    pub fn begin_read<'s>(&mut self, snapshot: &'s Snapshot) -> Result<ReadOperation<'s>> {
         snapshot.enter().ok_or_else(|| self.too_old(snapshot.cost().unwrap_or_default()))
     }
 
