@@ -6,7 +6,7 @@ use crate::{
     Error, HotKey, HotPage, Options, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, daemons, open,
 };
 use foreshore_base::{Csn, Lockable};
-use foreshore_sync::{BiasedOwner, CachePadded, Hot, LockRank, Mutex, available_parallelism, thread_index};
+use foreshore_sync::{BiasedMutex, BiasedOwner, CachePadded, Hot, LockRank, thread_index};
 use foreshore_txn::{ManagerRef, TxnManager};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
@@ -25,12 +25,15 @@ struct Handle {
     owners: ShardedOwners,
 }
 
+/// The number of shards: more than the threads that run at once on most machines. Surplus threads share shards.
+const SHARDS: usize = 64;
+
 /// Reference counts of the engine and its transaction manager, in one shard for each group of threads.
 ///
 /// A transaction has a reference to both, which keeps them alive. If all threads wrote the same count, its cache line
 /// would move between them twice a transaction. So the shard of the thread that begins a transaction counts it.
 struct ShardedOwners {
-    shards: Box<[CachePadded<Mutex<Owners>>]>,
+    shards: Box<[CachePadded<BiasedMutex<Owners>>]>,
 }
 
 struct Owners {
@@ -43,15 +46,14 @@ impl ShardedOwners {
         let shard = |_| {
             let (engine, txns) =
                 (BiasedOwner::new(Arc::clone(engine)), BiasedOwner::new(Arc::clone(engine.admission.txns())));
-            CachePadded::new(Mutex::new(LockRank::Leaf, Owners { engine, txns }))
+            CachePadded::new(BiasedMutex::new(LockRank::Leaf, Owners { engine, txns }))
         };
-        let count = available_parallelism().next_power_of_two().min(64);
-        Self { shards: (0..count).map(shard).collect() }
+        Self { shards: (0..SHARDS).map(shard).collect() }
     }
 
     /// Returns the references for a new transaction.
     fn hand_out(&self) -> (EngineRef, ManagerRef) {
-        let mut owners = self.shards[thread_index() % self.shards.len()].lock();
+        let mut owners = self.shards[thread_index() % SHARDS].lock();
         (owners.engine.hand_out(), owners.txns.hand_out())
     }
 }

@@ -14,7 +14,7 @@ use foreshore_base::{Lockable, TableId, Waiter, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{LockRank, Mutex, Nanos, rmw, thread_index};
+use foreshore_sync::{BiasedMutex, LockRank, Nanos, rmw, thread_index};
 use std::sync::Arc;
 
 /// What an owner waits for. Each walk looks up the blocking owners anew, because queues change while waiters sleep.
@@ -44,7 +44,8 @@ pub(crate) struct Slot {
     signal: AtomicU32,
     /// The thread that works for its transaction; [`NO_THREAD`] if none is known.
     thread: AtomicUsize,
-    shown: Mutex<Shown>,
+    /// Locked at the begin and the end of each transaction by its own thread, and visited by waiters.
+    shown: BiasedMutex<Shown>,
 }
 
 /// The value of `thread` when no thread is known.
@@ -77,7 +78,7 @@ impl Slot {
             xid: AtomicU64::new(0),
             signal: AtomicU32::new(0),
             thread: AtomicUsize::new(NO_THREAD),
-            shown: Mutex::new(LockRank::LockOwner, shown),
+            shown: BiasedMutex::new(LockRank::LockOwner, shown),
         }
     }
 
@@ -140,7 +141,7 @@ impl Slot {
 
     /// Makes the row an obligation of `holder`, and returns its term; `None` if the holder has ended or is hidden.
     pub(crate) fn oblige_as(&self, holder: Xid, row: RowHash) -> Option<u64> {
-        let mut shown = self.shown.lock();
+        let mut shown = self.shown.visit();
         if !self.shows(holder) {
             return None;
         }
@@ -171,23 +172,23 @@ impl Slot {
     }
 
     pub(crate) fn label(&self) -> &'static str {
-        self.shown.lock().label
+        self.shown.visit().label
     }
 
     /// Returns the label of the transaction, if its xid is `xid`.
     pub(crate) fn label_as(&self, xid: Xid) -> Option<&'static str> {
-        let shown = self.shown.lock();
+        let shown = self.shown.visit();
         self.shows(xid).then_some(shown.label)
     }
 
     /// Returns label and start of the running transaction.
     pub(crate) fn running(&self) -> Option<(&'static str, Nanos)> {
-        let shown = self.shown.lock();
+        let shown = self.shown.visit();
         shown.leased.then_some((shown.label, shown.began))
     }
 
     pub(crate) fn is_in_term(&self, term: u64) -> bool {
-        self.shown.lock().member.term == term
+        self.shown.visit().member.term == term
     }
 
     pub(crate) fn set_undo_bytes(&self, bytes: u64) {
@@ -210,35 +211,35 @@ impl Slot {
     }
 
     pub(crate) fn edge(&self) -> Edge {
-        self.shown.lock().edge
+        self.shown.visit().edge
     }
 
     /// Returns the edge; [`Edge::Nothing`] if the waiter has a verdict.
     pub(crate) fn standing_edge(&self) -> Edge {
-        let shown = self.shown.lock();
+        let shown = self.shown.visit();
         if shown.verdict.is_some() { Edge::Nothing } else { shown.edge }
     }
 
     /// Returns the label of the transaction, if it waits for nothing and the calling thread works for it.
     pub(crate) fn runs_in_this_thread(&self) -> Option<&'static str> {
-        let shown = self.shown.lock();
+        let shown = self.shown.visit();
         (shown.edge == Edge::Nothing && self.is_of_this_thread()).then_some(shown.label)
     }
 
     /// Returns the owner and what it waits for; `None` if the wait has ended.
     pub(crate) fn waiter(&self) -> Option<Waiter> {
-        let shown = self.shown.lock();
+        let shown = self.shown.visit();
         shown.name.clone().map(|waits_for| Waiter { label: shown.label, waits_for })
     }
 
     /// Returns the owner as a member of a cycle.
     pub(crate) fn member(&self) -> Member {
-        self.shown.lock().member
+        self.shown.visit().member
     }
 
     /// Sets the verdict, if the owner is still in the wait that `member` describes. Returns its edge then.
     pub(crate) fn sentence(&self, member: &Member, cycle: Arc<[Waiter]>) -> Option<Edge> {
-        let mut shown = self.shown.lock();
+        let mut shown = self.shown.visit();
         let is_as_seen = (shown.member.term, shown.member.wait_no) == (member.term, member.wait_no);
         if (shown.edge == Edge::Nothing || !is_as_seen) && !mutant("deadlock: a verdict meets a later wait") {
             return None;

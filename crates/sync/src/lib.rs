@@ -14,6 +14,7 @@
 //! | need | use |
 //! |---|---|
 //! | guard a structure, short and cold | [`Mutex`], [`RwLock`] with a [`LockRank`] |
+//! | guard a structure that one thread locks far more often than others | [`BiasedMutex`] |
 //! | guard a page | [`HybridLatch`]: shared, exclusive, optimistic |
 //! | wait for a state kept in some atomic word | [`ParkTable`] by key, [`EventCount`] for one place |
 //! | wake one known thread | [`Parker`], [`Unparker`] |
@@ -35,6 +36,7 @@ pub mod spent;
 
 mod asymmetric;
 mod biased;
+mod biased_mutex;
 mod clock;
 mod counter;
 mod daemon;
@@ -54,6 +56,7 @@ mod wake_queue;
 
 pub use asymmetric::{AsymmetricFence, SparingFence};
 pub use biased::{BiasedOwner, BiasedRef};
+pub use biased_mutex::{BiasedGuard, BiasedMutex};
 pub use clock::{Clock, Nanos, SystemClock};
 pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;

@@ -3,6 +3,8 @@
 #[cfg(foreshore_loom)]
 mod loom_biased;
 #[cfg(foreshore_loom)]
+mod loom_biased_mutex;
+#[cfg(foreshore_loom)]
 mod loom_event_count;
 #[cfg(foreshore_loom)]
 mod loom_latch;

@@ -10,7 +10,7 @@
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
-use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, available_parallelism, pause, rmw};
+use foreshore_sync::{BiasedGuard, BiasedMutex, CachePadded, LockRank, Mutex, available_parallelism, pause, rmw};
 
 /// The number of shards: more than the threads that run at once on most machines. Surplus threads share shards.
 const SHARDS: usize = if MODEL { 2 } else { 64 };
@@ -19,7 +19,7 @@ const PER_CORE: usize = 2;
 
 /// Leases for one kind of transactions, in shards by thread.
 pub(super) struct Pool<T> {
-    shards: Box<[CachePadded<Mutex<Shard<T>>>]>,
+    shards: Box<[CachePadded<BiasedMutex<Shard<T>>>]>,
     most: usize,
     /// The number of leases that may still be made. A thread that searches all shards exhaustively holds this lock
     /// meanwhile.
@@ -49,7 +49,7 @@ impl<T> Pool<T> {
     pub(super) fn new(most: usize) -> Self {
         let shard = |_| {
             let shard = Shard { idle: Vec::new(), barred: false, last: 0 };
-            CachePadded::new(Mutex::new(LockRank::Leaf, shard))
+            CachePadded::new(BiasedMutex::new(LockRank::Leaf, shard))
         };
         let shards = (0..SHARDS).map(shard).collect();
         let held = Mutex::new(LockRank::Leaf, Held::default());
@@ -63,7 +63,8 @@ impl<T> Pool<T> {
 
     /// Returns an idle lease of the calling thread's shard.
     pub(super) fn take(&self) -> Option<T> {
-        self.take_from(self.home())
+        let home = self.home();
+        take_idle(&mut self.noted(self.shards[home].lock()))
     }
 
     /// Returns an idle lease of another shard, unless there are few leases. It may miss a lease that is returned
@@ -73,12 +74,12 @@ impl<T> Pool<T> {
             return None;
         }
         let (home, shards) = (self.home(), self.shards.len());
-        (1..shards).find_map(|step| self.take_from((home + step) % shards))
+        (1..shards).find_map(|step| take_idle(&mut self.noted(self.shards[(home + step) % shards].visit())))
     }
 
     /// Takes a lease back into a shard.
     pub(super) fn give_back(&self, shard: usize, lease: T) {
-        let mut shard = self.lock(shard);
+        let mut shard = self.noted(self.shards[shard].lock());
         assert!(shard.idle.len() < self.most, "{} leases are idle, and one comes back", shard.idle.len());
         shard.idle.push(lease);
     }
@@ -111,7 +112,7 @@ impl<T> Pool<T> {
         let mut found: Option<T> = None;
         for barred in [true, false] {
             for index in 0..self.shards.len() {
-                let mut shard = self.lock(index);
+                let mut shard = self.noted(self.shards[index].visit());
                 shard.barred = barred;
                 found = found.or_else(|| shard.idle.pop());
                 drop(shard);
@@ -141,20 +142,12 @@ impl<T> Pool<T> {
     /// Calls `each` with every idle lease.
     pub(super) fn each_idle(&self, mut each: impl FnMut(&mut T)) {
         for index in 0..self.shards.len() {
-            self.lock(index).idle.iter_mut().for_each(&mut each);
+            self.noted(self.shards[index].visit()).idle.iter_mut().for_each(&mut each);
         }
     }
 
-    fn take_from(&self, index: usize) -> Option<T> {
-        let mut shard = self.lock(index);
-        if shard.barred && !mutant("leases: taken from under a search") {
-            return None;
-        }
-        shard.idle.pop()
-    }
-
-    fn lock(&self, index: usize) -> MutexGuard<'_, Shard<T>> {
-        let mut shard = self.shards[index].lock();
+    /// Counts the lock of a shard as contended, if another thread locked the shard before.
+    fn noted<'a>(&self, mut shard: BiasedGuard<'a, Shard<T>>) -> BiasedGuard<'a, Shard<T>> {
         let thread = thread_index();
         if std::mem::replace(&mut shard.last, thread) != thread {
             // One for the lock and one for the unlock of what another thread wrote.
@@ -162,6 +155,14 @@ impl<T> Pool<T> {
         }
         shard
     }
+}
+
+/// Takes an idle lease of a shard, unless another thread searches all shards.
+fn take_idle<T>(shard: &mut Shard<T>) -> Option<T> {
+    if shard.barred && !mutant("leases: taken from under a search") {
+        return None;
+    }
+    shard.idle.pop()
 }
 
 /// Returns a number of the calling thread.

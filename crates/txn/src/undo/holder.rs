@@ -13,7 +13,7 @@
 use super::chunk::Open;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, pause};
+use foreshore_sync::{BiasedMutex, CachePadded, LockRank, pause};
 
 /// The chunks that a session fills: one for entries that are soon dropped, one for entries kept for old readers, and a
 /// spare one.
@@ -34,12 +34,12 @@ pub(super) struct Holder {
     /// The index of the session's lock owner.
     owner: AtomicUsize,
     /// The chunks of the session while no transaction uses them.
-    shelf: Mutex<Shelf>,
+    shelf: BiasedMutex<Shelf>,
 }
 
 impl Default for Holder {
     fn default() -> Self {
-        let shelf = Mutex::new(LockRank::Leaf, Shelf::default());
+        let shelf = BiasedMutex::new(LockRank::Leaf, Shelf::default());
         Self { changes: CachePadded::default(), owner: AtomicUsize::default(), shelf }
     }
 }
@@ -72,7 +72,7 @@ impl Holder {
 
     /// Takes the chunks from the shelf for other sessions.
     pub(super) fn clear_shelf(&self) -> Shelf {
-        std::mem::take(&mut *self.shelf.lock())
+        std::mem::take(&mut *self.shelf.visit())
     }
 
     /// Sets whether the session holds memory. Called by the session only.

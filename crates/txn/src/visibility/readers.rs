@@ -32,12 +32,16 @@
 //! collector that finds no cancelled reader makes none either. The fences for snapshots are equal, because collectors
 //! run as often as readers begin.
 
+mod about;
+
+pub use about::SnapshotLimits;
+pub(crate) use about::{About, SnapshotCost};
+
 use super::slots::Slots;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use foreshore_sync::{LockRank, Mutex, Nanos, SparingFence, rmw, thread_index};
-use std::time::Duration;
+use foreshore_sync::{BiasedMutex, LockRank, Nanos, SparingFence, rmw, thread_index};
 
 // The state of a slot.
 //
@@ -61,45 +65,7 @@ struct Slot {
     /// Operations of the reader that are in progress. Only the reader writes it, in one thread at a time: an operation
     /// begins with exclusive access to the transaction, and ends on the same thread within it.
     operations: AtomicUsize,
-    about: Mutex<(About, SnapshotCost)>,
-}
-
-/// The cost at which a snapshot is cancelled even though there is free space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SnapshotLimits {
-    /// The longest time that it may be in use.
-    pub max_age: Duration,
-    /// The most bytes that may be kept for it alone, while it is the oldest.
-    pub max_bytes: u64,
-}
-
-impl SnapshotLimits {
-    /// No limits.
-    pub const NONE: Self = Self { max_age: Duration::MAX, max_bytes: u64::MAX };
-}
-
-/// The description of a reader for the sessions that wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct About {
-    pub(crate) label: &'static str,
-    pub(crate) since: Nanos,
-    pub(crate) limits: SnapshotLimits,
-}
-
-impl About {
-    /// Describes a reader without limits.
-    pub(crate) const fn new(label: &'static str, since: Nanos) -> Self {
-        Self { label, since, limits: SnapshotLimits::NONE }
-    }
-}
-
-/// The cost of a snapshot when it was cancelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SnapshotCost {
-    /// How long it was in use.
-    pub(crate) age: Duration,
-    /// Bytes of versions that no other reader needed.
-    pub(crate) bytes: u64,
+    about: BiasedMutex<(About, SnapshotCost)>,
 }
 
 /// Xids that were frozen at one moment: their transactions had ended, and the outcome was durable.
@@ -177,7 +143,7 @@ impl Readers {
             let about = (About::new("", Nanos::ZERO), SnapshotCost::default());
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
             let operations = AtomicUsize::new(0);
-            Slot { state, hi, operations, about: Mutex::new(LockRank::Leaf, about) }
+            Slot { state, hi, operations, about: BiasedMutex::new(LockRank::Leaf, about) }
         };
         let (used, limited) = (AtomicUsize::new(0), AtomicBool::new(false));
         Self { slots: Slots::new(count, slot), used, limited, operations: SparingFence::new() }
@@ -278,7 +244,7 @@ impl Readers {
 
     /// Returns the cost of the snapshot, if it was cancelled.
     pub(crate) fn cost(&self, mark: &Mark) -> Option<SnapshotCost> {
-        self.is_cancelled(mark).then(|| self.slot_of(mark).about.lock().1)
+        self.is_cancelled(mark).then(|| self.slot_of(mark).about.visit().1)
     }
 
     /// Counts an operation of the reader, and returns whether it may read. In both cases
@@ -353,7 +319,7 @@ impl Readers {
 
     /// Returns the oldest snapshot, if there is one.
     pub(crate) fn oldest(&self) -> Option<(Csn, About)> {
-        self.taken().min_by_key(|&(csn, at, _)| (csn, at)).map(|(csn, _, slot)| (csn, slot.about.lock().0))
+        self.taken().min_by_key(|&(csn, at, _)| (csn, at)).map(|(csn, _, slot)| (csn, slot.about.visit().0))
     }
 
     /// Cancels the oldest snapshot, if `judge` returns a cost for it, and returns it. A cancelled snapshot protects no
@@ -363,7 +329,7 @@ impl Readers {
         judge: impl Fn(Csn, &About) -> Option<SnapshotCost>,
     ) -> Option<(Csn, About, SnapshotCost)> {
         while let Some((csn, _, slot)) = self.taken().min_by_key(|&(csn, at, _)| (csn, at)) {
-            let about = slot.about.lock().0;
+            let about = slot.about.visit().0;
             let cost = judge(csn, &about)?;
             if slot.cancel(csn, &about, cost) {
                 return Some((csn, about, cost));
@@ -377,7 +343,7 @@ impl Readers {
     /// may be missed.
     pub(crate) fn cancel_each(&self, judge: impl Fn(Csn, &About) -> Option<SnapshotCost>) -> usize {
         let doomed = self.taken().filter(|&(csn, _, slot)| {
-            let about = slot.about.lock().0;
+            let about = slot.about.visit().0;
             judge(csn, &about).is_some_and(|cost| slot.cancel(csn, &about, cost))
         });
         doomed.count()
@@ -409,7 +375,7 @@ impl Slot {
     /// Cancels the snapshot `csn` of the reader in this slot, if `about` still describes that reader.
     fn cancel(&self, csn: Csn, about: &About, cost: SnapshotCost) -> bool {
         // Locked, so that a thread that sees the cancellation gets the cost.
-        let mut told = self.about.lock();
+        let mut told = self.about.visit();
         // Another reader may have the slot by now, with the same snapshot. Under this lock its description cannot
         // change before the exchange.
         if told.0 != *about {

@@ -3,7 +3,7 @@
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex};
+use foreshore_sync::{BiasedMutex, CachePadded, LockRank};
 use std::ops::Range;
 
 /// A transaction that has an xid and has not ended.
@@ -48,14 +48,14 @@ struct Slot {
 /// them are voided.
 #[derive(Debug)]
 pub(crate) struct ActiveSlots {
-    slots: Box<[CachePadded<Mutex<Slot>>]>,
+    slots: Box<[CachePadded<BiasedMutex<Slot>>]>,
     /// The number of undo entries of each slot's transaction after its last operation. The slot's session writes it.
     versions: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl ActiveSlots {
     pub(super) fn new(count: usize) -> Self {
-        let slot = |_| CachePadded::new(Mutex::new(LockRank::Leaf, Slot::default()));
+        let slot = |_| CachePadded::new(BiasedMutex::new(LockRank::Leaf, Slot::default()));
         let versions = (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         Self { slots: (0..count).map(slot).collect(), versions }
     }
@@ -132,7 +132,7 @@ impl ActiveSlots {
 
     /// Returns all running transactions with the numbers of their slots. The slots are not read at one moment.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Active)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.lock().active.map(|active| (index, active)))
+        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.visit().active.map(|active| (index, active)))
     }
 
     /// Takes the rest of each session's block, if that rest starts below `below`. Passes it to `void` under the slot's
@@ -140,7 +140,7 @@ impl ActiveSlots {
     pub(super) fn take_left(&self, below: Xid, mut void: impl FnMut(Range<u64>)) -> Vec<Active> {
         let mut all = Vec::new();
         for slot in &self.slots {
-            let mut slot = slot.lock();
+            let mut slot = slot.visit();
             all.extend(slot.active);
             let is_taken = !slot.left.is_empty() && slot.left.start < below.0;
             if is_taken && !mutant("slots: left xids stay with their session") {
