@@ -3,8 +3,8 @@
 use crate::TxnOptions;
 use crate::options::{Options, check_limits};
 use foreshore_base::{Error, Result};
-use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use foreshore_sync::{Clock, EventCount, Nanos, ShardedCounter, SystemClock};
+use foreshore_sync::primitive::atomic::{AtomicU8, AtomicU64, Ordering};
+use foreshore_sync::{Clock, EventCount, Nanos, ShardedCounter, SparingFence, SystemClock};
 use foreshore_txn::{ManagerRef, SnapshotLimits, Txn, TxnManager};
 use foreshore_wal::Log;
 use std::{sync::Arc, time::Duration};
@@ -32,6 +32,8 @@ pub(crate) struct Admission {
     /// Transactions that asked to begin, and those that ended: two sums, so that no counter is written by two threads.
     begun: ShardedCounter,
     ended: ShardedCounter,
+    /// Transactions that begin are the light side, `close` is the heavy one.
+    fence: SparingFence,
     /// The wait of `close` for the last transaction.
     idle: Idle,
 }
@@ -39,9 +41,9 @@ pub(crate) struct Admission {
 impl Admission {
     pub(crate) fn new(txns: Arc<TxnManager>, log: Log, options: &Options) -> Self {
         let (lock_timeout, snapshot_limits) = options.for_transaction();
-        let (begun, ended) = (ShardedCounter::new(), ShardedCounter::new());
-        let (state, idle) = (AtomicU8::new(OPEN), Idle::new());
-        Self { txns, log, lock_timeout, snapshot_limits, state, begun, ended, idle }
+        let (begun, ended) = (ShardedCounter::wide(), ShardedCounter::wide());
+        let (state, fence, idle) = (AtomicU8::new(OPEN), SparingFence::new(), Idle::new());
+        Self { txns, log, lock_timeout, snapshot_limits, state, begun, ended, fence, idle }
     }
 
     /// Returns the transaction manager.
@@ -75,9 +77,11 @@ impl Admission {
     /// Begins a transaction that holds the manager by `txns`.
     pub(crate) fn begin_by(&self, txns: ManagerRef, options: TxnOptions) -> Result<Txn> {
         self.begun.add(1);
-        // ORDERING: store, fence, look: counted above, pairs with `close`, which stores CLOSING and then looks at the
-        // counters. One of the two sees the other.
-        fence(Ordering::SeqCst);
+        // Store, fence, look: pairs with the fence of `close`. If this one is first, `close` counts the transaction and
+        // waits for it. If that one is first, the transaction finds CLOSING and does not begin. Two that begin need no
+        // order.
+        self.fence.light();
+        // ORDERING: Relaxed, ordered by the fence.
         let begun = match self.state.load(Ordering::Relaxed) {
             OPEN => self.below(options).and_then(|below| match TxnManager::begin_by(txns, below) {
                 Err(Error::TooManyTransactions { .. }) if options.is_check => self.txns.begin_system(below),
@@ -111,8 +115,9 @@ impl Admission {
     /// Runs `work`, for which `close` waits as for a transaction, also where the log has stopped.
     pub(crate) fn working<T>(&self, work: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         self.begun.add(1);
-        // ORDERING: store, fence, look: as in `begin`.
-        fence(Ordering::SeqCst);
+        // Store, fence, look: as in `begin_by`.
+        self.fence.light();
+        // ORDERING: Relaxed, ordered by the fence.
         let done = match self.state.load(Ordering::Relaxed) {
             OPEN => work(),
             _ => Err(crate::Error::Closed),
@@ -171,10 +176,11 @@ impl Admission {
         if self.state.load(Ordering::Relaxed) == CLOSED {
             return None;
         }
-        // ORDERING: store, fence, look, pairs with `begin_by`: a transaction that is not counted below finds the
-        // new state and does not begin.
+        // Store, fence, look: pairs with the fence of `begin_by`. A transaction that is not counted below finds the new
+        // state and does not begin.
+        // ORDERING: Relaxed, ordered by the fence.
         self.state.store(CLOSING, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.fence.heavy();
         let is_quiet = self.wait_for_transactions();
         // ORDERING: hint, see `check_open`.
         self.state.store(CLOSED, Ordering::Relaxed);
@@ -215,7 +221,7 @@ struct Idle {
 
 impl Idle {
     fn new() -> Self {
-        Self { event: EventCount::new(), clock: SystemClock::new(), until: AtomicU64::new(Nanos::MAX.0) }
+        Self { event: EventCount::with_rare_waits(), clock: SystemClock::new(), until: AtomicU64::new(Nanos::MAX.0) }
     }
 
     /// Asks for an end `wait` from now.

@@ -91,6 +91,11 @@ impl Waits {
         self.clock.now()
     }
 
+    /// Returns the time by that clock, up to some milliseconds ago. For ages, which are compared.
+    pub(crate) fn recent(&self) -> Nanos {
+        self.clock.recent()
+    }
+
     /// Returns the locks that measured threads (see [`foreshore_sync::spent`]) have waited longest for.
     #[must_use]
     pub fn hot(&self) -> Vec<Hot<Lockable>> {

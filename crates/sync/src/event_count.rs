@@ -1,11 +1,11 @@
-//! Event counts: waiting for any condition, with notifications that cost one load.
+//! Event counts: waiting for any condition, with notifications that cost a fence and one load, or the load alone.
 //!
 //! Source: Vyukov's eventcount, as in folly's `EventCount`.
 
 use crate::clock::deadline_now;
 use crate::model::mutant;
-use crate::primitive::atomic::{AtomicU64, Ordering, fence};
-use crate::{Condvar, LockRank, Mutex, rmw};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::{Condvar, LockRank, Mutex, SparingFence, rmw};
 use std::time::Duration;
 
 // The state word.
@@ -18,7 +18,9 @@ use std::time::Duration;
 // waiters: threads between `prepare` and the end of their `wait` or `cancel`; they change it by +1 and -1.
 // epoch: raised by a notifier that saw waiters > 0, under the lock; wraps. A sleeper wakes up when it differs from its
 // key.
-// 1. waiters is raised before the waiter's fence and re-check, and read after the notifier's fence: one sees the other.
+// 1. waiters is raised before the waiter's fence and re-check, and read after the notifier's fence. If the waiter's
+//    fence is first, the notifier sees the waiter. If the notifier's is first, the re-check sees the condition.
+//    Neither two waiters nor two notifiers need an order, so the notifier's fence may be a light one.
 // 2. The epoch moves only under the lock under which sleepers compare it: no notification between compare and sleep.
 const WAITER: u64 = 1;
 const EPOCH: u64 = 1 << 32;
@@ -56,6 +58,8 @@ pub struct EventKey {
 #[derive(Debug)]
 pub struct EventCount {
     state: AtomicU64,
+    /// Notifiers are the light side.
+    fence: SparingFence,
     lock: Mutex<()>,
     condvar: Condvar,
 }
@@ -69,18 +73,28 @@ impl Default for EventCount {
 impl EventCount {
     /// Makes an event count without waiters.
     pub fn new() -> Self {
+        Self::by(SparingFence::by(None))
+    }
+
+    /// Makes an event count for which threads wait rarely, and that is notified often. A notification without waiters
+    /// costs one load. A registration makes a system call instead.
+    pub fn with_rare_waits() -> Self {
+        Self::by(SparingFence::new())
+    }
+
+    fn by(fence: SparingFence) -> Self {
         let lock = Mutex::new(LockRank::EventCount, ());
-        Self { state: AtomicU64::new(0), lock, condvar: Condvar::new() }
+        Self { state: AtomicU64::new(0), fence, lock, condvar: Condvar::new() }
     }
 
     /// Registers the caller; from here on every notification ends its wait. The condition is checked after this.
     pub fn prepare(&self) -> EventKey {
         rmw::contended(1);
-        // ORDERING: store, fence, look: register, then the caller checks; pairs with the fence in `notify`. Acquire,
-        // so that a key of the new epoch comes with what was changed before that notification.
+        // ORDERING: Acquire, so that a key of the new epoch comes with what was changed before that notification.
         let before = self.state.fetch_add(WAITER, Ordering::Acquire);
         if !mutant("event count: no fence after registration") {
-            fence(Ordering::SeqCst);
+            // Store, fence, look: pairs with the fence in `notify`.
+            self.fence.heavy();
         }
         debug_assert_ne!(before & WAITERS, WAITERS, "2^32 waiters");
         EventKey { epoch: before / EPOCH }
@@ -120,19 +134,27 @@ impl EventCount {
         self.notify(false);
     }
 
-    /// Ends the waits of all registered threads. Costs a fence and one load when there are none.
+    /// Ends the waits of all registered threads. Costs a light fence and one load when there are none.
+    #[inline]
     pub fn notify_all(&self) {
         self.notify(true);
     }
 
+    #[inline]
     fn notify(&self, all: bool) {
-        // ORDERING: store, fence, look: the caller has stored the condition; pairs with the fence in `prepare`.
+        // Store, fence, look: the caller has stored the condition; pairs with the fence in `prepare`.
         if !mutant("event count: no fence before looking") {
-            fence(Ordering::SeqCst);
+            self.fence.light();
         }
+        // ORDERING: Relaxed, ordered by the fence.
         if self.state.load(Ordering::Relaxed) & WAITERS == 0 {
             return;
         }
+        self.wake(all);
+    }
+
+    #[cold]
+    fn wake(&self, all: bool) {
         let guard = self.lock.lock();
         rmw::contended(1);
         // ORDERING: Release, publishes the condition to `wait` and `prepare`.

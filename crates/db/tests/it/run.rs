@@ -3,6 +3,7 @@
 use crate::support::{NUMBERS, fill, in_memory, numbers};
 use foreshore::{Db, Durability, Error, Isolation, Options, TxnOptions};
 use foreshore_io::Mem;
+use foreshore_sync::SystemClock;
 use std::{
     sync::{
         Arc, Barrier,
@@ -218,6 +219,16 @@ fn a_wait_for_a_transaction_of_the_same_thread_is_told_in_time() {
     });
 }
 
+/// Returns when the clock that stamps the begin of transactions has moved. The order of transactions that begin within
+/// one tick is arbitrary.
+fn next_tick() {
+    let clock = SystemClock::new();
+    let before = clock.recent();
+    while clock.recent() == before {
+        std::thread::yield_now();
+    }
+}
+
 /// All transactions are taken by threads that end them in their time.
 #[test]
 fn a_transaction_waits_in_line_to_begin() {
@@ -243,7 +254,9 @@ fn a_transaction_waits_in_line_to_begin() {
         }
     });
     assert_eq!(numbers(&db).len(), THREADS as usize);
-    let taken = [db.begin_with(TxnOptions::new().label("first")), db.begin()];
+    let first = db.begin_with(TxnOptions::new().label("first"));
+    next_tick();
+    let taken = [first, db.begin()];
     let short = TxnOptions::new().lock_timeout(Duration::from_millis(50));
     let refused = db.begin_with(short).open(NUMBERS).map(drop);
     assert!(matches!(refused, Err(Error::TooManyTransactions { max: 2, oldest: "first" })), "{refused:?}");

@@ -9,6 +9,7 @@ use crate::victim::Attempt;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_sync::{Nanos, thread_index};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A transaction's lease of a slot, with the locks that it holds. Dropping it releases everything.
 #[derive(Debug)]
@@ -52,13 +53,14 @@ impl Owner {
     /// Those of [`begin`](Self::begin).
     pub fn begin_attempt(&mut self, label: &'static str, attempt: Attempt) {
         assert!(self.held.is_empty(), "a transaction begins without locks");
-        self.began = self.manager.waits.now();
+        // Transactions that begin within one tick of that clock, in different slots, still differ in age.
+        self.began = self.manager.waits.recent() + Duration::from_nanos(u64::from(self.held.owner()));
         self.slot().begin(label, self.began, attempt);
         self.thread = None;
         self.set_thread(Some(thread_index()));
     }
 
-    /// Returns when the transaction began, by [`Waits::now`](crate::Waits::now).
+    /// Returns when the transaction began, by [`Waits::now`](crate::Waits::now), to some milliseconds.
     #[must_use]
     pub const fn began(&self) -> Nanos {
         self.began

@@ -225,7 +225,7 @@ impl TxnManager {
             resources: OnceLock::new(),
             hold_until_durable: options.hold_until_durable,
             first_clock: start.clock,
-            ended: Ended { commits: ShardedCounter::new(), rollbacks: ShardedCounter::new() },
+            ended: Ended { commits: ShardedCounter::wide(), rollbacks: ShardedCounter::wide() },
         });
         let weak = Arc::downgrade(&manager);
         manager.log.on_shortage(move || weak.upgrade().map_or(0, |manager| manager.sessions.take_idle_undo_log()));

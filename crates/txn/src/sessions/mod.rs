@@ -20,8 +20,9 @@
 //! durable, and is not refused. It may begin in a callback of a ticket, on the thread that acknowledges those very
 //! commits. That works because the thread returns all leases before it calls a callback.
 //!
-//! **Invariant:** no returned lease is missed. A waiter registers with `returned`, fences and searches. A thread that
-//! returns a lease puts it into its shard, fences and checks for waiters. At least one of the two sees the other.
+//! **Invariant:** no returned lease is missed. A waiter joins the queue, registers with `returned` and searches all
+//! shards, each under its lock. A thread that returns a lease puts it into a shard under that lock, and then checks the
+//! queue. The one that has locked the shard last sees what the other did before.
 
 mod lease;
 mod pool;
@@ -221,12 +222,12 @@ impl Sessions {
         lease.session.set_frees(false);
         lease.undo.put_on_shelf();
         self.pool(lease.is_system).give_back(lease.shard, lease);
-        // This passes a full fence, which the next call also needs.
         self.arena.tell();
         self.notify_queue();
     }
 
-    /// Notifies the first thread in the queue that a lease was returned. The caller has passed a full fence.
+    /// Notifies the first thread in the queue that a lease was returned. The caller has put it into a shard, or has
+    /// passed a full fence.
     #[inline]
     fn notify_queue(&self) {
         if self.queue.is_any() && !mutant("queue: a session comes back without a word") {

@@ -28,8 +28,8 @@ struct Waiting<'a>(&'a Queue);
 impl Queue {
     /// Joins the queue, and returns when the caller is first in it; `None` if that takes longer than `most`.
     pub(super) fn join(&self, time: &SystemClock, most: Duration) -> Option<First<'_>> {
-        // ORDERING: store, fence, look: the fence is that of `EventCount::prepare`; pairs with `is_any` behind a
-        // returned session.
+        // ORDERING: Relaxed. The locks of the shards order it before a session that the search misses is returned; see
+        // the module above. Where a session was not made, the fence is that of `EventCount::prepare`.
         self.length.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(self);
         // WAIT: park - see the caller.
@@ -39,7 +39,7 @@ impl Queue {
     /// Returns whether a thread is in the queue.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
-        // ORDERING: Relaxed. For a thread that begins it is a hint; one that gives a session back has fenced before.
+        // ORDERING: Relaxed. For a thread that begins it is a hint. One that returns a session has locked its shard.
         self.length.load(Ordering::Relaxed) > 0
     }
 }

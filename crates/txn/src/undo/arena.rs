@@ -117,7 +117,7 @@ impl Arena {
             limit,
             total,
             pruned: ShardedCounter::new(),
-            changed: Arc::default(),
+            changed: Arc::new(EventCount::with_rare_waits()),
         })
     }
 

@@ -8,7 +8,7 @@ use foreshore_io::{Fs, Mem, Sim};
 use foreshore_lock::TableMode;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
-use foreshore_sync::{available_parallelism, pause};
+use foreshore_sync::{SystemClock, available_parallelism, pause};
 use foreshore_txn::format::{COMMIT, END, XID_CEILING, split_clr};
 use foreshore_txn::{RowHolder, Txn, TxnManagerOptions, TxnOptions};
 use foreshore_wal::flags;
@@ -314,11 +314,23 @@ fn idle_transactions_do_not_sit_on_log_space() {
     assert_eq!(toy.sum(), 16);
 }
 
+/// Returns when the clock that stamps the begin of transactions has moved.
+fn next_tick() {
+    let clock = SystemClock::new();
+    let before = clock.recent();
+    while clock.recent() == before {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn sessions_are_counted_and_come_back() {
     let (toy, _) = Toy::new(Mem::null(), &[1], TxnManagerOptions { max_sessions: 3, ..small() });
     for _ in 0..3 {
-        let running: Vec<_> = ["first", "second", "third"].map(|label| toy.begin(label)).into();
+        let first = toy.begin("first");
+        // The order of transactions that begin within one tick is arbitrary.
+        next_tick();
+        let running = [first, toy.begin("second"), toy.begin("third")];
         let refused = toy.try_begin("fourth").map(drop);
         assert!(matches!(refused, Err(Error::TooManyTransactions { max: 3, oldest: "first" })), "{refused:?}");
         for txn in running {

@@ -43,7 +43,11 @@ impl TxnManager {
 }
 
 impl Txn {
-    fn begin(manager: ManagerRef, options: TxnOptions, is_system: bool) -> Result<Self> {
+    fn begin(manager: ManagerRef, mut options: TxnOptions, is_system: bool) -> Result<Self> {
+        if options.deadline.is_some() {
+            // The time that the lock manager notes is not exact.
+            options.attempt.first.get_or_insert_with(|| manager.now());
+        }
         let mut lease = manager.sessions.take(is_system, || options.time_for_a_session(manager.now()))?;
         lease.owner.begin_attempt(options.label, options.attempt);
         let waits = options.waits(options.attempt.first.unwrap_or(lease.owner.began()));

@@ -118,7 +118,7 @@ impl Txn {
         self.run().label
     }
 
-    /// Returns when this attempt began, by the clock of the lock manager.
+    /// Returns when this attempt began, by the clock of the lock manager, to some milliseconds.
     #[must_use]
     pub fn began(&self) -> Nanos {
         self.lease().owner.began()
