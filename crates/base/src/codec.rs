@@ -76,26 +76,31 @@ pub trait Put {
     fn put(&mut self, bytes: &[u8]);
 
     /// Appends one byte.
+    #[inline]
     fn put_u8(&mut self, v: u8) {
         self.put(&[v]);
     }
 
     /// Appends two bytes.
+    #[inline]
     fn put_u16(&mut self, v: u16) {
         self.put(&v.to_le_bytes());
     }
 
     /// Appends four bytes.
+    #[inline]
     fn put_u32(&mut self, v: u32) {
         self.put(&v.to_le_bytes());
     }
 
     /// Appends eight bytes.
+    #[inline]
     fn put_u64(&mut self, v: u64) {
         self.put(&v.to_le_bytes());
     }
 
     /// Appends a length of two bytes, then the bytes. `bytes` is shorter than 64 KiB.
+    #[inline]
     fn put_short_bytes(&mut self, bytes: &[u8]) {
         let len = u16::try_from(bytes.len()).expect("short_bytes takes less than 64 KiB");
         self.put_u16(len);
@@ -104,6 +109,7 @@ pub trait Put {
 }
 
 impl Put for Vec<u8> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
@@ -150,6 +156,7 @@ impl<const N: usize> Default for Filler<N> {
 }
 
 impl<const N: usize> Put for Filler<N> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();

@@ -137,7 +137,10 @@ fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damag
         TreeKind::RowInsert => {
             let row = RowInsert::decode(change.body)?;
             match leaf.search(row.key)? {
-                Err(at) => node::insert_leaf(page, at, RowHeader::from_owner(row.owner), row.key, row.value),
+                Err(at) => {
+                    let header = RowHeader::from_owner(row.owner);
+                    node::insert_leaf(page, at, header, row.key, row.value).map(drop)
+                }
                 Ok(_) => Err("a log record inserts a row that is there"),
             }
         }

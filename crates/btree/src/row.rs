@@ -2,11 +2,11 @@
 
 use crate::before::{before, before_lock};
 use crate::format::{GHOST, RowHeader};
-use crate::node;
+use crate::node::{self, Place};
 use crate::record::{Delta, Logged, RowInsert, RowLock, RowWrite, TreeKind};
 use crate::split::structure_cost;
 use crate::tree::Tree;
-use foreshore_base::{Result, Xid};
+use foreshore_base::{PageId, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{Change, ExclusiveGuard};
 use foreshore_lock::Target;
@@ -41,10 +41,9 @@ pub(crate) enum New<'a> {
 }
 
 /// A row that may be changed, and its state before.
-#[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) at: usize,
-    pub(crate) header: RowHeader,
+    pub(crate) place: Place,
     /// Whether the transaction holds the row already.
     pub(crate) mine: bool,
 }
@@ -66,10 +65,12 @@ impl Tree {
         }
         let Stored { bytes: value, flags, dep } = value;
         let header = RowHeader { xid, flags, undo: 0 };
-        node::insert_leaf(leaf, at, header, key, value).map_err(|why| self.corrupted(leaf.pid(), why))?;
+        let tuple = node::insert_leaf(leaf, at, header, key, value).map_err(|why| self.corrupted(leaf.pid(), why))?;
         let mut bytes = txn.take_buffer();
         let logged = RowInsert { root: self.root, owner: header.owner(), key, value }.logged(&mut bytes);
-        self.log_row(txn, leaf, at, (&logged, dep), None)?;
+        let undo = self.enter_row(txn, leaf.pid(), &logged, None);
+        self.log_row(txn, leaf, &logged, dep);
+        node::put_undo(leaf, tuple, undo.bits(), value.len());
         txn.return_buffer(bytes);
         Ok(true)
     }
@@ -82,16 +83,15 @@ impl Tree {
         xid: Xid,
         leaf: &mut ExclusiveGuard<'_>,
         key: &[u8],
-        found: Found,
+        found: &Found,
         (old, new): (&[u8], New<'_>),
     ) -> Result<bool> {
         let pid = leaf.pid();
-        let damage = |why| self.corrupted(pid, why);
-        let (before_header, lock) = before_lock(txn, found.mine, found.header);
-        let row = self.parse(pid, leaf)?.row(found.at).map_err(damage)?;
+        let (before_header, lock) = before_lock(txn, found.mine, found.place.header);
+        let value = &leaf[found.place.value.clone()];
         let (delta, flags, dep) = match new {
-            New::Value(new) => (Delta::between(row.value, new.bytes), new.flags, new.dep),
-            New::Ghost => (Delta { prefix: row.value.len(), old: &[], new: &[] }, GHOST, Dep::none()),
+            New::Value(new) => (Delta::between(value, new.bytes), new.flags, new.dep),
+            New::Ghost => (Delta { prefix: value.len(), old: &[], new: &[] }, GHOST, Dep::none()),
         };
         let header = RowHeader { xid, flags, undo: 0 };
         let (old_owner, owner) = (before_header.owner(), header.owner());
@@ -102,11 +102,21 @@ impl Tree {
         let middle = if let New::Value(new) = new { &new.bytes[prefix..prefix + len] } else { &[] };
         let is_taken = found.mine || self.take_header(txn, xid, leaf, key, found)?;
         if is_taken {
-            // The edit comes before the undo entry, so that a damaged page leaves no entry without its change.
-            node::splice_value(leaf, found.at, header, (prefix, cut, middle)).map_err(damage)?;
             let at = RowWrite::old_middle(key);
             let before = Before { lock, ..before(before_header, old, prefix..prefix + cut, at) };
-            self.log_row(txn, leaf, found.at, (&logged, dep), Some(before))?;
+            if cut == len {
+                // Such an edit cannot fail, so the undo entry may come before it.
+                let undo = self.enter_row(txn, pid, &logged, Some(before)).bits();
+                node::splice_in_place(leaf, &found.place, RowHeader { undo, ..header }, prefix, middle);
+                self.log_row(txn, leaf, &logged, dep);
+            } else {
+                // The edit comes before the undo entry, so that a damaged page leaves no entry without its change.
+                let damage = |why| self.corrupted(pid, why);
+                node::splice_value(leaf, found.at, header, (prefix, cut, middle)).map_err(damage)?;
+                let undo = self.enter_row(txn, pid, &logged, Some(before)).bits();
+                self.log_row(txn, leaf, &logged, dep);
+                node::set_header(leaf, found.at, RowHeader { undo, ..header }).map_err(damage)?;
+            }
             if flags == GHOST {
                 self.note_ghost(pid, key);
             }
@@ -122,12 +132,12 @@ impl Tree {
         xid: Xid,
         leaf: &mut ExclusiveGuard<'_>,
         key: &[u8],
-        found: Found,
+        found: &Found,
         value: &[u8],
     ) -> Result<bool> {
         let is_taken = self.take_header(txn, xid, leaf, key, found)?;
         if is_taken {
-            self.enter_lock(txn, xid, leaf, key, found, value)?;
+            self.enter_lock(txn, xid, leaf, key, &found.place, value);
         }
         Ok(is_taken)
     }
@@ -140,18 +150,16 @@ impl Tree {
         xid: Xid,
         leaf: &mut ExclusiveGuard<'_>,
         key: &[u8],
-        found: Found,
+        Found { place, .. }: &Found,
     ) -> Result<bool> {
-        let pid = leaf.pid();
-        assert_ne!(found.header.xid, xid, "a transaction takes a row of {pid} that is its own");
-        let mut put = |header| node::set_header(leaf, found.at, header).map_err(|why| self.corrupted(pid, why));
-        put(RowHeader { xid, ..found.header })?;
+        assert_ne!(place.header.xid, xid, "a transaction takes a row of {} that is its own", leaf.pid());
+        node::put_header(leaf, place, RowHeader { xid, ..place.header });
         let (locks, owner) = txn.locks();
-        if locks.shared_by_other(owner, Target::row(self.table, key)) {
-            put(found.header)?;
-            return Ok(false);
+        let is_shared = locks.shared_by_other(owner, Target::row(self.table, key));
+        if is_shared {
+            node::put_header(leaf, place, place.header);
         }
-        Ok(true)
+        Ok(!is_shared)
     }
 
     /// Adds the undo entry of a row lock, and stores its pointer in the header. Nothing is logged, because a crash ends
@@ -162,35 +170,25 @@ impl Tree {
         xid: Xid,
         leaf: &mut ExclusiveGuard<'_>,
         key: &[u8],
-        found: Found,
+        place: &Place,
         value: &[u8],
-    ) -> Result<()> {
+    ) {
+        let header = place.header;
         let mut body = txn.take_buffer();
-        RowLock { root: self.root, old_owner: found.header.owner(), key }.encode(&mut body);
+        RowLock { root: self.root, old_owner: header.owner(), key }.encode(&mut body);
         // The entry has the unchanged value too. A reader of an older version takes it from here when the entries of
         // later versions are gone.
-        let before = Some(before(found.header, value, 0..0, 0));
+        let before = Some(before(header, value, 0..0, 0));
         let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
         let (pid, undo) = (leaf.pid(), txn.push_undo(&change));
         txn.return_buffer(body);
         assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is locked and has no undo entry");
-        node::set_header(leaf, found.at, RowHeader { xid, flags: found.header.flags, undo: undo.bits() })
-            .map_err(|why| self.corrupted(pid, why))?;
+        node::put_header(leaf, place, RowHeader { xid, flags: header.flags, undo: undo.bits() });
         leaf.mark_dirty();
-        Ok(())
     }
 
-    /// Adds the undo entry of the change just made to entry `at`, logs the change, and stores the undo pointer in the
-    /// header.
-    fn log_row(
-        &self,
-        txn: &mut Txn,
-        leaf: &mut ExclusiveGuard<'_>,
-        at: usize,
-        (logged, dep): (&Logged<'_>, Dep),
-        before: Option<Before<'_>>,
-    ) -> Result<()> {
-        let pid = leaf.pid();
+    /// Adds the undo entry of a change of a row of page `pid`, and returns its pointer for the row's header.
+    fn enter_row(&self, txn: &mut Txn, pid: PageId, logged: &Logged<'_>, before: Option<Before<'_>>) -> UndoPtr {
         let undo = Undoable {
             kind: logged.undo_kind as u8,
             table: self.table,
@@ -200,10 +198,14 @@ impl Tree {
         };
         let undo = txn.push_undo(&undo);
         assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is written and has no undo entry");
+        undo
+    }
+
+    /// Logs the change of a row, whose undo entry is the newest.
+    fn log_row(&self, txn: &mut Txn, leaf: &mut ExclusiveGuard<'_>, logged: &Logged<'_>, dep: Dep) {
         let body = [logged.body];
         let change = Change { kind: logged.kind as u8, flags: UNDOABLE, init_mask: 0, table: self.table, body: &body };
         txn.log_change(&change, dep, &mut [leaf]);
-        node::set_undo(leaf, at, undo.bits()).map_err(|why| self.corrupted(pid, why))
     }
 
     /// Stores an undo pointer in the header of a row that was just written.

@@ -13,7 +13,7 @@
 use crate::descend::Restarts;
 use crate::format::{LEAF_HEADER, OVERFLOW, SLOT};
 use crate::intent::{Done, Intent, Store};
-use crate::node::{self, Goal, NO_WRITER};
+use crate::node::{Goal, NO_WRITER};
 use crate::row::{Found, New, Stored};
 use crate::tree::{Structure, Tree};
 use foreshore_base::{Error, Result, Xid, limits::MAX_VALUE};
@@ -309,21 +309,20 @@ impl Tree {
                 return Ok(if is_in { Try::Inserted } else { Try::Shared });
             }
         };
-        let row = node.row(at).map_err(damage)?;
-        txn.expect_undo(UndoPtr::from_bits(row.header.undo));
-        let mine = match txn.row_holder(row.header.xid) {
+        let place = node.place(at).map_err(damage)?;
+        txn.expect_undo(UndoPtr::from_bits(place.header.undo));
+        let mine = match txn.row_holder(place.header.xid) {
             RowHolder::Other(holder) => return Ok(Try::Held(holder)),
             RowHolder::Me => true,
             RowHolder::None => false,
             RowHolder::Unknown => return Err(damage(NO_WRITER).into()),
         };
-        txn.check_conflict(self.table, key, row.header.xid)?;
-        let found = Found { at, header: row.header, mine };
-        let ghost = row.header.is_ghost();
-        let new = intent.change(ghost).filter(|_| ghost || is_retired || row.header.flags & OVERFLOW == 0);
+        txn.check_conflict(self.table, key, place.header.xid)?;
+        let ghost = place.header.is_ghost();
+        let new = intent.change(ghost).filter(|_| ghost || is_retired || place.header.flags & OVERFLOW == 0);
         match new {
-            Some(New::Value(new)) if !node::fits(&node, at, new.bytes.len()).map_err(damage)? => {
-                return Ok(Try::Full(new.bytes.len() - row.value.len()));
+            Some(New::Value(new)) if !node.fits(&place, new.bytes.len()) => {
+                return Ok(Try::Full(new.bytes.len() - place.value.len()));
             }
             None if ghost => return Ok(Try::Absent),
             _ => {}
@@ -331,11 +330,12 @@ impl Tree {
         let Some(xid) = txn.try_xid() else { return Ok(Try::NoXid) };
         old.clear();
         if !ghost {
-            old.extend_from_slice(row.value);
+            old.extend_from_slice(&leaf[place.value.clone()]);
         }
+        let found = Found { at, place, mine };
         let is_taken = match new {
-            Some(new) => self.write_row(txn, xid, &mut leaf, key, found, (old, new))?,
-            None => mine || self.lock_alone(txn, xid, &mut leaf, key, found, old)?,
+            Some(new) => self.write_row(txn, xid, &mut leaf, key, &found, (old, new))?,
+            None => mine || self.lock_alone(txn, xid, &mut leaf, key, &found, old)?,
         };
         if !is_taken {
             old.clear();
@@ -345,13 +345,13 @@ impl Tree {
             // A write of the same row usually follows.
             txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
         }
-        Ok(if ghost { Try::Inserted } else { self.done_over(&leaf, found, new) })
+        Ok(if ghost { Try::Inserted } else { self.done_over(&leaf, &found, new) })
     }
 
     /// Returns the outcome of a write to a row that existed. Notes contention if the writer has waited for the latch of
     /// the leaf.
-    fn done_over(&self, leaf: &ExclusiveGuard<'_>, found: Found, new: Option<New<'_>>) -> Try {
-        let flags = found.header.flags;
+    fn done_over(&self, leaf: &ExclusiveGuard<'_>, found: &Found, new: Option<New<'_>>) -> Try {
+        let flags = found.place.header.flags;
         if !leaf.has_waited() || !matches!(new, Some(New::Value(_))) {
             return Try::Replaced(flags);
         }

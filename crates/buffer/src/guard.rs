@@ -239,6 +239,7 @@ impl PageMut for ExclusiveGuard<'_> {
         self
     }
 
+    #[inline]
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.changed = true;
         words::store(self.slot.words(), offset, bytes);

@@ -14,7 +14,11 @@ use foreshore_buffer::{PageMut, PageType};
 use std::ops::Range;
 
 fn put_u16(page: &mut impl PageMut, at: usize, value: usize) {
-    page.write(at, &u16::try_from(value).expect("offsets in a page have 16 bits").to_le_bytes());
+    page.write(at, &sixteen_bits(value));
+}
+
+fn sixteen_bits(value: usize) -> [u8; 2] {
+    u16::try_from(value).expect("offsets in a page have 16 bits").to_le_bytes()
 }
 
 /// Makes a page an empty node without fences.
@@ -29,6 +33,13 @@ pub(crate) fn init(page: &mut impl PageMut, level: u8, table: TableId) {
 
 /// Puts bytes on the heap and returns their offset. The caller has checked that they fit.
 fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
+    let at = write_below(page, heap, parts);
+    put_u16(page, AT_HEAP, at);
+    at
+}
+
+/// Writes bytes below the heap and returns their offset.
+fn write_below(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
     let size = parts.iter().map(|part| part.len()).sum::<usize>();
     assert!(SLOTS + size <= heap, "{size} bytes reach from the heap at {heap} into the slots");
     let at = heap - size;
@@ -37,13 +48,25 @@ fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
         page.write(to, part);
         to += part.len();
     }
-    put_u16(page, AT_HEAP, at);
     at
 }
 
 fn put_run(page: &mut impl PageMut, run_end: usize, shared: usize) {
+    put_u16(page, AT_RUN, run(run_end, shared));
+}
+
+fn run(run_end: usize, shared: usize) -> usize {
     assert!(run_end < 1 << RUN_END_BITS && shared <= MAX_SHARED, "a run of {run_end} entries, {shared} bytes shared");
-    put_u16(page, AT_RUN, run_end | shared << RUN_END_BITS);
+    run_end | shared << RUN_END_BITS
+}
+
+/// Writes the first four numbers of the node header: slots, heap, garbage, run.
+fn put_bounds(page: &mut impl PageMut, numbers: [usize; 4]) {
+    let mut bytes = [0; 8];
+    for (to, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+        *to = sixteen_bits(number);
+    }
+    page.write(AT_SLOTS, &bytes);
 }
 
 /// Writes slot `index`: the tuple is at `at`, and the first `shared` bytes of its key are left out of the head.
@@ -57,8 +80,8 @@ fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8], shar
     page.write(SLOTS + index * SLOT, &slot);
 }
 
-/// Inserts an entry before entry `index`.
-fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) -> Result<(), Damage> {
+/// Inserts an entry before entry `index`, and returns the offset of its tuple.
+fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) -> Result<usize, Damage> {
     let size: usize = parts.iter().map(|part| part.len()).sum();
     let node = Node::parse(page.bytes())?;
     if index > node.len() || key.len() > MAX_KEY || size + SLOT > node.free() {
@@ -66,29 +89,28 @@ fn insert(page: &mut impl PageMut, index: usize, parts: &[&[u8]], key: &[u8]) ->
     }
     if size + SLOT > node.contiguous() {
         compact(page)?;
+        if size + SLOT > Node::parse(page.bytes())?.contiguous() {
+            return Err("the free space of the node does not add up");
+        }
     }
     let node = Node::parse(page.bytes())?;
-    let (len, heap, shared) = (node.len(), node.heap(), node.shared());
-    if size + SLOT > node.contiguous() {
-        return Err("the free space of the node does not add up");
-    }
-    let at = push_heap(page, heap, parts);
+    let (len, heap, garbage, shared) = (node.len(), node.heap(), node.garbage(), node.shared());
+    let at = write_below(page, heap, parts);
     page.copy_within(SLOTS + index * SLOT..SLOTS + len * SLOT, SLOTS + (index + 1) * SLOT);
     write_slot(page, index, at, key, shared);
-    put_u16(page, AT_SLOTS, len + 1);
-    put_run(page, index + 1, shared);
+    put_bounds(page, [len + 1, at, garbage, run(index + 1, shared)]);
     debug_assert_eq!(Node::parse(page.bytes()).map(|node| (node.len(), node.heap())), Ok((len + 1, at)), "inserted");
-    Ok(())
+    Ok(at)
 }
 
-/// Inserts a row before entry `index` of a leaf.
+/// Inserts a row before entry `index` of a leaf, and returns the offset of its tuple.
 pub(crate) fn insert_leaf(
     page: &mut impl PageMut,
     index: usize,
     header: RowHeader,
     key: &[u8],
     value: &[u8],
-) -> Result<(), Damage> {
+) -> Result<usize, Damage> {
     if value.len() > MAX_VALUE {
         return Err("a value is over the limit");
     }
@@ -97,13 +119,7 @@ pub(crate) fn insert_leaf(
 
 /// Inserts a separator, and the child to its right, before entry `index` of an inner node.
 pub(crate) fn insert_inner(page: &mut impl PageMut, index: usize, key: &[u8], child: PageId) -> Result<(), Damage> {
-    insert(page, index, &[&child.0.to_le_bytes(), key], key)
-}
-
-/// Returns whether a value of `len` bytes fits in place of the value of entry `index`.
-pub(crate) fn fits(node: &Node<'_>, index: usize, len: usize) -> Result<bool, Damage> {
-    let old = node.row(index)?.value.len();
-    Ok(len <= node.free() + old)
+    insert(page, index, &[&child.0.to_le_bytes(), key], key).map(drop)
 }
 
 /// Changes header and value of entry `index`.
@@ -134,7 +150,7 @@ pub(super) fn replace_value(
     if new_len > node.contiguous() {
         // Without the old tuple there is space for the new one.
         rebuild(page, |position| position != index)?;
-        return insert_leaf(page, index, header, key, value);
+        return insert_leaf(page, index, header, key, value).map(drop);
     }
     let (heap, garbage, shared) = (node.heap(), node.garbage() + old_len, node.shared());
     let at = push_heap(page, heap, &[&header.encode(value.len()), key, value]);
@@ -150,15 +166,14 @@ pub(crate) fn splice_value(
     header: RowHeader,
     (prefix, cut, middle): (usize, usize, &[u8]),
 ) -> Result<(), Damage> {
-    let node = Node::parse(page.bytes())?;
-    let Place { key, value, .. } = node.place(index)?;
+    let place = Node::parse(page.bytes())?.place(index)?;
+    let value = place.value.clone();
     let suffix = prefix
         .checked_add(cut)
         .and_then(|end| value.len().checked_sub(end))
         .ok_or("a change reaches beyond the value")?;
     if cut == middle.len() {
-        page.write(key.start - LEAF_HEADER, &header.encode(value.len()));
-        page.write(value.start + prefix, middle);
+        splice_in_place(page, &place, header, prefix, middle);
         return Ok(());
     }
     let len = prefix + middle.len() + suffix;
@@ -173,20 +188,31 @@ pub(crate) fn splice_value(
     replace_value(page, index, header, &new[..len])
 }
 
-/// Changes the undo pointer in the header of entry `index` of a leaf.
-pub(crate) fn set_undo(page: &mut impl PageMut, index: usize, undo: u64) -> Result<(), Damage> {
-    let node = Node::parse(page.bytes())?;
-    let Place { header, key, value } = node.place(index)?;
-    let header = RowHeader { undo, ..header };
-    page.write(key.start - LEAF_HEADER, &header.encode(value.len()));
-    Ok(())
+/// Changes the header of the row at `place`, and as many bytes of its value as `middle` has, after the first `prefix`.
+#[inline]
+pub(crate) fn splice_in_place(page: &mut impl PageMut, place: &Place, header: RowHeader, prefix: usize, middle: &[u8]) {
+    assert!(prefix + middle.len() <= place.value.len(), "{} bytes after {prefix} of {place:?}", middle.len());
+    put_header(page, place, header);
+    page.write(place.value.start + prefix, middle);
+}
+
+/// Changes the header of the row at `place` and leaves its value alone.
+#[inline]
+pub(crate) fn put_header(page: &mut impl PageMut, place: &Place, header: RowHeader) {
+    page.write(place.tuple(), &header.encode(place.value.len()));
+}
+
+/// Changes the undo pointer of the row whose tuple is at `tuple` and whose value has `len` bytes.
+#[inline]
+pub(crate) fn put_undo(page: &mut impl PageMut, tuple: usize, undo: u64, len: usize) {
+    debug_assert!(tuple + LEAF_HEADER + len <= PAGE_SIZE, "a row of {len} bytes at {tuple}");
+    page.write(tuple + 8, &RowHeader::undo_word(undo, len).to_le_bytes());
 }
 
 /// Changes the header of entry `index` of a leaf and leaves its value alone.
 pub(crate) fn set_header(page: &mut impl PageMut, index: usize, header: RowHeader) -> Result<(), Damage> {
-    let node = Node::parse(page.bytes())?;
-    let Place { key, value, .. } = node.place(index)?;
-    page.write(key.start - LEAF_HEADER, &header.encode(value.len()));
+    let place = Node::parse(page.bytes())?.place(index)?;
+    put_header(page, &place, header);
     Ok(())
 }
 

@@ -11,7 +11,8 @@ mod search;
 mod validate;
 
 pub(crate) use edit::{
-    fits, init, insert_inner, insert_leaf, remove, retain, set_flags, set_header, set_leftmost, set_undo, splice_value,
+    init, insert_inner, insert_leaf, put_header, put_undo, remove, retain, set_flags, set_header, set_leftmost,
+    splice_in_place, splice_value,
 };
 pub(crate) use fill::CAPACITY;
 pub(crate) use goal::Goal;
@@ -69,11 +70,20 @@ struct Slot {
     head: u32,
 }
 
-/// The positions of the parts of a row.
+/// The header of a row, and the positions of its parts.
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) header: RowHeader,
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
+}
+
+impl Place {
+    /// Returns the offset of the row's tuple.
+    #[inline]
+    pub(crate) const fn tuple(&self) -> usize {
+        self.key.start - LEAF_HEADER
+    }
 }
 
 /// Returns why a page of a type that was not expected is refused: it is quarantined, or `otherwise`.
@@ -151,6 +161,11 @@ impl<P: PageRead> NodeView<P> {
     /// Returns the bytes that new entries can use without compaction.
     pub(crate) const fn contiguous(&self) -> usize {
         self.heap() - self.slots_end()
+    }
+
+    /// Returns whether a value of `len` bytes fits in place of that of the row at `place`.
+    pub(crate) const fn fits(&self, place: &Place, len: usize) -> bool {
+        len <= self.free() + (place.value.end - place.value.start)
     }
 
     /// Returns whether an entry at `at` would follow the entry that was inserted last. This is only a hint.

@@ -31,7 +31,7 @@ fn header(xid: u64) -> RowHeader {
 fn put(page: &mut Buffer, key: &[u8], value: &[u8]) -> Result<(), Damage> {
     match Node::parse(page)?.search(key)? {
         Ok(at) => replace_value(page, at, header(1), value),
-        Err(at) => insert_leaf(page, at, header(1), key, value),
+        Err(at) => insert_leaf(page, at, header(1), key, value).map(drop),
     }
 }
 
@@ -55,6 +55,12 @@ fn heads_order_keys_as_their_bytes_do() {
     let keys: [&[u8]; 7] = [b"", b"\0", b"\0\0\0\0\0", b"a", b"a\0", b"ab", b"abcde"];
     for pair in keys.windows(2) {
         assert!(key_head(pair[0], 0) <= key_head(pair[1], 0));
+    }
+    for (len, shared) in (0..12).flat_map(|len| (0..14).map(move |shared| (len, shared))) {
+        let key: Vec<u8> = (1..=len).collect();
+        let expected =
+            key.iter().skip(shared).chain(&[0; 4]).take(4).fold(0, |head, &byte| head << 8 | u32::from(byte));
+        assert_eq!(key_head(&key, shared), expected, "{len} bytes, of which {shared} are shared");
     }
     let mut page = leaf();
     for key in keys.iter().rev() {
@@ -204,7 +210,7 @@ proptest! {
                     let key = [&prefix[..], &key].concat();
                     let node = Node::parse(&page).unwrap();
                     let room = match node.search(&key).unwrap() {
-                        Ok(at) => fits(&node, at, value.len()).unwrap(),
+                        Ok(at) => node.fits(&node.place(at).unwrap(), value.len()),
                         Err(_) => SLOT + LEAF_HEADER + key.len() + value.len() <= node.free(),
                     };
                     prop_assert_eq!(put(&mut page, &key, &value).is_ok(), room);
@@ -231,6 +237,27 @@ proptest! {
                 let expected = if model.contains_key(&key) { Ok(place) } else { Err(place) };
                 prop_assert_eq!(node.search(&key), Ok(expected), "{:?}", key);
             }
+        }
+    }
+
+    /// Keys whose heads are equal, in a leaf whose keys share no known prefix, or one that is shorter.
+    #[test]
+    fn keys_with_equal_heads_are_found(
+        shared in 0..3_usize,
+        common in 0..16_usize,
+        ends in prop::collection::btree_set(prop::collection::vec(prop::sample::select(&[0, 1, 2, 255][..]), 0..12), 1..90),
+        strangers in prop::collection::vec(prop::collection::vec(0..4_u8, 0..12), 0..20),
+    ) {
+        let mut page = if shared == 0 { leaf() } else { fenced_leaf(&[3].repeat(shared)) };
+        let prefix = [3].repeat(shared + common);
+        let keys: Vec<Vec<u8>> = ends.iter().map(|end| [&prefix[..], end].concat()).collect();
+        for key in &keys {
+            put(&mut page, key, b"").unwrap();
+        }
+        let node = Node::parse(&page).unwrap();
+        let all = strangers.iter().flat_map(|end| [[&prefix[..], end].concat(), [&prefix[..shared], end].concat()]);
+        for key in keys.iter().cloned().chain(all) {
+            prop_assert_eq!(node.search(&key), Ok(keys.binary_search(&key)), "{:?}", key);
         }
     }
 

@@ -86,6 +86,12 @@ impl Holder {
         }
     }
 
+    /// Returns whether the session holds memory. Called by the session only.
+    pub(super) fn holds(&self) -> bool {
+        // ORDERING: Relaxed, stored by this session.
+        !self.changes.load(Ordering::Relaxed).is_multiple_of(2)
+    }
+
     pub(super) fn changes(&self) -> u64 {
         // ORDERING: Acquire, pairs with `set`.
         self.changes.load(Ordering::Acquire)

@@ -312,6 +312,11 @@ impl Undo {
         }
     }
 
+    /// Returns whether the session has no undo memory that the end of an operation returns.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.has_any() && self.copies.is_empty() && !self.holder.holds()
+    }
+
     /// Donates the chunks on the shelves of all sessions.
     pub(crate) fn clear_shelves(&self) {
         self.arena.clear_shelves();

@@ -60,12 +60,15 @@ impl Txn {
 
     /// Returns what is reserved and was not used.
     fn give_back(&mut self) {
-        self.run_mut().reserved = (0, None);
-        let may_spill = self.may_spill();
-        let has_xid = self.run().xid.is_some();
         let lease = self.lease_mut();
+        lease.run.reserved = (0, None);
         lease.session.release();
-        lease.undo.release(may_spill);
+        let has_xid = lease.run.xid.is_some();
+        if !has_xid && lease.undo.is_idle() {
+            return;
+        }
+        let may_spill = self.may_spill();
+        self.lease_mut().undo.release(may_spill);
         if has_xid {
             let lease = self.lease();
             self.manager.xids.active().note_versions(lease.owner.index(), lease.undo.entries());

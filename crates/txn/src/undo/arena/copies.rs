@@ -78,6 +78,11 @@ impl Copies {
         self.0.iter().rfind(|copied| copied.chunk == pointer.chunk())?.entry(pointer)
     }
 
+    /// Returns whether there is no copy.
+    pub(in crate::undo) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the number of copies.
     #[cfg(test)]
     pub(in crate::undo) fn count(&self) -> usize {
