@@ -62,7 +62,7 @@ pub use census::Census;
 pub use cursor::{Cursor, End};
 pub use many::Batch;
 pub use merge::Merged;
-pub use overflow::{ChainRef, FreedChains};
+pub use overflow::{ChainRef, FreedChains, OpenValue, ValueWriter};
 pub use purge::PurgedLeaf;
 pub use queue::{QueuedLeaf, QueuedRange};
 pub use record::TreeKind;

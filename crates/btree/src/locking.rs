@@ -73,9 +73,11 @@ impl Tree {
         self.load_by(flags, out).map(|()| true)
     }
 
-    /// Does the same as [`get_newest`](Self::get_newest), but reads no large value. `scratch` is overwritten.
-    pub(crate) fn contains_newest(&self, txn: &mut Txn, key: &[u8], scratch: &mut Vec<u8>) -> Result<bool> {
-        Ok(matches!(self.get_shared(txn, key, LockWait::Wait, scratch)?, (Locked::Row(_), _)))
+    /// Locks `key` as [`get_newest`](Self::get_newest) does, and copies what the row holds, a value or a stub. Returns
+    /// the flags of the row: [`GHOST`] if there is none.
+    pub(crate) fn find_newest(&self, txn: &mut Txn, key: &[u8], out: &mut Vec<u8>) -> Result<u16> {
+        let (found, _) = self.get_shared(txn, key, LockWait::Wait, out)?;
+        Ok(if let Locked::Row(flags) = found { flags } else { GHOST })
     }
 
     /// Locks a key shared, also for a request that may not wait. Copies what its row holds to `out`. Returns the flags

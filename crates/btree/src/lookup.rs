@@ -33,11 +33,16 @@ impl Tree {
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn contains(&self, txn: &mut Txn, key: &[u8], scratch: &mut Vec<u8>) -> Result<bool> {
-        let Some(snapshot) = txn.reads_at()? else { return self.contains_newest(txn, key, scratch) };
+        let Some(snapshot) = txn.reads_at()? else { return Ok(self.find_newest(txn, key, scratch)? & GHOST == 0) };
+        Ok(self.find_by(txn, &snapshot, key, scratch)? & GHOST == 0)
+    }
+
+    /// Copies what the row of `key` holds as `snapshot` sees it, a value or a stub, in an operation of its own. Returns
+    /// the flags of the row: [`GHOST`] if there is none.
+    pub(crate) fn find_by(&self, txn: &mut Txn, snapshot: &Snapshot, key: &[u8], out: &mut Vec<u8>) -> Result<u16> {
         self.check_key(key)?;
-        let _operation = self.begin_read(txn, &snapshot)?;
-        let found = self.find_at(txn, &snapshot, key, scratch);
-        found.map(|flags| flags & GHOST == 0).map_err(|error| self.judge(txn, &snapshot, error))
+        let _operation = self.begin_read(txn, snapshot)?;
+        self.find_at(txn, snapshot, key, out).map_err(|error| self.judge(txn, snapshot, error))
     }
 
     /// Copies the value of `key` as `snapshot` sees it, and returns whether there is one. Takes no lock.

@@ -2,8 +2,9 @@
 
 mod display;
 mod from;
+mod questions;
 
-use foreshore_base::{GroupNo, Lockable, PageId, Place, TableRef, Waiter};
+use foreshore_base::{GroupNo, Lockable, Place, TableRef, Waiter};
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -132,6 +133,15 @@ pub enum Error {
         len: usize,
         /// The limit in bytes.
         max: usize,
+    },
+    /// The reader of a new value has failed, or has ended early. Nothing was changed, and the transaction goes on.
+    ReaderFailed {
+        /// The table.
+        table: TableRef,
+        /// The encoded key of the value.
+        key: Arc<[u8]>,
+        /// Error of the reader.
+        source: Arc<io::Error>,
     },
     /// A table name is empty or over the limit.
     TableName {
@@ -324,71 +334,4 @@ pub enum Error {
         /// The values that are allowed.
         expected: String,
     },
-}
-
-impl Error {
-    /// Wraps an error of the operating system from `op` on `path`. A full disk has its own variant, if `op` needs
-    /// space.
-    pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
-        foreshore_base::Error::io(op, path, source).into()
-    }
-
-    /// The page that [`Error::Corrupted`] names; none for damage of another kind.
-    #[must_use]
-    pub const fn damaged_page(&self) -> Option<PageId> {
-        match self {
-            Self::Corrupted { place: Place::Page(page), .. } => Some(*page),
-            _ => None,
-        }
-    }
-
-    /// Returns the label of the transaction that was in the way, if this error knows one.
-    #[must_use]
-    pub fn blocker(&self) -> Option<&'static str> {
-        match self {
-            // The victim waits for the next transaction of the cycle.
-            Self::Deadlock { cycle } => cycle.get(1).map(|blocker| blocker.label),
-            Self::LockTimeout { holder, .. }
-            | Self::OwnThreadLock { holder, .. }
-            | Self::RowLocked { holder, .. }
-            | Self::UndoMemory { holder, .. }
-            | Self::Deadline { holder, .. } => Some(holder),
-            Self::TooManyTransactions { oldest, .. } => Some(oldest),
-            Self::DiskFull { held_by, .. } => *held_by,
-            Self::Exhausted { cause, .. } => cause.blocker(),
-            _ => None,
-        }
-    }
-
-    /// Whether the same transaction may succeed when it is run again.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::Deadlock { .. }
-                | Self::LockTimeout { .. }
-                | Self::Conflict { .. }
-                | Self::SnapshotTooOld { .. }
-                | Self::TransactionTooOld { .. }
-                | Self::TooManyTransactions { .. }
-                | Self::UndoMemory { .. }
-                | Self::LogSpace
-                | Self::TableDropped { .. }
-                | Self::Exhausted { .. }
-                | Self::Deadline { .. }
-        )
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(&**source),
-            Self::Poisoned { cause }
-            | Self::Exhausted { cause, .. }
-            | Self::Deadline { cause, .. }
-            | Self::RollbackParked { cause, .. } => Some(&**cause),
-            _ => None,
-        }
-    }
 }

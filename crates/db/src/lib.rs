@@ -112,7 +112,9 @@ pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
 pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
-pub use table::{Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table, TableStats};
+pub use table::{
+    ByteValue, Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table, TableStats, ValueReader,
+};
 pub use table_def::TableDef;
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};

@@ -2,10 +2,11 @@
 
 use crate::{
     CommitTicket, Cursor, Db, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions, Result, Table, TableDef,
-    TableStats, Transaction,
+    TableStats, Transaction, ValueReader,
 };
 use foreshore_base::key::{Key, Value};
 use std::borrow::Borrow;
+use std::ops::RangeBounds;
 
 impl Db {
     /// Begins a transaction that reads by a snapshot of what is durable now. It sees every commit that was acknowledged
@@ -99,6 +100,22 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     pub fn get_with<'k, T>(&self, key: impl Borrow<K::Ref<'k>>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         self.table.get_with(key, read)
+    }
+
+    /// Returns a reader of the encoded value of `key`, as [`Table::get_reader`] does.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    pub fn get_reader<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<ValueReader<'tx>>> {
+        self.table.get_reader(key)
+    }
+
+    /// Returns the bytes of the encoded value of `key` that lie in `range`, as [`Table::get_range`] does.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    pub fn get_range<'k>(&self, key: impl Borrow<K::Ref<'k>>, range: impl RangeBounds<u64>) -> Result<Option<Vec<u8>>> {
+        self.table.get_range(key, range)
     }
 
     /// Returns the values of `keys`, in their order, as [`Table::get_many`] does. All keys are read in one operation.

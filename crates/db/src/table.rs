@@ -12,6 +12,7 @@ mod raw;
 mod remove;
 mod scan;
 mod stats;
+mod stream;
 mod update;
 mod walk;
 
@@ -21,6 +22,7 @@ pub use keys::Keys;
 pub use range::Range;
 pub use remove::ExtractIf;
 pub use stats::TableStats;
+pub use stream::{ByteValue, ValueReader};
 pub use walk::Cursor;
 
 use self::codec::{encode_key, encode_value, undecodable};

@@ -28,7 +28,8 @@ use std::{fmt, mem, time::Duration};
 ///
 /// - errors of the request: [`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
 ///   [`Error::TableName`], [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]
-/// - [`Error::RowLocked`], returned only to a request that does not wait.
+/// - [`Error::RowLocked`], returned only to a request that does not wait
+/// - [`Error::ReaderFailed`], by the reader of a new value.
 ///
 /// **Reads of commits that are not durable.** Values and errors of a transaction may rest on commits that become
 /// durable only later. A caller that acts upon them ends the transaction first: a durable [`commit`](Self::commit)
@@ -230,6 +231,7 @@ const fn leaves_transaction(error: &Error) -> bool {
         Error::KeyExists { .. }
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
+            | Error::ReaderFailed { .. }
             | Error::TableName { .. }
             | Error::TableTypes { .. }
             | Error::NoTable { .. }

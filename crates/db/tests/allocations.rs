@@ -1,11 +1,13 @@
 //! Guards the promise that a warm transaction allocates nothing. It begins, reads, scans and updates rows whose types
-//! need no memory of their own, and its commit is acknowledged.
+//! need no memory of their own, and its commit is acknowledged. A value that is written and read in parts needs little
+//! memory.
 //!
 //! A program of its own, because it counts what its allocator is asked for.
 
 use foreshore::{Db, Device, Error, Options, TableDef};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::{self, Read};
 use std::{fs, path::Path};
 
 /// The allocator of the system, which counts the requests of each thread.
@@ -15,13 +17,18 @@ std::thread_local! {
     static REQUESTS: Cell<u64> = const { Cell::new(0) };
     /// Bytes that the thread has requested and not freed.
     static BYTES: Cell<i64> = const { Cell::new(0) };
+    /// The most that `BYTES` has been.
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Counts a request, and the bytes that it adds.
 fn count(requests: u64, bytes: i64) {
     // A thread that ends may have no counters any more.
     let _ = REQUESTS.try_with(|all| all.set(all.get() + requests));
-    let _ = BYTES.try_with(|all| all.set(all.get() + bytes));
+    let _ = BYTES.try_with(|all| {
+        all.set(all.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(all.get())));
+    });
 }
 
 // SAFETY: all calls go to the allocator of the system.
@@ -122,6 +129,27 @@ fn keeps_little(db: &Db) -> Result<(), Error> {
     Ok(())
 }
 
+/// A value that is larger than the memory of a database passes through it in parts.
+fn streams_in_parts() -> Result<(), Error> {
+    const LEN: u64 = 100 << 20;
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("streams-{}", std::process::id()));
+    let db = Options::new().memory_limit(16 << 20).device(Device::Buffered).open(&dir)?;
+    db.run(|tx| tx.open(BLOBS).map(drop))?;
+    let before = BYTES.get();
+    PEAK.set(before);
+    for round in 0..3 {
+        db.run(|tx| tx.open(BLOBS)?.insert_reader(1, io::repeat(round).take(LEN), Some(LEN)))?;
+        let tx = db.read();
+        let mut reader = tx.open(BLOBS)?.get_reader(1)?.expect("it was written");
+        assert_eq!(io::copy(&mut reader, &mut io::sink()).expect("it is there"), LEN);
+    }
+    let most = PEAK.get() - before;
+    assert!(most < 1 << 20, "{most} bytes were needed at once");
+    drop(db);
+    fs::remove_dir_all(&dir).expect("the directory can be removed");
+    Ok(())
+}
+
 fn main() -> Result<(), Error> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("allocations-{}", std::process::id()));
     let db = Options::new().memory_limit(256 << 20).device(Device::Buffered).open(&dir)?;
@@ -141,6 +169,7 @@ fn main() -> Result<(), Error> {
         assert!(count <= most, "{what} ask for memory {count} times, and may {most} times");
     }
     keeps_little(&db)?;
+    streams_in_parts()?;
     drop(db);
     fs::remove_dir_all(&dir).expect("the directory can be removed");
     Ok(())

@@ -29,10 +29,12 @@
 mod check;
 mod free;
 mod read;
+mod stream;
 mod write;
 
 pub use check::ChainRef;
 pub use free::FreedChains;
+pub use stream::{OpenValue, ValueWriter};
 
 use crate::format::{CHAINS, Stub};
 use crate::tree::{Tree, Trees};

@@ -88,9 +88,19 @@ impl<'t> ChainWriter<'t> {
         Ok((stub, Dep::none().page(self.last)))
     }
 
-    /// Frees its pages. If that fails they are freed after the transaction.
-    pub(crate) fn discard(self, txn: &mut Txn) {
-        if let Some(head) = self.head {
+    /// Returns the value, if it is small enough for its row.
+    pub(crate) fn small(&self) -> Option<&[u8]> {
+        if self.head.is_some() {
+            return None;
+        }
+        assert_eq!(self.rest.len() as u64, self.len, "bytes of a value that has no page");
+        (self.rest.len() <= MAX_VALUE).then_some(&*self.rest)
+    }
+
+    /// Frees its pages, and forgets what it was given. If that fails they are freed after the transaction.
+    pub(crate) fn discard(&mut self, txn: &mut Txn) {
+        self.rest = Vec::new();
+        if let Some(head) = self.head.take() {
             let chain = ChainId { head, birth: self.birth };
             // The caller returns the error that made the chain useless.
             let _ = self.tree.trees.free_own(txn, chain);
@@ -291,7 +301,7 @@ impl Tree {
     }
 
     /// Deletes the row of a chain that a row is about to refer to.
-    fn adopt(&self, txn: &mut Txn, chain: ChainId) -> Result<()> {
+    pub(super) fn adopt(&self, txn: &mut Txn, chain: ChainId) -> Result<()> {
         let chains = self.trees.chains();
         if chains.remove_only(txn, &chain.key(), &mut Vec::new())? {
             return Ok(());

@@ -4,9 +4,9 @@ use super::Error;
 use foreshore_base::key::write_key;
 use foreshore_base::limits::MAX_TABLE_NAME;
 use foreshore_base::{GroupNo, Lockable, Place, TableRef, Waiter};
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,6 +27,7 @@ impl fmt::Display for Error {
             Self::RollbackParked { label, cause } => write_parked(f, label, cause),
             Self::KeyTooLarge { table, len, max } => write_long(f, Some(table), "key", *len, *max),
             Self::ValueTooLarge { table, len, max } => write_long(f, table.as_ref(), "value", *len, *max),
+            Self::ReaderFailed { table, key, source } => write_reader(f, table, key, source),
             Self::TableName { name } => write_name(f, name),
             Self::TableTypes { table, stored, wanted } => write_types(f, table, stored, wanted),
             Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened: open it again"),
@@ -147,6 +148,12 @@ fn write_undecodable(f: &mut fmt::Formatter<'_>, part: &str, table: &TableRef, k
 fn write_conflict(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
     write!(f, "a row has changed since the snapshot was taken, run the transaction again: table {table} key ")?;
     write_key(f, table.key_type.as_deref(), key)
+}
+
+fn write_reader(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8], source: &io::Error) -> fmt::Result {
+    write!(f, "the reader of a new value has failed, which is not written: table {table} key ")?;
+    write_key(f, table.key_type.as_deref(), key)?;
+    write!(f, ": {source}")
 }
 
 fn write_exists(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {

@@ -92,6 +92,7 @@ impl Error {
             | Self::ValueTooLarge { table: Some(table), .. }
             | Self::TableDropped { table }
             | Self::Undecodable { table, .. }
+            | Self::ReaderFailed { table, .. }
             | Self::Conflict { table, .. }
             | Self::Corrupted { table: Some(table), .. } => put(table),
             _ => {}

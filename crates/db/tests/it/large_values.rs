@@ -7,6 +7,7 @@ use foreshore::{Db, Error, Options, RowLock, TableDef, TxnOptions};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem, Sim};
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -318,6 +319,20 @@ fn options(sim: &Sim, seed: u64) -> Options {
     on(&fs).lab(|lab| lab.step_seed = seed)
 }
 
+/// A reader that gives a page at a time, and runs background work before each.
+struct Steps<'a> {
+    left: &'a [u8],
+    db: &'a Db,
+}
+
+impl Read for Steps<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.db.step();
+        let most = buffer.len().min(PAGE);
+        self.left.read(&mut buffer[..most])
+    }
+}
+
 /// Runs transactions with large values, of which some are rolled back, and a drop.
 fn script(db: &Db, sim: &Sim, seed: u64) -> History {
     let mut random = Random(seed);
@@ -335,7 +350,12 @@ fn script(db: &Db, sim: &Sim, seed: u64) -> History {
             }
             let value = bytes(random.below(1 << 40), [100, 3000, 9000, 60_000][random.below(4) as usize]);
             let savepoint = tx.savepoint().unwrap();
-            assert_eq!(files.insert(key, &*value).unwrap().as_ref(), after.get(&key));
+            if random.below(3) == 0 {
+                let given = Steps { left: &value, db };
+                files.insert_reader(key, given, None).unwrap();
+            } else {
+                assert_eq!(files.insert(key, &*value).unwrap().as_ref(), after.get(&key));
+            }
             if random.below(4) == 0 {
                 tx.rollback_to(&savepoint).unwrap();
             } else {

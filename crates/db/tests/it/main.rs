@@ -59,6 +59,7 @@ mod spill;
 mod spilled_model;
 mod spilled_scans;
 mod stats;
+mod streams;
 mod support;
 mod table_list;
 mod table_types;

@@ -30,6 +30,11 @@ fn all() -> Vec<Error> {
         Error::KeyTooLarge { table: table(), len: 2000, max: 992 },
         Error::ValueTooLarge { table: Some(table()), len: 4000, max: 2048 },
         Error::ValueTooLarge { table: None, len: 4000, max: 2048 },
+        Error::ReaderFailed {
+            table: table(),
+            key: [1, 2].into(),
+            source: Arc::new(io::ErrorKind::UnexpectedEof.into()),
+        },
         Error::TableName { name: String::new() },
         Error::TableTypes { table: "accounts".into(), stored: "u64, i64".into(), wanted: "u64, u64".into() },
         Error::TableDropped { table: table() },

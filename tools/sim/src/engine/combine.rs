@@ -1,11 +1,29 @@
 //! Operations of a table that read and write at once, and questions whose answers a scan can check.
 
+use super::device;
 use super::history::{Level, Row, Step};
 use super::plan::one_in;
 use super::rows::{key, key_number, value, value_number};
 use super::session::Session;
 use super::shared::Stop;
 use super::work::{RawTable, decoded, pair};
+use std::io::{self, Read};
+use std::time::Duration;
+
+/// A reader that gives a page at a time.
+struct Slow<'a> {
+    left: &'a [u8],
+    /// The pause before each page, in microseconds.
+    pause: u64,
+}
+
+impl Read for Slow<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        device::pause(Duration::from_micros(self.pause));
+        let most = buffer.len().min(8_000);
+        self.left.read(&mut buffer[..most])
+    }
+}
 
 impl Session<'_> {
     /// Runs one of them on a table, of which `keys` may have rows.
@@ -21,10 +39,15 @@ impl Session<'_> {
             2 | 3 => self.update(open, row, steps),
             4..=6 => self.enter(open, row, steps),
             7 => {
-                let number = self.shared.moment();
-                open.put(&key(row.1)[..], &value(number)[..])?;
+                let (number, key) = (self.shared.moment(), key(row.1));
+                if one_in(&mut self.random, 2) {
+                    open.put(&key[..], &value(number)[..])?;
+                } else {
+                    let (bytes, pause) = (value(number), self.random.below(300));
+                    open.insert_reader(&key[..], Slow { left: &bytes, pause }, Some(bytes.len() as u64))?;
+                }
                 steps.push(Step::Write { row, value: Some(number) });
-                let is_there = open.contains(&key(row.1)[..])?;
+                let is_there = open.contains(&key[..])?;
                 steps.push(Step::Presence { row, is_there });
                 Ok(())
             }

@@ -6,7 +6,9 @@ use super::plan::{one_in, one_of};
 use super::rows::{key, key_number, value, value_number};
 use super::session::Session;
 use super::shared::Stop;
-use foreshore::{Csn, Error, Locked, ReadOptions, ReadTransaction, RowLock, Savepoint, Table, TableDef, Transaction};
+use foreshore::{
+    Csn, Error, Locked, ReadOptions, ReadTransaction, RowLock, Savepoint, Table, TableDef, Transaction, ValueReader,
+};
 use std::time::Duration;
 
 /// A choice of [`Session::write`].
@@ -109,7 +111,10 @@ impl Session<'_> {
         let bytes = key(row.1);
         let is_locked = choice == 10;
         let found = if !is_locked {
-            open.get(&bytes[..])?
+            match self.random.below(3) {
+                0 => self.in_parts(open.get_reader(&bytes[..])?)?,
+                _ => open.get(&bytes[..])?,
+            }
         } else {
             match self.random.below(4) {
                 0 => open.get_for_update(&bytes[..])?,
@@ -127,6 +132,21 @@ impl Session<'_> {
         };
         steps.push(Step::Read { row, found: decoded(found)?, is_locked });
         Ok(())
+    }
+
+    /// Reads a value in parts, with pauses in which others may replace it.
+    fn in_parts(&mut self, reader: Option<ValueReader<'_>>) -> Result<Option<Vec<u8>>, Stop> {
+        let Some(mut reader) = reader else { return Ok(None) };
+        let mut bytes = Vec::new();
+        loop {
+            let mut part = vec![0; 1 + self.random.below(20_000) as usize];
+            let read = reader.read_at(bytes.len() as u64, &mut part)?;
+            if read == 0 {
+                return Ok(Some(bytes));
+            }
+            bytes.extend_from_slice(&part[..read]);
+            device::pause(Duration::from_micros(self.random.below(300)));
+        }
     }
 
     fn scan(&mut self, open: &RawTable<'_>, table: u8, most: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
@@ -228,8 +248,11 @@ impl Session<'_> {
             } else {
                 let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
                 let number = self.random.below(u64::from(keys)) as u16;
-                let found = decoded(open.get(&key(number)[..])?)?;
-                steps.push(Step::Read { row: (table, number), found, is_locked: false });
+                let found = match self.random.below(3) {
+                    0 => self.in_parts(open.get_reader(&key(number)[..])?)?,
+                    _ => open.get(&key(number)[..])?,
+                };
+                steps.push(Step::Read { row: (table, number), found: decoded(found)?, is_locked: false });
             }
         }
         Ok(())

@@ -1,0 +1,72 @@
+//! What callers ask of an error.
+
+use super::Error;
+use foreshore_base::{PageId, Place};
+use std::{io, path::PathBuf};
+
+impl Error {
+    /// Wraps an error of the operating system from `op` on `path`. A full disk has its own variant, if `op` needs
+    /// space.
+    pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        foreshore_base::Error::io(op, path, source).into()
+    }
+
+    /// The page that [`Error::Corrupted`] names; none for damage of another kind.
+    #[must_use]
+    pub const fn damaged_page(&self) -> Option<PageId> {
+        match self {
+            Self::Corrupted { place: Place::Page(page), .. } => Some(*page),
+            _ => None,
+        }
+    }
+
+    /// Returns the label of the transaction that was in the way, if this error knows one.
+    #[must_use]
+    pub fn blocker(&self) -> Option<&'static str> {
+        match self {
+            // The victim waits for the next transaction of the cycle.
+            Self::Deadlock { cycle } => cycle.get(1).map(|blocker| blocker.label),
+            Self::LockTimeout { holder, .. }
+            | Self::OwnThreadLock { holder, .. }
+            | Self::RowLocked { holder, .. }
+            | Self::UndoMemory { holder, .. }
+            | Self::Deadline { holder, .. } => Some(holder),
+            Self::TooManyTransactions { oldest, .. } => Some(oldest),
+            Self::DiskFull { held_by, .. } => *held_by,
+            Self::Exhausted { cause, .. } => cause.blocker(),
+            _ => None,
+        }
+    }
+
+    /// Whether the same transaction may succeed when it is run again.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Deadlock { .. }
+                | Self::LockTimeout { .. }
+                | Self::Conflict { .. }
+                | Self::SnapshotTooOld { .. }
+                | Self::TransactionTooOld { .. }
+                | Self::TooManyTransactions { .. }
+                | Self::UndoMemory { .. }
+                | Self::LogSpace
+                | Self::TableDropped { .. }
+                | Self::Exhausted { .. }
+                | Self::Deadline { .. }
+        )
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } | Self::ReaderFailed { source, .. } => Some(&**source),
+            Self::Poisoned { cause }
+            | Self::Exhausted { cause, .. }
+            | Self::Deadline { cause, .. }
+            | Self::RollbackParked { cause, .. } => Some(&**cause),
+            _ => None,
+        }
+    }
+}
