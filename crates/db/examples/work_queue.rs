@@ -1,11 +1,11 @@
-//! A work queue on one table: workers claim the first job that no other worker has locked. A worker that fails leaves
-//! its job to the others.
+//! A work queue on one table: workers claim the first job that no other worker has locked, and wait for inserts when
+//! there is none. A worker that fails leaves its job to the others.
 //!
 //! ```text
 //! cargo run -p foreshore --example work_queue
 //! ```
 
-use foreshore::{Db, Error, Options, RowLock, TableDef, Transaction};
+use foreshore::{Db, Error, Options, ReadOptions, RowLock, TableDef, Transaction};
 use std::time::Duration;
 
 const JOBS: TableDef<u64, &str> = TableDef::new("jobs");
@@ -14,33 +14,35 @@ const JOB_COUNT: u64 = 200;
 
 fn main() -> Result<(), Error> {
     let db = Options::in_memory().open("queue")?;
-    db.run(|tx| {
-        tx.open(DONE)?;
-        let jobs = tx.open(JOBS)?;
-        (0..JOB_COUNT).try_for_each(|job| jobs.insert(job, "sweep").map(drop))
-    })?;
-
-    // A worker that claims the first job and then fails: the rollback leaves the job in the queue.
-    let failed = db.begin();
-    let first = claim(&failed)?;
-    // While that worker holds the job, another one passes over it and waits for nothing.
-    let beside = db.begin();
-    println!("first worker claims {first:?}, second worker claims {:?}", claim(&beside)?);
-    drop((failed, beside));
-
-    let done: Vec<u64> = std::thread::scope(|scope| {
+    let counts: Vec<u64> = std::thread::scope(|scope| {
         let db = &db;
         let workers: Vec<_> = (0..4_u64).map(|number| scope.spawn(move || work(db, number))).collect();
+        let produced = produce(db);
+        // The workers wait for more jobs. This ends their waits.
+        db.close(Duration::from_secs(1))?;
+        produced?;
         workers.into_iter().map(|worker| worker.join().expect("no panic")).collect::<Result<_, _>>()
     })?;
-    println!("jobs by worker: {done:?}");
+    println!("jobs by worker: {counts:?}");
+    assert_eq!(counts.iter().sum::<u64>(), JOB_COUNT, "each job is done once");
+    Ok(())
+}
 
-    let read = db.read();
-    assert_eq!(read.open(DONE)?.iter().count() as u64, JOB_COUNT, "each job is done");
-    assert_eq!(done.iter().sum::<u64>(), JOB_COUNT, "and done once");
-    assert_eq!(read.open(JOBS)?.iter().count(), 0);
-    drop(read);
-    db.close(Duration::from_secs(1))
+/// Inserts jobs one by one, and waits until all are done.
+fn produce(db: &Db) -> Result<(), Error> {
+    let mut done = db.watch_inserts(DONE)?;
+    for job in 0..JOB_COUNT {
+        db.run(|tx| tx.open(JOBS)?.put(job, "sweep"))?;
+        if job % 50 == 0 {
+            // A claim that is given up: the rollback leaves the job to the workers, and wakes them.
+            println!("given up: {:?}", claim(&db.begin())?);
+        }
+    }
+    while (db.read_with(ReadOptions::new().latest()).open(DONE)?.iter().count() as u64) < JOB_COUNT {
+        done.wait(Duration::MAX)?;
+    }
+    assert_eq!(db.begin().open(JOBS)?.iter().count(), 0);
+    Ok(())
 }
 
 /// Claims the first job that is not locked, and removes it. The removal counts when the transaction commits.
@@ -52,8 +54,9 @@ fn claim(tx: &Transaction) -> Result<Option<u64>, Error> {
     Ok(Some(job))
 }
 
-/// Does jobs until none is left, each in a transaction of its own. Returns how many.
+/// Does jobs until the database is closed, each in a transaction of its own. Returns how many.
 fn work(db: &Db, number: u64) -> Result<u64, Error> {
+    let mut jobs = db.watch_inserts(JOBS)?;
     let mut count = 0;
     loop {
         let claimed = db.run(|tx| {
@@ -62,10 +65,16 @@ fn work(db: &Db, number: u64) -> Result<u64, Error> {
                 tx.open(DONE)?.insert(job, number)?;
             }
             Ok::<_, Error>(job)
-        })?;
-        if claimed.is_none() {
-            return Ok(count);
+        });
+        match claimed {
+            Ok(Some(_)) => count += 1,
+            // Nothing is polled: an insert since the last wait, or a claim that was given up, ends this one.
+            Ok(None) => match jobs.wait(Duration::MAX) {
+                Err(Error::Closed) => return Ok(count),
+                waited => drop(waited?),
+            },
+            Err(Error::Closed) => return Ok(count),
+            Err(error) => return Err(error),
         }
-        count += 1;
     }
 }

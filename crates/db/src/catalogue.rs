@@ -9,6 +9,7 @@ pub(crate) use row_types::RowTypes;
 use crate::format::{CATALOGUE, RowFlaw, TableRow, dropped_key};
 use crate::live::Live;
 use crate::tables::{TableInfo, Tables};
+use crate::watches::Watches;
 use crate::{Error, Result};
 use foreshore_base::{Csn, Error as Storage, Place, TableId};
 use foreshore_btree::format::CHAINS;
@@ -54,6 +55,7 @@ pub(crate) struct Catalogue {
     last_table: AtomicU32,
     /// The error that hides tables, if the tree could not be read as a whole.
     hidden: OnceLock<Error>,
+    watches: Arc<Watches>,
     log: Log,
     /// The data file, which errors name.
     data: PathBuf,
@@ -63,7 +65,8 @@ impl Catalogue {
     /// Begins without known tables.
     pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf) -> Self {
         let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(CHAINS.0));
-        Self { tree, trees, tables: Tables::new(), last_table, hidden: OnceLock::new(), log, data }
+        let (tables, hidden, watches) = (Tables::new(), OnceLock::new(), Arc::new(Watches::new()));
+        Self { tree, trees, tables, last_table, hidden, watches, log, data }
     }
 
     /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables
@@ -120,6 +123,11 @@ impl Catalogue {
     /// Returns what all trees share.
     pub(crate) const fn trees(&self) -> &Arc<Trees> {
         &self.trees
+    }
+
+    /// Returns the watches of tables.
+    pub(crate) const fn watches(&self) -> &Arc<Watches> {
+        &self.watches
     }
 
     /// Returns the table with that name, if it is known and not dropped.

@@ -1,6 +1,7 @@
 //! Background work of the engine itself: on its threads, or piece by piece where there are none.
 
 use crate::engine::Engine;
+use crate::watches::TableSet;
 use foreshore_base::{Error, Result};
 use foreshore_sync::{Daemon, NextWake, Signal, Step};
 use std::sync::{Arc, Weak};
@@ -73,7 +74,8 @@ pub(crate) fn step(engine: &Engine) {
             drop(engine.reclaimer.chains().free_some(&engine.admission, engine.catalogue.trees()));
             purge(engine);
             end_old(engine);
-            engine.admission.txns().retry_parked();
+            retry_parked(engine);
+            engine.background.workers().step();
         }
     }
 }
@@ -85,7 +87,20 @@ fn purge(engine: &Engine) -> NextWake {
 
 /// Rolls back transactions that are too old.
 fn end_old(engine: &Engine) -> NextWake {
-    engine.aging.end_old(&engine.admission).map_or(NextWake::OnSignal, NextWake::After)
+    // A rollback that fails stops the log, and every later operation reports that.
+    let roll_back = |live| drop(engine.roll_back(live));
+    engine.aging.end_old(roll_back).map_or(NextWake::OnSignal, NextWake::After)
+}
+
+/// Retries parked rollbacks, and returns whether some are left.
+fn retry_parked(engine: &Engine) -> bool {
+    let txns = engine.admission.txns();
+    let before = txns.parked().len();
+    let left = txns.retry_parked();
+    if left < before {
+        engine.catalogue.watches().signal(&TableSet::ALL);
+    }
+    left > 0
 }
 
 /// Grows the data file, frees pages of dropped tables and replaced large values, and retries parked rollbacks.
@@ -98,7 +113,7 @@ fn upkeep(engine: &Engine) -> NextWake {
     // Whatever keeps the other: a check may hold a dropped table for long.
     let chains = engine.reclaimer.chains().free_some(&engine.admission, engine.catalogue.trees());
     let reclaimed = dropped.and_then(|dropped| Ok(dropped.into_iter().chain(chains?).min()));
-    let is_parked = engine.admission.txns().retry_parked() > 0;
+    let is_parked = retry_parked(engine);
     let next = match reclaimed {
         Ok(Some(Duration::ZERO)) => return NextWake::Now,
         // A damaged page is in the way.

@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, EngineRef};
 use crate::vacuum::vacuum;
+use crate::watches::TableSet;
 use crate::{
     Error, HotKey, HotPage, Options, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, daemons, open,
 };
@@ -83,6 +84,11 @@ impl Db {
         Options::new().open(path)
     }
 
+    /// Returns the references for a new transaction.
+    pub(crate) fn hand_out(&self) -> (EngineRef, ManagerRef) {
+        self.handle.owners.hand_out()
+    }
+
     /// Begins a serializable, durable transaction.
     ///
     /// Never fails. If the database is closed or stopped, or has no free session, the first operation returns the
@@ -96,7 +102,7 @@ impl Db {
     /// at the first operation.
     #[must_use]
     pub fn begin_with(&self, options: TxnOptions) -> Transaction {
-        Transaction::begin(self.handle.owners.hand_out(), options)
+        Transaction::begin(self.hand_out(), options)
     }
 
     /// Returns the newest commit that survives power loss; all commits before it do too.
@@ -168,10 +174,14 @@ impl Db {
     /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
     pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
         let engine = self.engine();
-        engine.admission.working(|| {
+        let (csn, gone) = engine.admission.working(|| {
             let committed = engine.prepared.commit(name, &engine.catalogue, &engine.reclaimer)?;
             committed.map_or_else(|| self.no_prepared(name), Ok)
-        })
+        })?;
+        let watches = engine.catalogue.watches();
+        watches.signal(&TableSet::ALL);
+        gone.into_iter().for_each(|table| watches.table_dropped(table));
+        Ok(csn)
     }
 
     /// Rolls back a prepared transaction. The rollback is durable when this returns.
@@ -184,7 +194,9 @@ impl Db {
         engine.admission.working(|| {
             let rolled_back = engine.prepared.rollback(name)?;
             rolled_back.map_or_else(|| self.no_prepared(name), Ok)
-        })
+        })?;
+        engine.catalogue.watches().signal(&TableSet::ALL);
+        Ok(())
     }
 
     /// Returns the error for a name that no prepared transaction has. A name is freed only after the end of its

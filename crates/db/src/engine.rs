@@ -11,8 +11,9 @@ use crate::purge::Purger;
 use crate::queues::Queues;
 use crate::reclaim::Reclaimer;
 use crate::storage::Storage;
+use crate::workers::WorkerPool;
 use crate::{Error, Options};
-use foreshore_base::Result;
+use foreshore_base::{Csn, Result};
 use foreshore_sync::{BiasedRef, Daemon, LockRank, Mutex, pause};
 use std::{sync::Arc, time::Duration};
 
@@ -48,6 +49,9 @@ impl Engine {
     /// ended, and the callbacks that are left are called, when the lock is free.
     pub(crate) fn close(&self, wait: Duration) -> Result<()> {
         self.admission.lower_wait(wait);
+        // These wake code of users, so the lock is free.
+        self.background.workers.close();
+        self.catalogue.watches().stop(&Error::Closed);
         let closed = self.close_under_lock();
         self.storage.log().end_threads();
         closed
@@ -64,6 +68,15 @@ impl Engine {
         finished.and(self.storage.stop())
     }
 
+    /// Rolls a transaction back, and counts its end. Returns the newest commit that it has seen.
+    pub(crate) fn roll_back(&self, live: Live) -> Result<Csn> {
+        let signals = live.signals_of_rollback();
+        let ended = live.into_txn().rollback();
+        self.admission.transaction_ended();
+        self.catalogue.watches().signal(&signals);
+        ended
+    }
+
     /// Puts names into an error of a transaction: of tables, and of the oldest snapshot if a full data file keeps pages
     /// of dropped tables for it.
     pub(crate) fn put_names(&self, live: &Live, error: &mut Error) {
@@ -77,8 +90,9 @@ impl Engine {
     }
 }
 
-/// Background work of the engine itself.
+/// Background work of the engine itself, and closures of users.
 pub(crate) struct Background {
+    workers: Arc<WorkerPool>,
     /// Its threads. Locked while the database is closed.
     daemons: Mutex<Vec<Daemon>>,
     /// State of the random generator that draws a piece of work where there are no threads.
@@ -86,9 +100,14 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, has_threads: bool) -> Self {
         let daemons = Mutex::new(LockRank::Database, Vec::new());
-        Self { daemons, draws: Mutex::new(LockRank::Leaf, seed) }
+        Self { workers: WorkerPool::new(has_threads), daemons, draws: Mutex::new(LockRank::Leaf, seed) }
+    }
+
+    /// Returns the threads that run closures of users.
+    pub(crate) const fn workers(&self) -> &Arc<WorkerPool> {
+        &self.workers
     }
 
     /// Adds a thread, which ends when the database is closed.

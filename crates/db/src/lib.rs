@@ -38,9 +38,11 @@
 //! transaction continues.
 //!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
-//! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. A transaction that waits blocks
-//! its thread, so an asynchronous program runs transactions on threads of its own. [`Db::run`] retries transactions
+//! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. [`Db::run`] retries transactions
 //! that a deadlock or a conflict ended.
+//!
+//! **Asynchronous programs.** A transaction that waits blocks its thread. [`Db::submit`] runs it on a thread of the
+//! database and returns a future. [`Db::watch_inserts`] waits for rows of a queue, blocking or awaited.
 //!
 //! **Failure.** A failed write or sync of the log stops the database: every call returns [`Error::Poisoned`] until
 //! [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
@@ -61,6 +63,7 @@ mod fence;
 mod files;
 mod format;
 mod idle;
+mod insert_watch;
 mod live;
 mod marker;
 mod max_age;
@@ -78,12 +81,15 @@ mod run;
 mod seat;
 mod stats;
 mod storage;
+mod submit;
 mod table;
 mod table_def;
 mod tables;
 mod ticket;
 mod transaction;
 mod vacuum;
+mod watches;
+mod workers;
 
 pub use catalogue::ListedTable;
 pub use check::Report;
@@ -103,6 +109,7 @@ pub use foreshore_recovery::{CheckpointStats, RecoveryStats};
 pub use foreshore_space::SpaceStats;
 pub use foreshore_txn::{Isolation, OldestSnapshot, OldestTransaction, TxnStats};
 pub use foreshore_wal::{Group, LogStats};
+pub use insert_watch::InsertWatch;
 pub use memory::{MemoryShares, MemoryUse};
 #[doc(hidden)]
 pub use options::LabOptions;
@@ -112,6 +119,7 @@ pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
 pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
+pub use submit::Submitted;
 pub use table::{
     ByteValue, Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table, TableStats, ValueReader,
 };

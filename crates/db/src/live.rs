@@ -2,6 +2,7 @@
 
 use crate::idle::IdleCursor;
 use crate::tables::TableInfo;
+use crate::watches::TableSet;
 use foreshore_base::{Lsn, TableId};
 use foreshore_btree::{Batch, Tree};
 use foreshore_txn::Txn;
@@ -35,6 +36,10 @@ pub(crate) struct Scratch {
     pub(crate) created: Vec<TableInfo>,
     /// Tables that this transaction dropped, in order. Their pages become free after it commits.
     pub(crate) dropped: Vec<Tree>,
+    /// Tables that this transaction has opened.
+    pub(crate) opened: TableSet,
+    /// Tables whose watches its commit signals: those into which it has inserted.
+    pub(crate) inserted: TableSet,
 }
 
 /// The last row that a serializable transaction took from an end of a table: there is none before it.
@@ -62,11 +67,12 @@ impl Scratch {
 
 impl Live {
     pub(crate) fn new(mut txn: Txn) -> Self {
-        let scratch = txn.take_kept::<Scratch>().unwrap_or_default();
+        let mut scratch = txn.take_kept::<Scratch>().unwrap_or_default();
         assert!(
             scratch.created.is_empty() && scratch.dropped.is_empty(),
             "a transaction begins with tables of another one"
         );
+        (scratch.opened, scratch.inserted) = (TableSet::EMPTY, TableSet::EMPTY);
         Self { txn, scratch }
     }
 
@@ -87,6 +93,18 @@ impl Live {
     /// Returns the transaction to roll it back.
     pub(crate) fn into_txn(self) -> Txn {
         self.into_parts().0
+    }
+
+    /// Returns the tables whose watches the commit signals. A transaction that has only locked rows frees them for
+    /// consumers that have skipped them.
+    pub(crate) fn signals_of_commit(&self) -> TableSet {
+        let has_only_locked = self.txn.xid().is_some() && self.txn.last_lsn() == Lsn::ZERO;
+        if has_only_locked { self.scratch.opened } else { self.scratch.inserted }
+    }
+
+    /// Returns the tables whose watches a rollback signals: it may have freed rows in them.
+    pub(crate) fn signals_of_rollback(&self) -> TableSet {
+        if self.txn.xid().is_some() { self.scratch.opened } else { TableSet::EMPTY }
     }
 
     /// Whether this transaction has dropped the table.

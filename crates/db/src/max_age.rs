@@ -6,7 +6,7 @@
 //! itself.
 
 use crate::Error;
-use crate::admission::Admission;
+use crate::live::Live;
 use crate::seat::{Aging, Seat, State};
 use foreshore_sync::{Clock, LockRank, Mutex, Revoked, SystemClock, thread_index};
 use std::sync::{Arc, Weak};
@@ -57,9 +57,9 @@ impl AgingTransactions {
         (age >= self.max_age?).then_some(Error::TransactionTooOld { label: aging.label, age })
     }
 
-    /// Rolls back idle transactions that are too old. Returns the time until the next check, or `None` if no limit of
-    /// age is set.
-    pub(crate) fn end_old(&self, admission: &Admission) -> Option<Duration> {
+    /// Passes idle transactions that are too old to `roll_back`. Returns the time until the next check, or `None` if no
+    /// limit of age is set.
+    pub(crate) fn end_old(&self, roll_back: impl Fn(Live)) -> Option<Duration> {
         // No transaction that begins after this call becomes too old within this time.
         let mut next = self.max_age?;
         for aging in self.pruned() {
@@ -69,11 +69,7 @@ impl AgingTransactions {
                 continue;
             };
             match aging.end(error) {
-                Revoked::Idle(live) => {
-                    // A rollback that fails stops the log, and every later operation reports that.
-                    let _ = live.into_txn().rollback();
-                    admission.transaction_ended();
-                }
+                Revoked::Idle(live) => roll_back(live),
                 Revoked::Busy => next = next.min(BUSY_PAUSE),
                 Revoked::Ended => {}
             }

@@ -86,10 +86,23 @@ fn start(directory: Arc<Directory>, options: &Options, absent: Absent) -> Result
     let parts = Parts { directory, options, memory };
     let engine = parts.start(contents != Contents::Database).and_then(|engine| {
         daemons::spawn(&engine)?;
+        stop_watches(&engine);
         Ok(engine)
     });
     // The parts of a failed start are dropped without further access to the files.
     engine.inspect_err(|_| parts.directory.release())
+}
+
+/// Ends the waits of watches when the log stops.
+fn stop_watches(engine: &Arc<Engine>) {
+    let weak = Arc::downgrade(engine);
+    engine.storage.log().on_stop(move || {
+        if let Some(engine) = weak.upgrade()
+            && let Err(cause) = engine.admission.check_open()
+        {
+            engine.catalogue.watches().stop(&cause.into());
+        }
+    });
 }
 
 /// Creates the trees of the engine in new files.
@@ -172,7 +185,7 @@ impl Parts<'_> {
             aging: AgingTransactions::new(options.max_age()),
             queues: Queues::new(&log, options.of_lab().step_seed),
             profiler: Profiler::new(options.of_lab().profile),
-            background: Background::new(options.of_lab().step_seed),
+            background: Background::new(options.of_lab().step_seed, has_threads),
             storage: Storage::new(directory, data, log, pool, space, checkpointer, recovery),
         };
         let known = load_catalogue(&engine)?;

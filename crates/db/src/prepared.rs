@@ -7,7 +7,7 @@ use crate::queues::Unresolved;
 use crate::reclaim::Reclaimer;
 use crate::tables::TableInfo;
 use crate::{Error, Result};
-use foreshore_base::{Csn, Error as Storage, Place, Xid};
+use foreshore_base::{Csn, Error as Storage, Place, TableId, Xid};
 use foreshore_btree::Tree;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
@@ -143,12 +143,19 @@ impl PreparedList {
         Ok(())
     }
 
-    /// Commits the transaction of a name; returns `None` if no transaction waits.
-    pub(crate) fn commit(&self, name: &str, catalogue: &Catalogue, reclaimer: &Reclaimer) -> Result<Option<Csn>> {
+    /// Commits the transaction of a name. Returns its commit number and the tables that it has dropped, or `None` if no
+    /// transaction waits.
+    pub(crate) fn commit(
+        &self,
+        name: &str,
+        catalogue: &Catalogue,
+        reclaimer: &Reclaimer,
+    ) -> Result<Option<(Csn, Vec<TableId>)>> {
         let Some((place, waiting)) = self.take(name)? else { return Ok(None) };
         let Waiting { prepared, created, dropped, .. } = *waiting;
         // Before the locks go. A commit that fails has stopped the log.
         dropped.iter().for_each(|tree| tree.retire(prepared.xid_in_rows()));
+        let gone = dropped.iter().map(Tree::table).collect();
         let ticket = prepared.commit()?;
         catalogue.publish(created, ticket.csn());
         reclaimer.add_dropped(dropped, ticket.csn());
@@ -158,7 +165,7 @@ impl PreparedList {
             self.log.force(ticket.csn().lsn())?;
         }
         drop(place);
-        Ok(Some(ticket.csn()))
+        Ok(Some((ticket.csn(), gone)))
     }
 
     /// Rolls the transaction of a name back; returns `None` if no transaction waits.

@@ -1,7 +1,9 @@
 //! Transactions as closures, retried when other transactions ended them.
 
+use crate::engine::Engine;
 use crate::queues::{Begun, Unresolved};
-use crate::{Db, Error, Transaction, TxnOptions};
+use crate::{CommitTicket, Db, Error, Transaction, TxnOptions};
+use foreshore_base::Csn;
 use foreshore_lock::Attempt;
 use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, pause};
 use std::{sync::Arc, time::Duration};
@@ -55,50 +57,147 @@ impl Db {
     pub fn run_with<T, E: From<Error>>(
         &self,
         options: TxnOptions,
-        mut f: impl FnMut(&Transaction) -> Result<T, E>,
+        f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (mut retry, mut was_measured): (Option<Retry>, bool) = (None, false);
-        for runs in 1.. {
-            // WAIT: park - see `Retry::wait`; not before the first run.
-            let turn = retry.as_mut().and_then(|retry| {
-                let mut wait = || retry.wait(self, runs);
-                if was_measured { self.engine().profiler.between_runs(options.label, wait) } else { wait() }
-            });
-            let attempt = retry.as_ref().map(|retry| retry.attempt).unwrap_or_default();
-            let tx = self.begin_with(TxnOptions { attempt, ..options });
-            let result = f(&tx);
-            let cause = match (tx.failure(), result) {
-                // Whatever result the closure made of it.
-                (Some(cause), _) if is_run_again(&cause, options) => cause,
-                (Some(cause), Ok(_)) => {
-                    end(&tx, turn)?;
-                    return Err(cause.into());
-                }
-                (None, Ok(value)) => match tx.pre_commit(false) {
-                    Ok(ticket) => {
-                        // The locks are free: the next one need not wait for the disk.
-                        drop(turn);
-                        // WAIT: park - for durability, or help by writing the group. Not at all if relaxed.
-                        tx.measured(|| if options.is_check { tx.settle(ticket.csn()) } else { ticket.wait() })?;
-                        return Ok(value);
-                    }
-                    Err(error) if is_run_again(&error, options) => error,
-                    Err(error) => return Err(error.into()),
-                },
-                (_, Err(error)) => {
-                    end(&tx, turn)?;
-                    return Err(error);
-                }
-            };
-            let retry = retry.get_or_insert_with(|| Retry::new(self, tx.began(), options));
-            if let Some(cause) = retry.final_error(self, runs, &cause) {
-                end(&tx, turn)?;
-                return Err(cause.into());
+        let (result, ended) = run_until_final(self.engine(), |options| self.begin_with(options), options, false, f);
+        // WAIT: park - for durability, or help by writing the group. Not at all if relaxed.
+        ended.wait()?;
+        result
+    }
+
+    /// Runs `f` like [`run`](Self::run), and returns without waiting for the disk. The result is the value of `f` and
+    /// the ticket of the commit.
+    ///
+    /// The commit order is fixed and the locks are free. The value may depend on commits that are not durable, until
+    /// the ticket resolves. An error is returned only after every commit that it rests on is durable.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let (old, ticket) = db.run_pipelined(|tx| tx.open(STOCK)?.insert(1, 10))?;
+    /// assert_eq!(old, None);
+    /// ticket.wait()?;                                // or await it
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn run_pipelined<T, E: From<Error>>(
+        &self,
+        f: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<(T, CommitTicket), E> {
+        self.run_pipelined_with(TxnOptions::new(), f)
+    }
+
+    /// Runs `f` like [`run_pipelined`](Self::run_pipelined), with options. With
+    /// [`Durability::Relaxed`](crate::Durability::Relaxed) the ticket resolves at once, and
+    /// [`harden`](CommitTicket::harden) makes it wait for the disk.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub fn run_pipelined_with<T, E: From<Error>>(
+        &self,
+        options: TxnOptions,
+        f: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<(T, CommitTicket), E> {
+        let (result, ended) = run_until_final(self.engine(), |options| self.begin_with(options), options, true, f);
+        match result {
+            Ok(value) => Ok((value, ended.into_ticket())),
+            Err(error) => {
+                // WAIT: park - for what the error rests on, or help by writing the group.
+                ended.wait()?;
+                Err(error)
             }
-            retry.note(&cause);
-            was_measured = tx.is_measured();
         }
-        unreachable!("the last run returns")
+    }
+}
+
+/// Runs `f` in transactions that `begin` begins, until a run is not retried. Returns its result, and the transaction
+/// that has ended. The result must not be handed out before that is durable, unless it is relaxed.
+///
+/// `is_pipelined`: this thread does not wait for the commit, so the flusher makes it durable.
+pub(crate) fn run_until_final<T, E: From<Error>>(
+    engine: &Engine,
+    mut begin: impl FnMut(TxnOptions) -> Transaction,
+    options: TxnOptions,
+    is_pipelined: bool,
+    mut f: impl FnMut(&Transaction) -> Result<T, E>,
+) -> (Result<T, E>, Ended) {
+    let (mut retry, mut was_measured): (Option<Retry>, bool) = (None, false);
+    for runs in 1.. {
+        // WAIT: park - see `Retry::wait`; not before the first run.
+        let turn = retry.as_mut().and_then(|retry| {
+            let mut wait = || retry.wait(engine, runs);
+            if was_measured { engine.profiler.between_runs(options.label, wait) } else { wait() }
+        });
+        let attempt = retry.as_ref().map_or(options.attempt, |retry| retry.attempt);
+        let tx = begin(TxnOptions { attempt, ..options });
+        let result = f(&tx);
+        let cause = match (tx.failure(), result) {
+            // Whatever result the closure made of it.
+            (Some(cause), _) if is_run_again(&cause, options) => cause,
+            (Some(cause), Ok(_)) => return (Err(cause.into()), Ended::without_commit(tx, turn)),
+            (None, Ok(value)) => match tx.pre_commit(is_pipelined) {
+                // The locks are free, so the turn ends: the next one need not wait for the disk.
+                Ok(ticket) => {
+                    return (Ok(value), Ended { tx, end: End::Commit { ticket, is_check: options.is_check } });
+                }
+                Err(error) if is_run_again(&error, options) => error,
+                Err(error) => return (Err(error.into()), Ended::without_commit(tx, turn)),
+            },
+            (_, Err(error)) => return (Err(error), Ended::without_commit(tx, turn)),
+        };
+        let retry = retry.get_or_insert_with(|| Retry::new(engine, tx.began(), options));
+        if let Some(cause) = retry.final_error(engine, runs, &cause) {
+            return (Err(cause.into()), Ended::without_commit(tx, turn));
+        }
+        retry.note(&cause);
+        was_measured = tx.is_measured();
+    }
+    unreachable!("the last run returns")
+}
+
+/// The last transaction of a closure. It has ended, and may not be durable.
+pub(crate) struct Ended {
+    tx: Transaction,
+    end: End,
+}
+
+enum End {
+    Commit {
+        ticket: CommitTicket,
+        is_check: bool,
+    },
+    /// It was rolled back, and its results rest on commits up to this one.
+    Rollback(Csn),
+}
+
+impl Ended {
+    /// Ends `tx` without a commit. The next transaction in the queue need not wait for the disk.
+    fn without_commit(tx: Transaction, turn: Option<Turn<'_>>) -> Self {
+        let seen = tx.end_without_commit();
+        drop(turn);
+        Self { tx, end: End::Rollback(seen) }
+    }
+
+    /// Waits until the result may be handed out.
+    fn wait(&self) -> crate::Result<()> {
+        match &self.end {
+            // A check keeps others waiting for its turn, so it calls no callbacks of users.
+            End::Commit { ticket, is_check: true } => self.tx.settle(ticket.csn()),
+            // WAIT: park - for durability, or help by writing the group. Not at all if relaxed.
+            End::Commit { ticket, is_check: false } => self.tx.measured(|| ticket.wait()),
+            End::Rollback(seen) => self.tx.settle(*seen),
+        }
+    }
+
+    /// Returns the ticket that resolves when the result may be handed out.
+    pub(crate) fn into_ticket(self) -> CommitTicket {
+        match self.end {
+            End::Commit { ticket, .. } => ticket,
+            End::Rollback(seen) => self.tx.ticket_of(seen),
+        }
     }
 }
 
@@ -109,13 +208,6 @@ const fn is_run_again(error: &Error, options: TxnOptions) -> bool {
         Error::TransactionTooOld { .. } => false,
         _ => error.is_retryable(),
     }
-}
-
-/// Ends `tx` without a commit. The next transaction in the queue need not wait for the disk.
-fn end(tx: &Transaction, turn: Option<Turn<'_>>) -> Result<(), Error> {
-    let watermark = tx.end_without_commit();
-    drop(turn);
-    tx.settle(watermark)
 }
 
 /// State of one transaction that is retried.
@@ -134,8 +226,7 @@ struct Retry {
 }
 
 impl Retry {
-    fn new(db: &Db, first: Nanos, options: TxnOptions) -> Self {
-        let engine = db.engine();
+    fn new(engine: &Engine, first: Nanos, options: TxnOptions) -> Self {
         let seed = engine.queues.seed();
         let (default, _) = engine.options.for_transaction();
         let lock_timeout = options.lock_timeout.unwrap_or(default);
@@ -151,13 +242,13 @@ impl Retry {
         Self { clock, limit: Duration::MAX, first, attempt, random, has_met: false }
     }
 
-    fn elapsed(&self, db: &Db) -> Duration {
-        db.engine().admission.now().since(self.first)
+    fn elapsed(&self, engine: &Engine) -> Duration {
+        engine.admission.now().since(self.first)
     }
 
     /// Returns the final error, if run number `runs`, which `cause` ended, was the last one.
-    fn final_error(&self, db: &Db, runs: u32, cause: &Error) -> Option<Error> {
-        let elapsed = self.elapsed(db);
+    fn final_error(&self, engine: &Engine, runs: u32, cause: &Error) -> Option<Error> {
+        let elapsed = self.elapsed(engine);
         let holder = cause.blocker().unwrap_or_default();
         let cause = || match cause {
             Error::Deadline { cause, .. } => Arc::clone(cause),
@@ -176,11 +267,11 @@ impl Retry {
     }
 
     /// Waits before run number `runs`, without any lock. A turn in the retry queue lasts for the run.
-    fn wait<'db>(&mut self, db: &'db Db, runs: u32) -> Option<Turn<'db>> {
+    fn wait<'e>(&mut self, engine: &'e Engine, runs: u32) -> Option<Turn<'e>> {
         if self.joins_queue(runs) {
             pause::point("run: stands in line");
-            let left = self.limit.saturating_sub(self.elapsed(db));
-            return db.engine().queues.take_retry(&self.clock, MAX_QUEUE_WAIT.min(left));
+            let left = self.limit.saturating_sub(self.elapsed(engine));
+            return engine.queues.take_retry(&self.clock, MAX_QUEUE_WAIT.min(left));
         }
         let until = self.clock.now() + self.pause(runs);
         loop {
@@ -251,7 +342,7 @@ mod tests {
     fn only_a_run_that_met_others_and_is_not_nested_is_queued() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
-        let mut retry = Retry::new(&db, Nanos::ZERO, TxnOptions::new());
+        let mut retry = Retry::new(db.engine(), Nanos::ZERO, TxnOptions::new());
         let queued = |retry: &Retry| (2..=MAX_RUNS).filter(|&runs| retry.joins_queue(runs)).count();
         assert_eq!(queued(&retry), 0, "time has to pass");
         retry.has_met = true;
@@ -270,7 +361,7 @@ mod tests {
     }
 
     fn has_met_others(db: &Db) -> Retry {
-        Retry { has_met: true, ..Retry::new(db, Nanos::ZERO, TxnOptions::new()) }
+        Retry { has_met: true, ..Retry::new(db.engine(), Nanos::ZERO, TxnOptions::new()) }
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub use walk::Cursor;
 use self::codec::{encode_key, encode_value, undecodable};
 use crate::catalogue::TreeRef;
 use crate::live::Scratch;
+use crate::watches::TableSet;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::{Locked, RowLock};
@@ -162,8 +163,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, .. }) = live.parts();
+            let (txn, Scratch { key, value, found, inserted, .. }) = live.parts();
             let is_old = self.tree.put_over(txn, key, value, found)?;
+            self.note_put(is_old, inserted);
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
@@ -178,7 +180,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            Ok(self.tree.insert_new(&mut live.txn, &live.scratch.key, &live.scratch.value)?)
+            self.tree.insert_new(&mut live.txn, &live.scratch.key, &live.scratch.value)?;
+            self.note_put(false, &mut live.scratch.inserted);
+            Ok(())
         })
     }
 
@@ -272,6 +276,14 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Iterates over all rows, by key. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::all(self.tx, &self.tree)
+    }
+
+    /// Notes a row that was put, in place of an old one or not.
+    #[inline]
+    fn note_put(&self, is_old: bool, inserted: &mut TableSet) {
+        if !is_old {
+            inserted.add(self.tree.table());
+        }
     }
 
     fn value(&self, key: &[u8], bytes: &[u8]) -> Result<V::Owned> {

@@ -118,6 +118,8 @@ impl Transaction {
             txn.rollback_to(&savepoint.below, |table| new.iter().any(|info| info.tree.table() == table))?;
             created.drain(savepoint.created..).for_each(|info| info.tree.withdraw());
             dropped.truncate(savepoint.dropped);
+            // Rows that it had removed are there again when it commits.
+            live.scratch.inserted = live.scratch.opened;
             Ok(())
         })
     }
@@ -243,9 +245,7 @@ const fn leaves_transaction(error: &Error) -> bool {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if let State::Live(live) = self.seat.replace(State::Over) {
-            // Its own drop rolls it back.
-            self.measured(|| drop(live.into_txn()));
-            self.engine.admission.transaction_ended();
+            self.take_back(live);
         }
         if let Some(meter) = &self.meter {
             self.engine.profiler.end(meter);

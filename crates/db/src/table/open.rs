@@ -1,9 +1,12 @@
 //! The tables of a transaction: opened, listed and dropped.
 
 use super::Table;
-use crate::catalogue::RowTypes;
-use crate::{ListedTable, Result, TableDef, Transaction};
+use crate::catalogue::{Catalogue, RowTypes, TreeRef};
+use crate::live::Live;
+use crate::watches::WatchKey;
+use crate::{Error, ListedTable, Result, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
+use foreshore_lock::TableMode;
 use std::marker::PhantomData;
 
 impl Transaction {
@@ -16,9 +19,7 @@ impl Transaction {
     /// # Errors
     /// `TableName`, `TableTypes`, and those of any operation.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
-        let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open(live, name, RowTypes::of::<K, V>()))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
+        self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open)
     }
 
     /// Opens a table that exists, and creates none. At [`Isolation::Serializable`](crate::Isolation::Serializable) the
@@ -41,9 +42,7 @@ impl Transaction {
         &self,
         def: TableDef<'_, K, V>,
     ) -> Result<Table<'_, K, V>> {
-        let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_existing(live, name, RowTypes::of::<K, V>()))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
+        self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open_existing)
     }
 
     /// Returns the tables that the transaction sees, by name. A serializable transaction locks the list: no other
@@ -70,8 +69,22 @@ impl Transaction {
         &self,
         def: TableDef<'_, K, V>,
     ) -> Result<Table<'_, K, V>> {
+        self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open_known)
+    }
+
+    /// Opens the table that `find` returns, and notes it as opened.
+    pub(super) fn open_by<'t, K: Key, V: Value>(
+        &'t self,
+        def: TableDef<'_, K, V>,
+        types: RowTypes<'_>,
+        find: impl FnOnce(&'t Catalogue, &mut Live, &str, RowTypes<'_>) -> Result<TreeRef<'t>>,
+    ) -> Result<Table<'t, K, V>> {
         let name = def.checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_known(live, name, RowTypes::of::<K, V>()))?;
+        let tree = self.with(|engine, live| {
+            let tree = find(&engine.catalogue, live, name, types)?;
+            live.scratch.opened.add(tree.table());
+            Ok(tree)
+        })?;
         Ok(Table { tx: self, tree, types: PhantomData })
     }
 
@@ -93,5 +106,21 @@ impl Transaction {
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
         self.with(|engine, live| engine.catalogue.drop(live, name))
+    }
+}
+
+impl<K, V> Table<'_, K, V> {
+    /// Adds a watch of this table. The table stays locked against a drop until the transaction ends. So a drop either
+    /// finds the watch or is found here.
+    pub(crate) fn watch(&self) -> Result<WatchKey> {
+        self.tx.with(|engine, live| {
+            let table = self.tree.table();
+            live.txn.lock_table(table, TableMode::IntentShared)?;
+            if self.tree.is_retired() {
+                live.txn.observe_ended();
+                return Err(Error::TableDropped { table: table.into() });
+            }
+            engine.catalogue.watches().add(table)
+        })
     }
 }

@@ -1,10 +1,9 @@
 //! Tables whose types are known only at run time: rows are read and written encoded.
 
 use super::Table;
-use crate::catalogue::RowTypes;
+use crate::catalogue::{Catalogue, RowTypes};
 use crate::{Error, Result, TableDef, Transaction};
 use foreshore_base::limits::MAX_VALUE;
-use std::marker::PhantomData;
 
 /// A table of encoded rows.
 type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
@@ -34,9 +33,7 @@ impl Transaction {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn open_raw(&self, name: &str) -> Result<RawTable<'_>> {
-        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_existing(live, name, RowTypes::Stored))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
+        self.open_by(TableDef::new(name), RowTypes::Stored, Catalogue::open_existing)
     }
 
     /// Opens a table like [`open_raw`](Self::open_raw), and creates it with these names of types if there is none. For
@@ -46,21 +43,16 @@ impl Transaction {
     /// Those of [`open`](Self::open): `TableTypes` if the table has other types. `InvalidOption` for names of more than
     /// 1984 bytes in all.
     pub fn create_raw(&self, name: &str, key_type: &str, value_type: &str) -> Result<RawTable<'_>> {
-        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
         let len = key_type.len() + value_type.len();
         if len > MAX_TYPE_NAMES {
             let expected = format!("names of at most {MAX_TYPE_NAMES} bytes in all");
             return Err(Error::InvalidOption { name: "types", value: format!("names of {len} bytes"), expected });
         }
-        let types = RowTypes::Named(key_type, value_type);
-        let tree = self.with(|engine, live| engine.catalogue.open(live, name, types))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
+        self.open_by(TableDef::new(name), RowTypes::Named(key_type, value_type), Catalogue::open)
     }
 
     /// Opens a table that the snapshot of a reader sees, whatever its types.
     pub(crate) fn open_known_raw(&self, name: &str) -> Result<RawTable<'_>> {
-        let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
-        let tree = self.with(|engine, live| engine.catalogue.open_known(live, name, RowTypes::Stored))?;
-        Ok(Table { tx: self, tree, types: PhantomData })
+        self.open_by(TableDef::new(name), RowTypes::Stored, Catalogue::open_known)
     }
 }

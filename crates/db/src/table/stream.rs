@@ -98,8 +98,9 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             }
         }
         self.tx.with(|_, live| {
-            let (txn, Scratch { found, .. }) = live.parts();
-            Ok(writer.finish(txn, &encoded, found).map(|_| total)?)
+            let (txn, Scratch { found, inserted, .. }) = live.parts();
+            self.note_put(writer.finish(txn, &encoded, found)?, inserted);
+            Ok(total)
         })
     }
 

@@ -28,8 +28,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|_, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, .. }) = live.parts();
-            Ok(self.tree.put_only(txn, key, value, found).map(drop)?)
+            let (txn, Scratch { key, value, found, inserted, .. }) = live.parts();
+            self.note_put(self.tree.put_only(txn, key, value, found)?, inserted);
+            Ok(())
         })
     }
 
@@ -86,8 +87,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn put_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<()> {
         self.tx.with(|_, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, .. }) = live.parts();
-            Ok(self.tree.put_only(txn, key, value, found).map(drop)?)
+            let (txn, Scratch { value, found, inserted, .. }) = live.parts();
+            self.note_put(self.tree.put_only(txn, key, value, found)?, inserted);
+            Ok(())
         })
     }
 
@@ -95,8 +97,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn replace_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.tx.with(|_, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, .. }) = live.parts();
+            let (txn, Scratch { value, found, inserted, .. }) = live.parts();
             let is_old = self.tree.put_over(txn, key, value, found)?;
+            self.note_put(is_old, inserted);
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
@@ -105,7 +108,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn insert_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<bool> {
         let inserted = self.tx.with(|_, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            Ok(self.tree.insert_new(&mut live.txn, key, &live.scratch.value)?)
+            self.tree.insert_new(&mut live.txn, key, &live.scratch.value)?;
+            self.note_put(false, &mut live.scratch.inserted);
+            Ok(())
         });
         match inserted {
             Ok(()) => Ok(true),

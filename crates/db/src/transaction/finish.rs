@@ -4,7 +4,9 @@ use super::Transaction;
 use crate::live::Live;
 use crate::seat::{Failure, State};
 use crate::{CommitTicket, Durability, Result};
-use foreshore_base::Csn;
+use foreshore_base::{Csn, TableId};
+use foreshore_btree::Tree;
+use std::sync::Arc;
 
 impl Transaction {
     /// Commits, and waits until the commit survives power loss; with [`Durability::Relaxed`] it does not wait. Returns
@@ -50,8 +52,12 @@ impl Transaction {
         self.with(|_, _| Ok(()))?;
         let place = self.engine.prepared.take_name(name)?;
         let live = self.take_live()?;
+        let freed = live.signals_of_rollback();
         let prepared = self.measured(|| self.engine.prepared.prepare(place, live));
         self.engine.admission.transaction_ended();
+        if prepared.is_err() {
+            self.engine.catalogue.watches().signal(&freed);
+        }
         prepared.map_err(|error| error.by_deadline(|| self.overdue()))
     }
 
@@ -80,23 +86,27 @@ impl Transaction {
     /// Those of [`rollback`](Self::rollback).
     pub fn rollback_pipelined(self) -> Result<CommitTicket> {
         let seen = self.undo()?;
+        Ok(self.ticket_of(seen))
+    }
+
+    /// Returns a ticket that resolves when commit `seen` is durable, or at once if this transaction is relaxed.
+    pub(crate) fn ticket_of(&self, seen: Csn) -> CommitTicket {
         let ticket = self.engine.storage.log().ticket(seen.lsn(), seen, seen.lsn());
-        Ok(CommitTicket(match self.durability {
+        CommitTicket(match self.durability {
             Durability::Relaxed => ticket.relax(),
             Durability::Durable if ticket.is_durable() => ticket,
             // The transaction of that commit may not have requested a flush yet.
             Durability::Durable => ticket.harden(),
-        }))
+        })
     }
 
     /// Rolls back and returns the newest commit that the transaction's results rest on.
     fn undo(&self) -> Result<Csn> {
         match self.seat.replace(State::Over) {
             State::Live(live) => {
-                let take_back = || self.engine.admission.check_open().and_then(|()| live.into_txn().rollback());
-                let ended = self.measured(take_back);
-                self.engine.admission.transaction_ended();
-                Ok(ended?)
+                let open = self.engine.admission.check_open();
+                let ended = self.measured(|| self.engine.roll_back(live));
+                Ok(open.and(ended)?)
             }
             State::Failed(Failure { watermark, .. }) => Ok(watermark),
             State::Busy | State::Over => Ok(Csn::ZERO),
@@ -130,7 +140,9 @@ impl Transaction {
     pub(crate) fn pre_commit(&self, is_pipelined: bool) -> Result<CommitTicket> {
         self.with(|_, _| Ok(()))?;
         let live = self.take_live()?;
+        let (signals, freed) = (live.signals_of_commit(), live.signals_of_rollback());
         let (txn, created, dropped) = live.into_parts();
+        let gone: Vec<TableId> = dropped.iter().map(Tree::table).collect();
         // Before the locks are released. A commit that fails has stopped the log.
         dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
         let engine = &self.engine;
@@ -140,13 +152,37 @@ impl Transaction {
             engine.catalogue.publish(created, csn);
             engine.reclaimer.add_dropped(dropped, csn);
             engine.admission.transaction_ended();
+            engine.catalogue.watches().signal(&signals);
         };
         let commit = || match self.durability {
             Durability::Relaxed => txn.commit_relaxed_then(end).map(foreshore_wal::CommitTicket::relax),
             Durability::Durable if is_pipelined => txn.commit_pipelined_then(end),
             Durability::Durable => txn.commit().inspect(|ticket| end(ticket.csn())),
         };
-        Ok(CommitTicket(self.measured(commit).inspect_err(|_| engine.admission.transaction_ended())?))
+        let ticket = self.measured(commit).inspect_err(|_| {
+            engine.admission.transaction_ended();
+            engine.catalogue.watches().signal(&freed);
+        })?;
+        if !gone.is_empty() {
+            self.end_watches(gone, ticket.csn());
+        }
+        Ok(CommitTicket(ticket))
+    }
+
+    /// Ends the watches of tables that commit `csn` has dropped, when that is durable. None is added any more.
+    #[cold]
+    fn end_watches(&self, mut gone: Vec<TableId>, csn: Csn) {
+        let watches = Arc::clone(self.engine.catalogue.watches());
+        gone.retain(|&table| watches.has_any(table));
+        if gone.is_empty() {
+            return;
+        }
+        self.engine.storage.log().ticket(csn.lsn(), csn, csn.lsn()).on_durable(move |durable| {
+            // A stop of the log ends all watches.
+            if durable.is_ok() {
+                gone.into_iter().for_each(|table| watches.table_dropped(table));
+            }
+        });
     }
 
     /// Ends the transaction without a commit and returns the newest commit that its results rest on.
@@ -162,8 +198,7 @@ impl Transaction {
     pub(super) fn take_back(&self, live: Live) -> Csn {
         let watermark = live.txn.observed();
         // A rollback that is parked is counted in the statistics, and one that fails stops the log.
-        let _ = self.measured(|| live.into_txn().rollback());
-        self.engine.admission.transaction_ended();
+        let _ = self.measured(|| self.engine.roll_back(live));
         watermark
     }
 }

@@ -4,8 +4,12 @@ use foreshore::{Db, Error, Options, TableDef};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem};
 use std::{
+    future::Future,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
+    task::{Context, Poll, Wake},
+    thread,
 };
 
 pub(crate) const NUMBERS: TableDef<u64, i64> = TableDef::new("numbers");
@@ -62,6 +66,24 @@ pub(crate) fn numbers(db: &Db) -> Vec<(u64, i64)> {
         table.iter().collect::<Result<Vec<_>, Error>>()
     })
     .unwrap()
+}
+
+/// Polls a future on this thread until it is ready.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
 }
 
 /// A directory on the real disk, removed on drop.
