@@ -14,6 +14,7 @@ mod page_copy;
 mod resume;
 mod span;
 mod spilled;
+mod steps;
 
 use self::ahead::ReadAhead;
 use self::keys::Keys;
@@ -22,7 +23,7 @@ use self::resume::Resume;
 pub use self::span::End;
 use self::span::{Rest, Rows, Span};
 use self::spilled::FetchedAhead;
-use crate::format::SLOT;
+use self::steps::Steps;
 use crate::tree::Tree;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result, TableId};
@@ -32,12 +33,8 @@ use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries that the first step of a snapshot scan takes. It is small because most scans end soon.
-const FIRST_STEP: usize = 4;
 /// Bytes of each buffer that an idle cursor keeps.
 const KEPT_BYTES: usize = 4 * PAGE_SIZE;
-/// Upper bound of the entries of a leaf.
-const MAX_STEP: usize = PAGE_SIZE / SLOT;
 
 /// A scan of part of a tree, made by [`Tree::range`]. Rows may be taken from both ends alternately, and each is
 /// returned once.
@@ -58,9 +55,7 @@ pub struct Cursor {
     copied: Copied,
     /// Shared locks of the running step that it may still release, in the order of its requests.
     entered: Vec<Entered>,
-    /// The most entries of a leaf that the next step takes. It starts small, and is smaller if each row is locked or
-    /// the transaction writes between steps.
-    step: usize,
+    steps: Steps,
     ahead: ReadAhead,
     spilled: FetchedAhead,
     /// The large value that was returned last.
@@ -131,7 +126,7 @@ impl Cursor {
             resume: Resume::default(),
             copied: Copied { front: Rows::default(), back: Rows::default(), at: Lsn::ZERO },
             entered: Vec::new(),
-            step: 1,
+            steps: Steps::default(),
             ahead: ReadAhead::default(),
             spilled: FetchedAhead::default(),
             large: Vec::new(),
@@ -175,7 +170,7 @@ impl Cursor {
 
     /// Sets the state of a new scan.
     fn start(&mut self, txn: &Txn, snapshot: Option<SnapshotRef>, lock: RowLock) {
-        self.step = if snapshot.is_some() { FIRST_STEP } else { 1 };
+        self.steps.begin(snapshot.is_none());
         (self.snapshot, self.locking) = (snapshot, Locking::new(lock, txn.isolation()));
         self.keys.read_again();
         self.resume.clear();
@@ -189,6 +184,8 @@ impl Cursor {
     /// Ends a scan. A limited part of its memory is kept.
     pub fn rest(&mut self) {
         self.snapshot = None;
+        self.steps.note_taken(self.copied.front.taken() + self.copied.back.taken());
+        self.steps.end();
         self.keys.end();
         self.resume.clear();
         (self.ahead, self.spilled) = (ReadAhead::default(), FetchedAhead::default());
@@ -281,6 +278,8 @@ impl Cursor {
         while self.rows(end).is_empty()
             && let Some(mut span) = self.keys.take_unread()
         {
+            let taken = self.rows(end).taken();
+            self.steps.note_taken(taken);
             let filled = self.fill(txn, &mut span, end);
             self.keys.put_back(span);
             match filled {
@@ -324,7 +323,7 @@ impl Cursor {
         self.copied.front.clear();
         self.copied.back.clear();
         // A transaction that writes between rows has no use for many at a time.
-        self.step = 1;
+        self.steps.take_one();
         self.resume.clear();
         self.keys.read_again();
     }
@@ -366,13 +365,8 @@ impl Cursor {
         };
         txn.swap_fetched(&mut self.spilled.fetched);
         let rest = copied.map_err(|error| self.tree.judge(txn, snapshot, error))?;
-        self.take_more();
+        self.steps.grow();
         Ok(rest)
-    }
-
-    /// Doubles the size of the next step.
-    fn take_more(&mut self) {
-        self.step = (2 * self.step).min(MAX_STEP);
     }
 
     /// Sets the unread keys after a step.

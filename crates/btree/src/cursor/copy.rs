@@ -1,8 +1,8 @@
 //! Steps of a snapshot scan.
 
+use super::Cursor;
 use super::left::LeftEntries;
 use super::span::{End, Rest, Rows, Span};
-use super::{Cursor, FIRST_STEP};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
 use crate::format::{GHOST, OVERFLOW, RowHeader};
@@ -14,8 +14,6 @@ use foreshore_buffer::OptimisticGuard;
 use foreshore_txn::{Seen, Snapshot, Txn, UndoPtr};
 use std::ops::Range;
 
-/// Entries that the second step takes.
-const SECOND_STEP: usize = 2 * FIRST_STEP;
 /// The most rows of a step that are prefetched.
 const AHEAD: usize = 16;
 
@@ -34,7 +32,7 @@ impl Cursor {
         }
         txn.unwant(0);
         loop {
-            let (tree, step, memory) = (&self.tree, self.step, self.keys.spare());
+            let (tree, step, memory) = (&self.tree, self.steps.size(), self.keys.spare());
             let rows = if end == End::Front { &mut self.copied.front } else { &mut self.copied.back };
             let (leaf, left) = match self.resume.left.take().and_then(|left| left.enter(tree.pool(), end)) {
                 Some((leaf, left)) => (leaf, Some(left)),
@@ -160,7 +158,9 @@ impl Tree {
             End::Front => all.start..all.end.min(all.start + step),
             End::Back => all.start.max(all.end.saturating_sub(step))..all.end,
         };
-        prefetch_rows(leaf, &node, (&all, &inside, end), is_new)?;
+        if is_new {
+            prefetch_rows(leaf, &node, inside.clone());
+        }
         rows.clear();
         let (mut image, mut taken) = (Vec::new(), 0);
         for at in inside.clone() {
@@ -205,21 +205,11 @@ impl Tree {
     }
 }
 
-/// Prefetches rows of a step, so that their cache misses overlap. The first step does so for the second step too.
+/// Prefetches the rows of a step, so that their cache misses overlap.
 fn prefetch_rows<const ONCE: bool>(
     leaf: &ReadGuard<'_, ONCE>,
     node: &NodeView<&OptimisticGuard<'_>>,
-    (all, inside, end): (&Range<usize>, &Range<usize>, End),
-    is_new: bool,
-) -> Result<(), Damage> {
-    let prefetch = |at| {
-        leaf.page().prefetch(node.tuple_ahead(at)?);
-        Ok(())
-    };
-    match (end, inside.len()) {
-        (End::Front, FIRST_STEP) if is_new => all.clone().take(3 * FIRST_STEP).try_for_each(prefetch),
-        (End::Back, FIRST_STEP) if is_new => all.clone().rev().take(3 * FIRST_STEP).try_for_each(prefetch),
-        (_, SECOND_STEP) if !is_new => Ok(()),
-        _ => inside.clone().take(AHEAD).try_for_each(prefetch),
-    }
+    inside: Range<usize>,
+) {
+    inside.take(AHEAD).for_each(|at| leaf.page().prefetch(node.tuple_ahead(at).unwrap_or_default()));
 }

@@ -90,7 +90,7 @@ impl Cursor {
             match step? {
                 Step::Done(rest) => break rest,
                 Step::Changed => tree.restart(&mut restarts),
-                Step::Fewer => self.step = 1,
+                Step::Fewer => self.steps.take_one(),
                 Step::Held(key, holder) => {
                     // Locks only this row, so that later writers queue behind this reader.
                     txn.share(Target::row(tree.table, &key))?;
@@ -113,7 +113,7 @@ impl Cursor {
         if end == End::Back {
             self.copied.back.reverse();
         }
-        self.take_more();
+        self.steps.grow();
         Ok(rest)
     }
 
@@ -287,7 +287,7 @@ impl Cursor {
         match is_covered {
             true => Ok(None),
             // Rows before the writer's key are returned first, by a smaller step.
-            false if self.step > 1 => Ok(Some(Step::Fewer)),
+            false if self.steps.size() > 1 => Ok(Some(Step::Fewer)),
             false if waits => Ok(Some(Step::Behind(interval))),
             false => Err(locks.range_refusal(owner, tree.table, &interval)),
         }
@@ -334,7 +334,7 @@ impl Cursor {
 
     /// Returns whether the step takes one more row.
     fn has_room(&mut self, end: End) -> bool {
-        let most = if self.locking.lock.strength() == Strength::Share { self.step } else { 1 };
+        let most = if self.locking.lock.strength() == Strength::Share { self.steps.size() } else { 1 };
         self.rows(end).len() < most
     }
 

@@ -270,6 +270,11 @@ impl Rows {
         self.places.len()
     }
 
+    /// Returns how many rows were taken.
+    pub(super) fn taken(&self) -> usize {
+        self.places.len() - self.left.len()
+    }
+
     /// Reserves memory for `count` rows in all, of about `len` bytes each.
     pub(super) fn make_room(&mut self, count: usize, len: usize) {
         self.places.reserve(count);
