@@ -31,6 +31,7 @@ pub mod replacement;
 
 mod change;
 mod cleaner;
+mod copy;
 mod doublewrite;
 mod flush_order;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]

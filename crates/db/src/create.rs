@@ -9,6 +9,7 @@ use foreshore_space::SuperBlock;
 use foreshore_sync::pause;
 use foreshore_wal::{Log, LogOptions};
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Contents of a directory.
@@ -20,6 +21,27 @@ pub(crate) enum Contents {
     Unfinished,
     /// A database.
     Database,
+}
+
+/// Creates the directory of a database, durably, unless it exists.
+///
+/// # Errors
+/// `Foreign` if a file stands in its place.
+pub(crate) fn create_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    match fs.kind(dir)? {
+        Some(Kind::Dir) => Ok(()),
+        Some(Kind::File) => {
+            Err(Error::Foreign { path: dir.to_owned(), why: "a file stands in the place of the directory" })
+        }
+        None => {
+            fs.create_dir(dir)?;
+            // The parent of a relative path of one name is the current directory.
+            dir.parent().map_or(Ok(()), |parent| {
+                let is_here = parent.as_os_str().is_empty();
+                fs.sync_dir(if is_here { Path::new(".") } else { parent })
+            })
+        }
+    }
 }
 
 /// Finds out what the directory holds, and writes nothing.

@@ -97,6 +97,16 @@ pub enum Error {
         /// Its directory.
         path: PathBuf,
     },
+    /// A backup did not finish, so the directory holds no database.
+    UnfinishedBackup {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A backup is to be made in a directory that is not empty. Nothing was changed.
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A log write or sync failed, and the log has stopped. Commits that were not acknowledged may or may not survive;
     /// `Db::reopen` tells.
     Poisoned {

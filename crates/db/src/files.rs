@@ -11,6 +11,8 @@ pub(crate) struct Files {
     pub(crate) lock: PathBuf,
     /// Exists while the other files are being created: see `marker`.
     pub(crate) unfinished: PathBuf,
+    /// Exists while a backup writes the other files: see `backup`.
+    pub(crate) unfinished_backup: PathBuf,
     /// Directory of the log.
     pub(crate) log: PathBuf,
     /// Superblocks and pages.
@@ -27,6 +29,7 @@ impl Files {
             dir: dir.to_owned(),
             lock: dir.join("LOCK"),
             unfinished: dir.join("UNFINISHED"),
+            unfinished_backup: dir.join("UNFINISHED_BACKUP"),
             log: dir.join("log"),
             data: dir.join("data"),
             doublewrite: dir.join("dw"),

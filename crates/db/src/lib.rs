@@ -50,6 +50,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod backup;
 mod catalogue;
 mod chains;
 mod check;
@@ -91,6 +92,7 @@ mod vacuum;
 mod watches;
 mod workers;
 
+pub use backup::Backup;
 pub use catalogue::ListedTable;
 pub use check::Report;
 pub use damage::{DamageStats, DamagedPage};

@@ -2,6 +2,7 @@
 //! and what it does then.
 
 use crate::admission::Admission;
+use crate::backup;
 use crate::catalogue::Catalogue;
 use crate::create::{self, Contents};
 use crate::damage::Damage;
@@ -32,20 +33,7 @@ use std::{path::Path, sync::Arc};
 /// Opens the database in `dir`.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
     let fs = options.file_system(dir)?;
-    match fs.kind(dir)? {
-        Some(Kind::Dir) => {}
-        Some(Kind::File) => {
-            return Err(Error::Foreign { path: dir.to_owned(), why: "a file stands in the place of the directory" });
-        }
-        None => {
-            fs.create_dir(dir)?;
-            if let Some(parent) = dir.parent() {
-                // The parent of a relative path of one name is the current directory.
-                let is_here = parent.as_os_str().is_empty();
-                fs.sync_dir(if is_here { Path::new(".") } else { parent })?;
-            }
-        }
-    }
+    create::create_dir(&*fs, dir)?;
     start(Directory::lock(Files::of(dir), fs)?, options, Absent::Create)
 }
 
@@ -56,6 +44,7 @@ pub(crate) fn open_existing(dir: &Path, options: &Options) -> Result<Arc<Engine>
     if reader.kind(dir)? == Some(Kind::File) {
         return Err(Error::Foreign { path: dir.to_owned(), why: "it is a file, and a database is a directory" });
     }
+    backup::check_finished(&files, &*reader)?;
     if create::contents(&files, &reader)? != Contents::Database {
         return Err(Error::NoDatabase { path: dir.to_owned() });
     }
@@ -76,6 +65,7 @@ pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
 
 fn start(directory: Arc<Directory>, options: &Options, absent: Absent) -> Result<Arc<Engine>> {
     let memory = options.shares()?;
+    backup::check_finished(directory.files(), &**directory.fs())?;
     let contents = create::contents(directory.files(), directory.fs())?;
     if contents != Contents::Database {
         if absent == Absent::Refuse {

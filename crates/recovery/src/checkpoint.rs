@@ -5,11 +5,16 @@
 //! to one number, the **redo start**. The **scan start** is the first group of the oldest transaction, if that is
 //! older: from there to the redo start the log is read for the analysis only.
 
+mod copies;
 mod order;
 mod request;
+mod retained;
+
+pub use retained::RetainedLog;
 
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
+use copies::Copies;
 use foreshore_base::{GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
@@ -27,9 +32,6 @@ use std::{
 
 /// When the step retries a failure.
 const RETRY: Duration = Duration::from_millis(100);
-
-/// Most checkpoints that [`Checkpointer::settle`] takes.
-const SETTLE_TRIES: u32 = 4;
 
 /// Most transactions that a checkpoint record can list: what the smallest log segment takes in one record.
 pub const MAX_ACTIVE: usize = 1024;
@@ -105,6 +107,8 @@ pub struct Checkpointer {
     page_start: AtomicU64,
     checkpoints: AtomicU64,
     failures: AtomicU64,
+    /// Copies of the database that log is retained for.
+    copies: Copies,
 }
 
 struct State {
@@ -148,6 +152,7 @@ impl Checkpointer {
             ),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            copies: Copies::new(),
             log,
             pool,
             txns,
@@ -198,26 +203,6 @@ impl Checkpointer {
     /// As [`Checkpointer::checkpoint`].
     pub fn close(&self) -> Result<()> {
         self.take(&mut self.state.lock(), Reach::Last)
-    }
-
-    /// Takes two checkpoints, and up to two more, until no restart applies a record of a group before `group` to a
-    /// page. Returns whether that was reached. Every superblock was written after the call began. An older transaction
-    /// does not delay it: a restart reads no page for the log of that one alone (see [`replay`](crate::replay)).
-    /// # Errors
-    /// As [`Checkpointer::checkpoint`].
-    pub fn settle(&self, group: GroupNo) -> Result<bool> {
-        let mut taken = 0;
-        loop {
-            self.checkpoint()?;
-            taken += 1;
-            let state = self.state.lock();
-            if taken >= 2 && state.newest.redo_start.min(state.older_redo) >= group {
-                return Ok(true);
-            }
-            if taken == SETTLE_TRIES {
-                return Ok(false);
-            }
-        }
     }
 
     /// Returns the counters.
@@ -287,7 +272,7 @@ impl Checkpointer {
             assert!(self.log.durable() >= lsn, "a forced record is durable");
         }
         pause::point("checkpoint: the record is durable");
-        let (older, older_redo) = (state.newest.scan_start, state.newest.redo_start);
+        let (older, older_redo) = (self.copies.scan_start(state.newest.scan_start), state.newest.redo_start);
         let next = SuperBlock {
             checkpoint_lsn: lsn,
             checkpoint_group: group,
@@ -312,8 +297,8 @@ impl Checkpointer {
         // ORDERING: hint, for statistics.
         self.scan_start.store(scan_start.0, Ordering::Relaxed);
         self.redo_start.store(redo_start.0, Ordering::Relaxed);
-        // The slot that is now the older one is the fallback, and keeps its log. Twice, because the log keeps what the
-        // older of its own two control slots names: after the second call both name the same.
+        // The slot that is now the older one is the fallback, and keeps its log, as copies do. Twice, because the log
+        // keeps what the older of its own two control slots names: after the second call both name the same.
         self.log.truncate(older)?;
         self.log.truncate(older)
     }

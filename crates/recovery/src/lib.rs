@@ -21,7 +21,7 @@ mod stretch;
 mod trace;
 mod undo;
 
-pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE};
+pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE, RetainedLog};
 pub use restart::{Replayed, replay};
 pub use stats::RecoveryStats;
 pub use undo::{Unended, undo};

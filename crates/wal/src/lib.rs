@@ -44,6 +44,7 @@
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod buffer;
 mod checksum;
+mod copy;
 mod dep;
 mod follow;
 mod format;
@@ -97,6 +98,7 @@ pub mod log_buffer {
     pub use crate::slots::Slots;
 }
 
+pub use copy::CopiedLog;
 pub use dep::Dep;
 pub use follow::Follower;
 pub use foreshore_sync::Nanos;

@@ -2,6 +2,7 @@
 
 mod space;
 
+use crate::copy::{self, CopiedLog};
 use crate::follow::Follower;
 use crate::log_core::Core;
 use crate::open;
@@ -241,11 +242,37 @@ impl Log {
     /// # Errors
     /// `LogTruncated` if `from` was truncated; `InvalidOption` for a log without files; or the error of the disk.
     pub fn follow(&self, from: GroupNo) -> Result<Follower> {
-        if !self.core().has_files {
-            let (name, value, expected) = ("follow", "a log without files".into(), "a log in a directory".into());
-            return Err(InvalidOption { name, value, expected }.into());
-        }
+        self.check_files("follow")?;
         Follower::of(self.handle.core.clone(), from)
+    }
+
+    /// Copies the durable groups from `from` on into a new log in `dir` of `fs`, whose parent exists. Sessions append
+    /// meanwhile. Calls `go_on` before each group, and ends with its error. When it returns, all is durable except the
+    /// name of `dir` itself.
+    ///
+    /// Group `from` is durable, and the caller keeps the log from being truncated before it.
+    ///
+    /// # Errors
+    /// `InvalidOption` for a log without files; `LogTruncated` if it begins after `from`; `LostLog` or `Corrupted` for
+    /// a damaged group; the error of a disk. What was written is no log then, since it has no control file.
+    pub fn copy(
+        &self,
+        from: GroupNo,
+        fs: &Arc<dyn Fs>,
+        dir: &Path,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<CopiedLog> {
+        self.check_files("copy")?;
+        copy::copy(self.core(), from, (fs, dir), go_on)
+    }
+
+    /// Refuses a call of `name` for a log without files.
+    fn check_files(&self, name: &'static str) -> Result<()> {
+        if self.core().has_files {
+            return Ok(());
+        }
+        let (value, expected) = ("a log without files".into(), "a log in a directory".into());
+        Err(InvalidOption { name, value, expected }.into())
     }
 
     /// Truncates the log before group `before`. The caller has made sure that recovery starts there or later. Releases

@@ -21,6 +21,8 @@ impl fmt::Display for Error {
             Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
             Self::Newer { path, found, supported } => write_newer(f, path, *found, *supported),
             Self::Locked { path } => write_locked(f, path),
+            Self::UnfinishedBackup { dir } => write_unfinished(f, dir),
+            Self::NotEmpty { dir } => write_not_empty(f, dir),
             Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
             Self::Closed => f.write_str("the database is closed: open it again"),
             Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error: begin a new one"),
@@ -36,9 +38,7 @@ impl fmt::Display for Error {
                 write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
             }
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
-            Self::NoSavepoint => {
-                f.write_str("the savepoint is of another transaction, or was undone with an earlier one")
-            }
+            Self::NoSavepoint => f.write_str(NO_SAVEPOINT),
             Self::KeyExists { table, key } => write_exists(f, table, key),
             Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => {
@@ -80,6 +80,7 @@ impl fmt::Display for Error {
     }
 }
 
+const NO_SAVEPOINT: &str = "the savepoint is of another transaction, or was undone with an earlier one";
 const LOG_SPACE: &str = "no log space became free in time: run the transaction again, a checkpoint frees some";
 
 /// What to do about lost media.
@@ -110,6 +111,14 @@ fn write_newer(f: &mut fmt::Formatter<'_>, path: &Path, found: u32, supported: u
 
 fn write_locked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     write!(f, "{} is already open, in this process or another: close it there first", path.display())
+}
+
+fn write_unfinished(f: &mut fmt::Formatter<'_>, dir: &Path) -> fmt::Result {
+    write!(f, "{} holds a backup that did not finish: remove it, and make another one", dir.display())
+}
+
+fn write_not_empty(f: &mut fmt::Formatter<'_>, dir: &Path) -> fmt::Result {
+    write!(f, "{} is not empty: make the backup in a new or empty directory", dir.display())
 }
 
 fn write_long(f: &mut fmt::Formatter<'_>, table: Option<&TableRef>, part: &str, len: usize, max: usize) -> fmt::Result {

@@ -32,6 +32,12 @@ impl Options {
         self.lab.fs.as_ref().map_or_else(|| Device::Buffered.open(dir), |fs| Ok(Arc::clone(fs)))
     }
 
+    /// Opens the file system of a backup in `dir`: that of the operating system, or of the lab. A database in memory
+    /// has its backups on disk.
+    pub(crate) fn backup_file_system(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
+        self.lab.fs.as_ref().map_or_else(|| Device::Auto.open(dir), |fs| Ok(Arc::clone(fs)))
+    }
+
     /// Divides the memory limit.
     pub(crate) fn shares(&self) -> Result<MemoryShares, InvalidOption> {
         MemoryShares::of(self.memory_limit, self.lab.undo_limit)

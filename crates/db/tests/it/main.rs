@@ -1,5 +1,6 @@
 //! What a user may rely on, one behaviour per file.
 
+mod backup;
 mod bad_files;
 mod bank;
 mod callbacks;

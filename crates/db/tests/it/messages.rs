@@ -24,6 +24,8 @@ fn all() -> Vec<Error> {
         Error::Foreign { path: "/db/data".into(), why: "it has no superblock" },
         Error::Newer { path: "/db/data".into(), found: 2, supported: 1 },
         Error::Locked { path: "/db".into() },
+        Error::UnfinishedBackup { dir: "/db".into() },
+        Error::NotEmpty { dir: "/db".into() },
         Error::Poisoned { cause: cause.clone() },
         Error::Closed,
         Error::RolledBack,

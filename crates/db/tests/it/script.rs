@@ -186,19 +186,27 @@ impl Script {
         }
     }
 
-    /// The commits that must survive and those that may, when power was lost during operation `op`.
-    fn bounds(&self, op: u64) -> (usize, usize) {
-        let acknowledged = |commit: &Commit| commit.acknowledged.is_some_and(|at| at <= op);
+    /// The commits that must survive, since they were acknowledged by operation `first`, and those that may, since they
+    /// were asked for by operation `last`.
+    fn bounds(&self, first: u64, last: u64) -> (usize, usize) {
+        let acknowledged = |commit: &Commit| commit.acknowledged.is_some_and(|at| at <= first);
         let least = self.commits.iter().rposition(acknowledged).map_or(0, |last| last + 1);
-        let most = self.commits.iter().take_while(|commit| commit.asked <= op).count();
+        let most = self.commits.iter().take_while(|commit| commit.asked <= last).count();
         (least, most)
     }
 
-    /// Checks that `db` holds what some prefix of the commits left, all acknowledged ones among them.
+    /// Checks that `db` holds what some prefix of the commits left, all acknowledged ones among them, when power was
+    /// lost during operation `op`.
     pub(crate) fn verify(&self, db: &Db, op: u64) -> Result<Model, String> {
+        self.verify_between(db, op, op)
+    }
+
+    /// Checks that `db` holds what some prefix of the commits left: those acknowledged by operation `first` at least,
+    /// and those asked for by operation `last` at most.
+    pub(crate) fn verify_between(&self, db: &Db, first: u64, last: u64) -> Result<Model, String> {
         db.check().map_err(|error| format!("check: {error}"))?;
         let found = read(db).map_err(|error| format!("read: {error}"))?;
-        let (least, most) = self.bounds(op);
+        let (least, most) = self.bounds(first, last);
         match (least..=most).any(|count| self.state(count) == found) {
             true => Ok(found),
             false => Err(format!("the state is that of no prefix of {least} to {most} commits")),
@@ -207,7 +215,7 @@ impl Script {
 
     /// Whether `later` is the state after more commits than `found`, when power was lost during operation `op`.
     pub(crate) fn continues(&self, op: u64, found: &Model, later: &Model) -> bool {
-        let (least, most) = self.bounds(op);
+        let (least, most) = self.bounds(op, op);
         let first = (least..=most).find(|&count| self.state(count) == *found);
         first.is_some_and(|first| (first + 1..=most).any(|count| self.state(count) == *later))
     }

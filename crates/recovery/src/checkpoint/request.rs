@@ -39,10 +39,13 @@ impl Checkpointer {
         self.log.space_requested().map(|_| NextWake::After(LOOK))
     }
 
-    /// Takes two checkpoints if log can be truncated after them. Parked rollbacks that retain it are copied forward
-    /// before.
+    /// Takes two checkpoints if log can be truncated after them. Copies of the database that retain it are cancelled
+    /// before, and parked rollbacks are copied forward.
     fn give_up_log(&self, state: &mut State) -> Result<Freed> {
         let begin = self.log.next_group();
+        if self.is_retained_for_copies(begin) {
+            self.copies.cancel();
+        }
         if self.is_log_kept(begin) {
             match self.txns.copy_forward(|group, copies| gains_log(self.log.truncatable(group), copies)) {
                 // A checkpoint would only use up log.
@@ -57,10 +60,20 @@ impl Checkpointer {
         Ok(Freed::Some)
     }
 
-    /// Returns whether transactions retain all log before `begin`.
+    /// Returns whether transactions, or copies of the database, retain all log before `begin`.
     fn is_log_kept(&self, begin: GroupNo) -> bool {
-        let transactions = self.txns.xids().oldest_group();
-        self.log.truncatable(transactions.map_or(begin, |oldest| oldest.min(begin))) == 0
+        self.log.truncatable(self.copies.scan_start(self.needed_from(begin))) == 0
+    }
+
+    /// Returns whether log before `begin` is retained for copies of the database alone.
+    fn is_retained_for_copies(&self, begin: GroupNo) -> bool {
+        let needed = self.needed_from(begin);
+        self.log.truncatable(self.copies.scan_start(needed)) < self.log.truncatable(needed)
+    }
+
+    /// Returns the oldest group that transactions need, up to `begin`.
+    fn needed_from(&self, begin: GroupNo) -> GroupNo {
+        self.txns.xids().oldest_group().map_or(begin, |oldest| oldest.min(begin))
     }
 
     /// Refuses a checkpoint that lets no log be truncated and would take log that is reserved for rollbacks and

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A position in the chain.
 #[derive(Clone)]
-pub(super) struct Cursor {
+pub(crate) struct Cursor {
     pub(super) number: u64,
     pub(super) file: Arc<dyn File>,
     pub(super) size: u64,
@@ -30,15 +30,15 @@ pub(super) struct Cursor {
 }
 
 /// A group of the chain; the reader holds its bytes.
-pub(super) struct Step {
-    pub(super) header: GroupHeader,
+pub(crate) struct Step {
+    pub(crate) header: GroupHeader,
     pub(super) file: Arc<dyn File>,
     pub(super) offset: u64,
 }
 
 impl Cursor {
     /// Creates a cursor at the first group of the log, which lies in `file`.
-    pub(super) fn new(start: &CtlSlot, file: Arc<dyn File>, size: u64) -> Self {
+    pub(crate) fn new(start: &CtlSlot, file: Arc<dyn File>, size: u64) -> Self {
         Self {
             number: start.segment,
             file,
@@ -58,8 +58,13 @@ impl Cursor {
         Error::LostLog { file: self.file.path().into(), offset: self.offset, missing }
     }
 
+    /// Returns the error of the next group, which is durable and missing.
+    pub(crate) fn lost_next(&self) -> Error {
+        self.lost(self.next)
+    }
+
     /// Steps over the next group of the chain. Searches behind holes only if `holes`.
-    pub(super) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
+    pub(crate) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
         loop {
             let chain =
                 Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation: self.incarnation };

@@ -84,7 +84,7 @@ impl Files {
     }
 
     /// Writes the header, syncs, and renames the file to its name.
-    fn finish(&self, file: &dyn File, number: u64) -> Result<Arc<dyn File>> {
+    pub(crate) fn finish(&self, file: &dyn File, number: u64) -> Result<Arc<dyn File>> {
         let Home { fs, dir, uuid } = &self.home;
         let mut block = AlignedBuf::new(BLOCK);
         block.copy_from_slice(&SegmentHeader { uuid: *uuid, number, size: self.size }.encode());

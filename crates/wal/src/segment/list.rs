@@ -2,7 +2,7 @@
 
 use super::live::Live;
 use crate::format::{CtlSlot, FIRST_GROUP};
-use foreshore_base::GroupNo;
+use foreshore_base::{GroupNo, Incarnation, Uuid};
 use foreshore_io::File;
 use foreshore_sync::model::mutant;
 use std::cmp;
@@ -75,6 +75,13 @@ impl List {
         let is_early = mutant("sabotage: a segment is given up too early");
         let live = self.live.get(after.saturating_sub(usize::from(!is_early)))?;
         Some(CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..newest })
+    }
+
+    /// Returns the control slot of a log that begins with the segment of group `group`; `None` in a log without files.
+    pub(crate) fn slot_at(&self, group: GroupNo, uuid: Uuid) -> Option<CtlSlot> {
+        let live = self.live.get(self.index_of(group))?;
+        let (first, segment, prev_crc) = (live.first, live.number, live.prev_crc);
+        Some(CtlSlot { uuid, incarnation: Incarnation(0), seq: 0, first, segment, prev_crc })
     }
 
     /// Removes and returns the spare file to prepare next. The one with the number of the next segment comes first, so

@@ -6,6 +6,7 @@ mod common;
 
 mod acks;
 mod commit_clock;
+mod copy;
 mod crash;
 mod damage;
 mod discarding;

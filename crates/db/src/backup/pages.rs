@@ -1,0 +1,117 @@
+//! Copying the pages of a data file while they are written.
+//!
+//! Pages are read in runs. A page that is not sound is looked at alone:
+//!
+//! | found | copied as |
+//! |---|---|
+//! | its next read is sound: it was being written | that read |
+//! | zeros, and the page is free, or may be because its map was rebuilt | zeros |
+//! | it is in memory, with a change: it is being written, or was never home | its copy in memory |
+//! | it is in memory without one, and its home is still not sound: it was handed out, and not linked | zeros |
+//! | neither is sound, and the page is free | zeros |
+//! | neither is sound, and the page is in use | damage: the backup fails |
+//!
+//! A free page may be copied as zeros only if no later record relies on its former content. None does: a record that
+//! links the page initialises it. Records of its former use from the redo start on begin with such a record as well, if
+//! the page was never home.
+
+use crate::storage::Storage;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{Error, Lsn, PageId, Result};
+use foreshore_buffer::PageType;
+use foreshore_buffer::format::{page_lsn, page_type, verify_page};
+use foreshore_io::{AlignedBuf, File};
+
+/// Pages read at once: 1 MiB.
+const RUN: u64 = 128;
+/// The first page that is none of a superblock.
+const FIRST: u64 = 2;
+/// Reads of a page that was handed out, and is perhaps being linked.
+const TRIES: u32 = 8;
+
+/// What was copied.
+#[derive(Default)]
+pub(super) struct Copied {
+    /// The largest LSN of a page. It may not be durable yet.
+    pub(super) lsn: Lsn,
+    /// Quarantined pages.
+    pub(super) quarantined: u64,
+}
+
+/// A reader of all pages.
+pub(super) struct PageCopier<'e> {
+    storage: &'e Storage,
+    copied: Copied,
+}
+
+impl<'e> PageCopier<'e> {
+    pub(super) fn new(storage: &'e Storage) -> Self {
+        Self { storage, copied: Copied::default() }
+    }
+
+    /// Copies the pages before `end` to `to`, which reads as zeros, except for the superblocks. Calls `go_on` before
+    /// each run.
+    pub(super) fn copy(mut self, to: &dyn File, end: u64, go_on: &dyn Fn() -> Result<()>) -> Result<Copied> {
+        let mut buf = AlignedBuf::new(RUN as usize * PAGE_SIZE);
+        let mut first = 0;
+        while first < end {
+            go_on()?;
+            let count = RUN.min(end - first);
+            let run = &mut buf[..count as usize * PAGE_SIZE];
+            self.read(run, PageId(first))?;
+            if run.iter().any(|&byte| byte != 0) {
+                to.write_at(run, PageId(first).offset())?;
+            }
+            first += count;
+        }
+        Ok(self.copied)
+    }
+
+    /// Fills `run` with the pages from `first` on.
+    fn read(&mut self, run: &mut [u8], first: PageId) -> Result<()> {
+        // If the read of a run fails, each page is read alone.
+        let len = self.storage.data().read_at(run, first.offset()).unwrap_or(0);
+        run[len..].fill(0);
+        // The log is asked after the read: a page is written only once its changes are durable.
+        let durable = self.storage.log().durable();
+        for (number, page) in (first.0..).zip(run.chunks_exact_mut(PAGE_SIZE)) {
+            if number < FIRST {
+                page.fill(0);
+                continue;
+            }
+            if verify_page(page, PageId(number), durable).is_err() {
+                self.read_alone(PageId(number), page)?;
+            }
+            self.copied.lsn = self.copied.lsn.max(page_lsn(page));
+            self.copied.quarantined += u64::from(page_type(page) == Some(PageType::Quarantined));
+        }
+        Ok(())
+    }
+
+    /// Fills `page` with a sound image, or with zeros if it has no content that counts.
+    ///
+    /// # Errors
+    /// `Corrupted` or `Io` for a page in use without one.
+    fn read_alone(&self, pid: PageId, page: &mut [u8]) -> Result<()> {
+        for _ in 0..TRIES {
+            // Asked first. A page in use that is later not in memory is whole at home, even if it was freed since.
+            let is_in_use = self.storage.space().is_in_use(pid)?;
+            let len = self.storage.data().read_at(page, pid.offset()).unwrap_or(0);
+            page[len..].fill(0);
+            if verify_page(page, pid, self.storage.log().durable()).is_ok() {
+                return Ok(());
+            }
+            if page.iter().all(|&byte| byte == 0) && (!is_in_use || self.storage.space().may_be_unused(pid)?) {
+                return Ok(());
+            }
+            match self.storage.pool().copy_page(pid, page) {
+                Ok(Lsn::ZERO) => {}
+                Ok(_) => return Ok(()),
+                Err(Error::Corrupted { .. } | Error::Io { .. }) if !is_in_use => break,
+                Err(error) => return Err(error),
+            }
+        }
+        page.fill(0);
+        Ok(())
+    }
+}
