@@ -1,5 +1,7 @@
 //! A unique constraint and a lookup by a second key: a table of emails, changed in the same transaction as the users.
 //!
+//! Here it is done by hand. The example `secondary_index` has the indexes that do it without a second table.
+//!
 //! ```text
 //! cargo run -p foreshore --example unique_email
 //! ```

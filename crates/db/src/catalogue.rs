@@ -1,50 +1,36 @@
 //! Tables by name: found without a lock where they are known, created in the transaction that asks for them.
 
+mod drop;
+mod indexes;
 mod list;
 mod row_types;
+mod tree_ref;
 
-pub use list::ListedTable;
+pub(crate) use indexes::{Declared, Missing};
+pub use list::{ListedIndex, ListedTable};
 pub(crate) use row_types::RowTypes;
+pub(crate) use tree_ref::TreeRef;
 
-use crate::format::{CATALOGUE, RowFlaw, TableRow, dropped_key};
+use crate::format::{CATALOGUE, RowFlaw, TableRow};
+use crate::index_state::IndexState;
 use crate::live::Live;
-use crate::tables::{TableInfo, Tables};
+use crate::tables::{TableInfo, Tables, settle_indexes};
 use crate::watches::Watches;
 use crate::{Error, Result};
-use foreshore_base::{Csn, Error as Storage, Place, TableId};
+use foreshore_base::{Csn, Error as Storage, PageId, Place, TableId};
 use foreshore_btree::format::CHAINS;
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_space::CATALOGUE_ROOT;
-use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use foreshore_wal::Log;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// Highest version of a catalogue row that this build reads.
 const NEWEST: u32 = 1;
-
-/// The tree of an open table: one that all transactions may see, or one that only its creator knows.
-#[derive(Clone, Debug)]
-pub(crate) enum TreeRef<'e> {
-    Known(&'e Tree),
-    Created(Tree),
-}
-
-impl Deref for TreeRef<'_> {
-    type Target = Tree;
-
-    fn deref(&self) -> &Tree {
-        match self {
-            Self::Known(tree) => tree,
-            Self::Created(tree) => tree,
-        }
-    }
-}
 
 /// The tables of a database: the tree that lists them, and those that are known by name.
 pub(crate) struct Catalogue {
@@ -82,7 +68,7 @@ impl Catalogue {
         let learn = |name: Option<&str>, row: TableRow| {
             self.note_drawn(row.table);
             match name {
-                Some(name) => known.push(self.learn(name, row, Csn::ZERO)),
+                Some(name) => known.push(self.tables.add(self.info(name, row, Csn::ZERO))),
                 None => gone(self.trees.tree(row.table, row.root)),
             }
         };
@@ -90,7 +76,10 @@ impl Catalogue {
             damage(&error);
             let _ = self.hidden.set(error);
         })?;
-        Ok(known)
+        if self.hidden.get().is_none() {
+            settle_indexes(&known);
+        }
+        Ok(known.into_iter().map(|info| info.tree.clone()).collect())
     }
 
     /// Notes that a table has the id.
@@ -159,7 +148,7 @@ impl Catalogue {
     pub(crate) fn open(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         if let Some(info) = live.created(name) {
             types.check(info)?;
-            return Ok(TreeRef::Created(info.tree.clone()));
+            return Ok(TreeRef::created(info));
         }
         let known = match whole_snapshot(&mut live.txn)? {
             Some(snapshot) => self.seen_by(live, &snapshot, name)?,
@@ -184,7 +173,7 @@ impl Catalogue {
     pub(crate) fn open_existing(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         if let Some(info) = live.created(name) {
             types.check(info)?;
-            return Ok(TreeRef::Created(info.tree.clone()));
+            return Ok(TreeRef::created(info));
         }
         if let Some(snapshot) = live.txn.reads_at()? {
             return self.open_at(live, &snapshot, name, types);
@@ -275,58 +264,27 @@ impl Catalogue {
         // Locked before the id is drawn. A check that reads the catalogue under its shared lock then finds a table for
         // every id drawn, unless the transaction was rolled back.
         live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
+        let table = self.draw();
+        let row = TableRow { table, root: PageId(0), key_type, value_type, is_dropped: false, index: None };
+        self.create(live, name, row)
+    }
+
+    /// Creates a table or an index with the row `row`, whose root is given here.
+    fn create(&self, live: &mut Live, name: &str, mut row: TableRow) -> Result<TreeRef<'static>> {
+        let tree = self.tree.create_table(&mut live.txn, name.as_bytes(), row.table, |root| {
+            row.root = root;
+            row.encode()
+        })?;
+        let info = TableInfo::new(name, tree, row, Csn::ZERO, IndexState::none());
+        let created = TreeRef::created(&info);
+        live.scratch.created.push(info);
+        Ok(created)
+    }
+
+    /// Returns a new table id.
+    fn draw(&self) -> TableId {
         // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
-        let table = TableId(self.last_table.fetch_add(1, Ordering::Relaxed) + 1);
-        let tree = self.tree.create_table(&mut live.txn, name.as_bytes(), table, |root| {
-            let (key_type, value_type) = (key_type.clone(), value_type.clone());
-            TableRow { table, root, key_type, value_type, is_dropped: false }.encode()
-        })?;
-        live.scratch.created.push(TableInfo::new(name, tree.clone(), key_type, value_type, Csn::ZERO));
-        Ok(TreeRef::Created(tree))
-    }
-
-    /// Drops the table `name`, if there is one. The catalogue forgets the name and keeps the table, as a dropped one,
-    /// until its last page is free.
-    pub(crate) fn drop(&self, live: &mut Live, name: &str) -> Result<bool> {
-        // No transaction creates the table or learns of it meanwhile.
-        live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
-        let is_there = self.tree.get_newest(&mut live.txn, name.as_bytes(), &mut live.scratch.found)?;
-        let row = if is_there { Some(decode(&self.data, &live.scratch.found)?) } else { None };
-        self.check_seen(live, name, row.as_ref().map(|row| row.table))?;
-        let Some(row) = row else { return Ok(false) };
-        // Waits for the end of each transaction that has used the table. One that has only opened it learns of the drop
-        // when it locks it.
-        if !mutant("sabotage: a drop does not wait for writers") {
-            live.txn.lock_table(row.table, TableMode::Exclusive)?;
-        }
-        let tree = match live.created(name) {
-            Some(info) => info.tree.clone(),
-            None => {
-                // Published here, so that its creator can no longer do that.
-                self.learn(name, row.clone(), live.txn.observed())
-            }
-        };
-        let row = TableRow { is_dropped: true, ..row };
-        live.txn.freeing(|txn| {
-            self.tree.remove(txn, name.as_bytes())?;
-            self.tree.insert_dropped(txn, &dropped_key(row.table), &row.encode())
-        })?;
-        live.scratch.dropped.push(tree);
-        Ok(true)
-    }
-
-    /// Refuses to drop a table whose name means another table to the transaction's snapshot. That one was dropped
-    /// since. `newest` is the table that has the name now, if any.
-    fn check_seen(&self, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
-        if live.created(name).is_some() {
-            return Ok(());
-        }
-        let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(()) };
-        let seen = self.seen_by(live, &snapshot, name)?.map(|info| info.tree.table());
-        match seen.filter(|&seen| newest != Some(seen) && !live.has_dropped(seen)) {
-            Some(seen) => Err(Error::TableDropped { table: seen.into() }),
-            None => Ok(()),
-        }
+        TableId(self.last_table.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Puts the names of tables into an error of a transaction.
@@ -336,7 +294,7 @@ impl Catalogue {
 
     /// Returns the table that a catalogue row describes.
     pub(crate) fn info(&self, name: &str, row: TableRow, created: Csn) -> TableInfo {
-        TableInfo::new(name, self.trees.tree(row.table, row.root), row.key_type, row.value_type, created)
+        TableInfo::new(name, self.trees.tree(row.table, row.root), row, created, IndexState::unsettled())
     }
 }
 
@@ -353,7 +311,7 @@ fn use_table<'e>(info: &'e TableInfo, live: &mut Live, types: RowTypes<'_>) -> R
     // Rows that are read, and the types of the table, rest on the commit that created it.
     live.txn.observe(info.created);
     types.check(info)?;
-    Ok(TreeRef::Known(&info.tree))
+    Ok(TreeRef::Known(info))
 }
 
 /// Decodes a catalogue row.

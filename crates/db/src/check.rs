@@ -54,6 +54,10 @@ pub struct Report {
     pub tables: u64,
     /// Rows in them, as far as they can be read.
     pub rows: u64,
+    /// Indexes of tables.
+    pub indexes: u64,
+    /// Entries in them, as far as they can be read.
+    pub entries: u64,
     /// Pages in use: those of all trees, the maps and the superblocks.
     pub pages: u64,
     /// Pages among those that no tree uses, in parts of the file whose map was damaged once and is rebuilt.
@@ -72,6 +76,9 @@ impl Db {
     /// Readers and writers of rows do not wait for a check. A transaction that drops a table waits for a few pages of
     /// its walk. The check waits for transactions that have created or dropped tables. Checks run one after another; a
     /// check also runs when the maximum number of transactions is running.
+    ///
+    /// An index is checked as a tree. Whether it has an entry for each row is up to its key function, which is not
+    /// stored: [`ByIndex::check`](crate::ByIndex::check) compares the two.
     ///
     /// Each row is counted as the walk meets it, so the rows of the report are not those of one moment.
     ///
@@ -121,6 +128,8 @@ enum Known {
 /// The tables of the catalogue.
 struct Listed {
     tables: HashMap<TableId, Known>,
+    /// Those among them that are indexes.
+    indexes: HashSet<TableId>,
     /// Largest id drawn when the list was read. Tables with larger ids were created later.
     last: TableId,
     /// Whether damage hides further tables.
@@ -132,9 +141,12 @@ fn list(engine: &Engine, live: &mut Live) -> crate::Result<(Listed, Vec<crate::E
     // When the lock is granted, each transaction that created or dropped a table has committed or was rolled back.
     live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
     let created = live.txn.observed();
-    let (mut tables, mut hidden) = (HashMap::new(), Vec::new());
+    let (mut tables, mut indexes, mut hidden) = (HashMap::new(), HashSet::new(), Vec::new());
     let learn = |name: Option<&str>, row: TableRow| {
         let id = row.table;
+        if row.index.is_some() {
+            indexes.insert(id);
+        }
         let known = match name {
             None => Known::Dropped(engine.catalogue.trees().tree(id, row.root)),
             // This tree learns of a drop of the table. The creator of the table may not have published it yet.
@@ -144,7 +156,7 @@ fn list(engine: &Engine, live: &mut Live) -> crate::Result<(Listed, Vec<crate::E
     };
     engine.catalogue.each_row(&mut live.txn, learn, |error| hidden.push(error))?;
     let last = engine.catalogue.last_drawn();
-    Ok((Listed { tables, last, is_partial: !hidden.is_empty() }, hidden))
+    Ok((Listed { tables, indexes, last, is_partial: !hidden.is_empty() }, hidden))
 }
 
 struct Check<'e> {
@@ -181,12 +193,13 @@ impl<'e> Check<'e> {
             engine.catalogue.tree().verify_with(in_use, &mut |error| self.note(error), &mut |_| Ok(()))?
         };
         self.owned = found.pages;
-        let tables: Vec<_> = self.listed.tables.values().cloned().collect();
-        for known in &tables {
-            if let Some(rows) = self.walk_table(known)? {
-                self.report.tables += 1;
-                self.report.rows += rows;
-            }
+        let tables: Vec<_> = self.listed.tables.iter().map(|(&id, known)| (id, known.clone())).collect();
+        for (id, known) in &tables {
+            let Some(rows) = self.walk_table(known)? else { continue };
+            let Report { tables, rows: in_tables, indexes, entries, .. } = &mut self.report;
+            let (trees, sum) = if self.listed.indexes.contains(id) { (indexes, entries) } else { (tables, in_tables) };
+            *trees += 1;
+            *sum += rows;
         }
         // Last: a chain that a row has lost by now has a row there.
         self.walk_chains()

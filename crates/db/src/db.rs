@@ -259,7 +259,7 @@ impl Db {
         let engine = self.engine();
         let key = |Hot { mut key, times: waits, spent: waited, over }: Hot<Lockable>| {
             let table = key.table_mut();
-            table.name = engine.catalogue.by_id(table.id).map(|info| Arc::clone(&info.name));
+            table.name = engine.catalogue.by_id(table.id).map(|info| info.names().0);
             HotKey { name: key.to_string(), waits, waited, over }
         };
         let page = |Hot { key: page, times: waits, spent: waited, over }| HotPage { page, waits, waited, over };

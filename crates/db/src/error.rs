@@ -153,7 +153,7 @@ pub enum Error {
         /// Error of the reader.
         source: Arc<io::Error>,
     },
-    /// A table name is empty or over the limit.
+    /// The name of a table or of an index is empty, over the limit, has a byte zero, or is given to two indexes.
     TableName {
         /// The name.
         name: String,
@@ -209,6 +209,53 @@ pub enum Error {
         table: TableRef,
         /// The encoded key.
         key: Arc<[u8]>,
+    },
+    /// A write would give an index key to a second row, and the index is unique. Nothing was changed.
+    IndexKeyExists {
+        /// The index, named with its table.
+        index: TableRef,
+        /// The encoded index key.
+        key: Arc<[u8]>,
+    },
+    /// An index and its table differ at an entry. A write does not find the entry, or finds it already there, or a read
+    /// finds no row for it. The key function has changed and its version has not, or it depends on more than the row.
+    /// Nothing was changed.
+    IndexMismatch {
+        /// The index, named with its table.
+        index: TableRef,
+        /// The encoded entry.
+        entry: Arc<[u8]>,
+    },
+    /// A write to a table that has an index which the definition of the table does not declare. Nothing was changed.
+    IndexUndeclared {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The indexes of the table have changed since this transaction opened it. Retryable: the next open finds the new
+    /// ones.
+    IndexesChanged {
+        /// The table.
+        table: TableRef,
+    },
+    /// The table has no such index.
+    NoIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The index was built by another definition.
+    IndexTypes {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// The definition that it was built by.
+        stored: String,
+        /// The definition asked for.
+        wanted: String,
     },
     /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {

@@ -11,7 +11,15 @@
 //!
 //! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which
 //! may have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any
-//! other flag set is of a newer version. The types are the names that the key and value encodings give themselves.
+//! flag above 4 set is of a newer version. The types are the names that the key and value encodings give themselves.
+//!
+//! Flag 2: an index. Its name is that of its table, a byte zero, and its own name. The types are those of the index
+//! keys and of the primary keys. Flag 4: a unique one. Behind the types such a row has:
+//!
+//! ```text
+//!  | indexed table | version of the key function |
+//!  | u32           | u64                         |
+//! ```
 //!
 //! The note of a prepare record says which tables the transaction has created and dropped:
 //!
@@ -33,6 +41,12 @@ const _: () = assert!(CATALOGUE.0 < CHAINS.0);
 const VERSION: u8 = 1;
 /// The table was dropped.
 const DROPPED: u8 = 1;
+/// The tree is an index of a table.
+const INDEX: u8 = 2;
+/// No two rows have the same key in the index.
+const UNIQUE: u8 = 4;
+/// Between the names of a table and of its index in the key of the index. No name has this byte.
+const SEPARATOR: char = '\0';
 /// First byte of the key of a dropped table.
 const DROPPED_KEY: u8 = 0xff;
 
@@ -40,6 +54,26 @@ const DROPPED_KEY: u8 = 0xff;
 pub(crate) fn dropped_key(table: TableId) -> [u8; 5] {
     let [a, b, c, d] = table.0.to_be_bytes();
     [DROPPED_KEY, a, b, c, d]
+}
+
+/// Returns the catalogue key of an index.
+pub(crate) fn index_key(table: &str, index: &str) -> String {
+    format!("{table}{SEPARATOR}{index}")
+}
+
+/// Returns the names of the table and of the index of a catalogue key; `None` for the name of a table.
+pub(crate) fn split_index_key(key: &str) -> Option<(&str, &str)> {
+    key.split_once(SEPARATOR)
+}
+
+/// What the catalogue row of an index says besides that of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexRow {
+    /// The indexed table.
+    pub(crate) of: TableId,
+    /// Version of the key function.
+    pub(crate) version: u64,
+    pub(crate) is_unique: bool,
 }
 
 /// A catalogue row, without its name.
@@ -51,6 +85,8 @@ pub(crate) struct TableRow {
     pub(crate) value_type: String,
     /// Dropped by a transaction that has committed, or by the one that reads this.
     pub(crate) is_dropped: bool,
+    /// Present if the tree is an index.
+    pub(crate) index: Option<IndexRow>,
 }
 
 /// Why a row is refused.
@@ -72,12 +108,17 @@ impl TableRow {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(20 + self.key_type.len() + self.value_type.len());
         out.put_u8(VERSION);
-        out.put_u8(if self.is_dropped { DROPPED } else { 0 });
+        let index = self.index.map_or(0, |index| if index.is_unique { INDEX | UNIQUE } else { INDEX });
+        out.put_u8(index | if self.is_dropped { DROPPED } else { 0 });
         out.put_u16(0);
         out.put_u32(self.table.0);
         out.put_u64(self.root.0);
         out.put_short_bytes(self.key_type.as_bytes());
         out.put_short_bytes(self.value_type.as_bytes());
+        if let Some(index) = &self.index {
+            out.put_u32(index.of.0);
+            out.put_u64(index.version);
+        }
         out
     }
 
@@ -87,19 +128,23 @@ impl TableRow {
         if version != VERSION {
             return Err(if version > VERSION { RowFlaw::Newer(version) } else { RowFlaw::Malformed });
         }
-        if flags & !DROPPED != 0 {
+        if flags & !(DROPPED | INDEX | UNIQUE) != 0 {
             return Err(RowFlaw::Newer(version));
         }
+        let (is_index, is_unique) = (flags & INDEX != 0, flags & UNIQUE != 0);
         from.u16()?;
         let (table, root) = (TableId(from.u32()?), PageId(from.u64()?));
         let mut text = || -> Result<String, RowFlaw> {
             String::from_utf8(from.short_bytes()?.to_vec()).map_err(|_| RowFlaw::Malformed)
         };
         let (key_type, value_type) = (text()?, text()?);
-        if !from.is_empty() || table <= CHAINS || root <= CHAINS_ROOT {
+        let index =
+            if is_index { Some(IndexRow { of: TableId(from.u32()?), version: from.u64()?, is_unique }) } else { None };
+        let is_sound = |index: IndexRow| index.of > CHAINS && index.of != table;
+        if !from.is_empty() || table <= CHAINS || root <= CHAINS_ROOT || !index.map_or(!is_unique, is_sound) {
             return Err(RowFlaw::Malformed);
         }
-        Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0 })
+        Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0, index })
     }
 }
 
@@ -149,7 +194,7 @@ mod tests {
 
     fn row() -> TableRow {
         let (key_type, value_type) = ("u64".into(), "(str,i64)".into());
-        TableRow { table: TableId(7), root: PageId(99), key_type, value_type, is_dropped: false }
+        TableRow { table: TableId(7), root: PageId(99), key_type, value_type, is_dropped: false, index: None }
     }
 
     #[test]
@@ -165,6 +210,29 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_an_index_has_these_bytes() {
+        for (is_unique, flags) in [(true, 6), (false, 2)] {
+            let of = TableId(5);
+            let row = TableRow { index: Some(IndexRow { of, version: 258, is_unique }), ..row() };
+            let bytes = row.encode();
+            assert_eq!(bytes[..2], [1, flags]);
+            assert_eq!(bytes[16..], *b"\x03\0u64\x09\0(str,i64)\x05\0\0\0\x02\x01\0\0\0\0\0\0");
+            assert_eq!(TableRow::decode(&bytes), Ok(row));
+            for len in 0..bytes.len() {
+                assert_eq!(TableRow::decode(&bytes[..len]), Err(RowFlaw::Malformed), "{len} bytes");
+            }
+            for of in [2, 7] {
+                let mut changed = bytes.clone();
+                changed[32] = of;
+                assert_eq!(TableRow::decode(&changed), Err(RowFlaw::Malformed), "an index of table {of}");
+            }
+        }
+        assert_eq!(index_key("users", "by email"), "users\0by email");
+        assert_eq!(split_index_key("users\0by email"), Some(("users", "by email")));
+        assert_eq!(split_index_key("users"), None);
+    }
+
+    #[test]
     fn malformed_rows_are_refused() {
         let bytes = row().encode();
         for len in 0..bytes.len() {
@@ -176,8 +244,10 @@ mod tests {
             TableRow::decode(&changed)
         };
         assert_eq!(set(0, 2), Err(RowFlaw::Newer(2)));
-        assert_eq!(set(1, 2), Err(RowFlaw::Newer(1)));
-        assert_eq!(set(1, 3), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 8), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 9), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 2), Err(RowFlaw::Malformed), "an index of no table");
+        assert_eq!(set(1, 4), Err(RowFlaw::Malformed), "only an index is unique");
         assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");
         assert_eq!(set(4, 2), Err(RowFlaw::Malformed), "nor the table of chains");
         assert_eq!(set(18, 0xff), Err(RowFlaw::Malformed), "not UTF-8");

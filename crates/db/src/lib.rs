@@ -37,6 +37,9 @@
 //! is acknowledged only after it. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the
 //! transaction continues.
 //!
+//! **Indexes.** [`TableDef::with_indexes`] declares secondary indexes of a table. Every write through the table keeps
+//! them, and [`Table::by_index`] finds rows by them.
+//!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
 //! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. [`Db::run`] retries transactions
 //! that a deadlock or a conflict ended.
@@ -64,6 +67,8 @@ mod fence;
 mod files;
 mod format;
 mod idle;
+mod index_def;
+mod index_state;
 mod insert_watch;
 mod live;
 mod marker;
@@ -93,7 +98,7 @@ mod watches;
 mod workers;
 
 pub use backup::Backup;
-pub use catalogue::ListedTable;
+pub use catalogue::{ListedIndex, ListedTable};
 pub use check::Report;
 pub use damage::{DamageStats, DamagedPage};
 pub use db::Db;
@@ -111,6 +116,7 @@ pub use foreshore_recovery::{CheckpointStats, RecoveryStats};
 pub use foreshore_space::SpaceStats;
 pub use foreshore_txn::{Isolation, OldestSnapshot, OldestTransaction, TxnStats};
 pub use foreshore_wal::{Group, LogStats};
+pub use index_def::{IndexDef, IndexKeys, TableIndex};
 pub use insert_watch::InsertWatch;
 pub use memory::{MemoryShares, MemoryUse};
 #[doc(hidden)]
@@ -123,7 +129,8 @@ pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
 pub use submit::Submitted;
 pub use table::{
-    ByteValue, Cursor, Entry, ExtractIf, KeyPrefix, KeyRange, Keys, Range, Table, TableStats, ValueReader,
+    ByIndex, ByteValue, Cursor, Entry, ExtractIf, IndexEntries, IndexRange, KeyPrefix, KeyRange, Keys, Range, Table,
+    TableStats, ValueReader,
 };
 pub use table_def::TableDef;
 pub use ticket::CommitTicket;

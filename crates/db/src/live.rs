@@ -1,6 +1,7 @@
 //! A running transaction of the layer `txn`, with its buffers and its tables.
 
 use crate::idle::IdleCursor;
+use crate::index_state::IndexState;
 use crate::tables::TableInfo;
 use crate::watches::TableSet;
 use foreshore_base::{Lsn, TableId};
@@ -40,6 +41,8 @@ pub(crate) struct Scratch {
     pub(crate) opened: TableSet,
     /// Tables whose watches its commit signals: those into which it has inserted.
     pub(crate) inserted: TableSet,
+    /// The tables whose indexes this transaction has created or dropped.
+    pub(crate) reindexed: Vec<Arc<IndexState>>,
 }
 
 /// The last row that a serializable transaction took from an end of a table: there is none before it.
@@ -58,6 +61,7 @@ impl Scratch {
     fn shrink(&mut self) {
         self.batch.shrink_to(KEPT_BYTES);
         self.popped = None;
+        self.reindexed.clear();
         for buffer in [&mut self.key, &mut self.value, &mut self.found] {
             buffer.clear();
             buffer.shrink_to(KEPT_BYTES);

@@ -129,7 +129,8 @@ impl PreparedList {
         let row = |info: &TableInfo| {
             let (key_type, value_type) = (info.key_type.to_string(), info.value_type.to_string());
             let (table, root) = (info.tree.table(), info.tree.root());
-            (info.name.to_string(), TableRow { table, root, key_type, value_type, is_dropped: false })
+            let index = info.index;
+            (info.name.to_string(), TableRow { table, root, key_type, value_type, is_dropped: false, index })
         };
         let is_dropped = |info: &TableInfo| dropped.iter().any(|tree| tree.table() == info.tree.table());
         let note = TablesNote {
@@ -195,6 +196,7 @@ impl PreparedList {
             })?;
             let ids = note.created.iter().map(|(_, row)| row.table).chain(note.dropped.iter().map(|&(table, _)| table));
             ids.for_each(|table| catalogue.note_drawn(table));
+            catalogue.note_changed_indexes(&note);
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }

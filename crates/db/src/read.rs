@@ -1,8 +1,8 @@
 //! Transactions that only read, by one snapshot and without locks.
 
 use crate::{
-    CommitTicket, Cursor, Db, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions, Result, Table, TableDef,
-    TableStats, Transaction, ValueReader,
+    ByIndex, CommitTicket, Cursor, Db, IndexDef, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions, Result,
+    Table, TableDef, TableStats, Transaction, ValueReader,
 };
 use foreshore_base::key::{Key, Value};
 use std::borrow::Borrow;
@@ -199,6 +199,18 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Iterates over the rows with keys that begin with `prefix`, as [`Table::prefix`] does.
     pub fn prefix<'k>(&self, prefix: impl KeyPrefix<'k, K>) -> Range<'tx, K, V> {
         self.table.prefix(prefix)
+    }
+
+    /// Returns an index of the table, as it was when the snapshot was taken, as [`Table::by_index`] does.
+    ///
+    /// # Errors
+    /// Those of every method, and `NoIndex`, `IndexTypes`. `Conflict` if the index was created since.
+    pub fn by_index<I: Key + 'static>(&self, index: IndexDef<K, V, I>) -> Result<ByIndex<'tx, K, V, I>>
+    where
+        K: 'static,
+        V: 'static,
+    {
+        self.table.by_index(index)
     }
 
     /// Counts the pages and rows of the table, as [`Table::stats`] does.

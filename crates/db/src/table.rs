@@ -1,9 +1,13 @@
 //! Tables of a transaction.
 
 mod bounds;
+mod by_index;
 mod codec;
 mod ends;
 mod entry;
+mod index;
+mod index_range;
+mod kept;
 mod keys;
 mod many;
 mod open;
@@ -12,12 +16,15 @@ mod raw;
 mod remove;
 mod scan;
 mod stats;
+mod store;
 mod stream;
 mod update;
 mod walk;
 
 pub use bounds::{KeyPrefix, KeyRange};
+pub use by_index::ByIndex;
 pub use entry::Entry;
+pub use index_range::{IndexEntries, IndexRange};
 pub use keys::Keys;
 pub use range::Range;
 pub use remove::ExtractIf;
@@ -26,9 +33,9 @@ pub use stream::{ByteValue, ValueReader};
 pub use walk::Cursor;
 
 use self::codec::{encode_key, encode_value, undecodable};
+use self::kept::{Kept, Write, Writer};
 use crate::catalogue::TreeRef;
 use crate::live::Scratch;
-use crate::watches::TableSet;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::{Locked, RowLock};
@@ -44,9 +51,18 @@ use std::{borrow::Borrow, fmt, marker::PhantomData, mem};
 /// - `Deadlock` or `LockTimeout`, because of other transactions
 /// - `Undecodable` if a row does not decode to the types of the table
 /// - `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted`, of the engine.
+///
+/// **Indexes** that the [`TableDef`](crate::TableDef::with_indexes) declares are kept by every method that writes. Such
+/// a method may also return these errors, and changes nothing then:
+///
+/// - `IndexKeyExists` if a unique index has the key for another row, which is then locked until the transaction ends
+/// - `KeyTooLarge` for a key of an index
+/// - `IndexUndeclared` if the table has an index that the definition does not declare
+/// - `IndexMismatch` if an index was built by another key function.
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
+    kept: Kept<'tx>,
     types: PhantomData<fn(K) -> V>,
 }
 
@@ -160,12 +176,12 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         value: impl Borrow<V::Ref<'v>>,
     ) -> Result<Option<V::Owned>> {
         let (key, value) = (key.borrow(), value.borrow());
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, inserted, .. }) = live.parts();
-            let is_old = self.tree.put_over(txn, key, value, found)?;
-            self.note_put(is_old, inserted);
+            let (txn, Scratch { key, value, found, reindexed, inserted, .. }) = live.parts();
+            let is_old =
+                self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value).reading(), found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
@@ -177,12 +193,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
     pub fn insert_new<'k, 'v>(&self, key: impl Borrow<K::Ref<'k>>, value: impl Borrow<V::Ref<'v>>) -> Result<()> {
         let (key, value) = (key.borrow(), value.borrow());
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            self.tree.insert_new(&mut live.txn, &live.scratch.key, &live.scratch.value)?;
-            self.note_put(false, &mut live.scratch.inserted);
-            Ok(())
+            let (txn, Scratch { key, value, found, reindexed, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, inserted }, Write::insert(key, value), found).map(drop)
         })
     }
 
@@ -192,10 +207,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     pub fn remove<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         let key = key.borrow();
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
-            let (txn, Scratch { key, found, .. }) = live.parts();
-            let is_old = self.tree.remove_into(txn, key, found)?;
+            let (txn, Scratch { key, found, reindexed, inserted, .. }) = live.parts();
+            let is_old =
+                self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key).reading(), found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
@@ -276,14 +292,6 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Iterates over all rows, by key. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::all(self.tx, &self.tree)
-    }
-
-    /// Notes a row that was put, in place of an old one or not.
-    #[inline]
-    fn note_put(&self, is_old: bool, inserted: &mut TableSet) {
-        if !is_old {
-            inserted.add(self.tree.table());
-        }
     }
 
     fn value(&self, key: &[u8], bytes: &[u8]) -> Result<V::Owned> {

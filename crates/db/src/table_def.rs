@@ -1,5 +1,6 @@
 //! Names and types of tables.
 
+use crate::index_def::TableIndex;
 use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::limits::MAX_TABLE_NAME;
@@ -66,16 +67,33 @@ use std::{fmt, marker::PhantomData};
 /// assert_eq!(db.read().open(RELEASES)?.last()?, Some((Version(1, 10), "autumn".to_owned())));
 /// # Ok::<(), Error>(())
 /// ```
-pub struct TableDef<'n, K, V> {
+pub struct TableDef<'n, K: 'static, V: 'static> {
     name: &'n str,
+    indexes: &'static [&'static dyn TableIndex<K, V>],
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
-    /// Defines the table `name`, of 1 to 255 bytes. Another length is refused when the table is opened.
+    /// Defines the table `name`, of 1 to 255 bytes, none of them zero. Another name is refused when the table is
+    /// opened.
     #[must_use]
     pub const fn new(name: &'n str) -> Self {
-        Self { name, types: PhantomData }
+        Self { name, indexes: &[], types: PhantomData }
+    }
+
+    /// Declares the indexes of the table: all of them, each with its own name. Each write through the opened table
+    /// keeps them, in the same transaction.
+    ///
+    /// [`Transaction::open`](crate::Transaction::open) creates those that are missing and builds them from the rows,
+    /// in the same transaction. Meanwhile the table is locked against writes of other transactions, and readers go on.
+    /// It builds an index anew if its version, its key type or its uniqueness differ from what is stored.
+    ///
+    /// A table that has other indexes too can be read by this definition, but not written: a write returns
+    /// [`IndexUndeclared`](crate::Error::IndexUndeclared). [`Transaction::drop_index`](crate::Transaction::drop_index)
+    /// drops an index. [`IndexDef`](crate::IndexDef) has an example.
+    #[must_use]
+    pub const fn with_indexes(self, indexes: &'static [&'static dyn TableIndex<K, V>]) -> Self {
+        Self { indexes, ..self }
     }
 
     /// Returns the name.
@@ -84,12 +102,30 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
         self.name
     }
 
-    pub(crate) fn checked_name(&self) -> Result<&'n str> {
-        match self.name.len() {
-            1..=MAX_TABLE_NAME => Ok(self.name),
-            _ => Err(Error::TableName { name: self.name.to_owned() }),
-        }
+    pub(crate) const fn indexes(&self) -> &'static [&'static dyn TableIndex<K, V>] {
+        self.indexes
     }
+
+    /// Returns the name of the table if it and those of the indexes are allowed.
+    pub(crate) fn checked_name(&self) -> Result<&'n str> {
+        check_name(self.name)?;
+        for (at, index) in self.indexes.iter().enumerate() {
+            let name = index.name();
+            check_name(name)?;
+            if self.indexes[..at].iter().any(|other| other.name() == name) {
+                return Err(Error::TableName { name: name.to_owned() });
+            }
+        }
+        Ok(self.name)
+    }
+}
+
+/// Checks the name of a table or of an index. The catalogue separates the two by a byte zero.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if (1..=MAX_TABLE_NAME).contains(&name.len()) && !name.contains('\0') {
+        return Ok(());
+    }
+    Err(Error::TableName { name: name.to_owned() })
 }
 
 impl<K, V> Clone for TableDef<'_, K, V> {

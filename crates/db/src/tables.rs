@@ -1,5 +1,7 @@
 //! The tables that are known to be committed, found by name without a lock.
 
+use crate::format::{IndexRow, TableRow, split_index_key};
+use crate::index_state::IndexState;
 use foreshore_base::hash::SeededHash;
 use foreshore_base::{Csn, TableId};
 use foreshore_btree::Tree;
@@ -7,35 +9,50 @@ use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use std::{
     any::TypeId,
+    collections::HashMap,
     sync::{Arc, OnceLock},
 };
 
-/// A table of the catalogue.
+/// A table of the catalogue, or an index.
 #[derive(Debug)]
 pub(crate) struct TableInfo {
+    /// The key in the catalogue.
     pub(crate) name: Arc<str>,
     pub(crate) tree: Tree,
     pub(crate) key_type: Box<str>,
     pub(crate) value_type: Box<str>,
     /// The commit that created it. A transaction that uses the table depends on that commit.
     pub(crate) created: Csn,
+    /// Present if this is an index.
+    pub(crate) index: Option<IndexRow>,
+    /// The indexes of the table. The creator of the table shares it with the tables that it has opened.
+    pub(crate) indexes: Arc<IndexState>,
     /// The types that first matched the stored names, so that a later open compares no text.
     checked: OnceLock<(TypeId, TypeId)>,
 }
 
 impl TableInfo {
-    /// Returns its name and the name of its key type, for errors.
+    /// Returns its name and the name of its key type, for errors. An index has the name of its table before its own.
     pub(crate) fn names(&self) -> (Arc<str>, Arc<str>) {
-        (Arc::clone(&self.name), (&*self.key_type).into())
+        let Some((table, index)) = split_index_key(&self.name) else {
+            return (Arc::clone(&self.name), (&*self.key_type).into());
+        };
+        let key_type = match self.index {
+            Some(IndexRow { is_unique: false, .. }) => format!("({},{})", self.key_type, self.value_type).into(),
+            _ => (&*self.key_type).into(),
+        };
+        (format!("{table}.{index}").into(), key_type)
     }
 
-    pub(crate) fn new(name: &str, tree: Tree, key_type: String, value_type: String, created: Csn) -> Self {
+    pub(crate) fn new(name: &str, tree: Tree, row: TableRow, created: Csn, indexes: IndexState) -> Self {
         Self {
             name: name.into(),
             tree,
-            key_type: key_type.into(),
-            value_type: value_type.into(),
+            key_type: row.key_type.into(),
+            value_type: row.value_type.into(),
             created,
+            index: row.index,
+            indexes: Arc::new(indexes),
             checked: OnceLock::new(),
         }
     }
@@ -48,6 +65,15 @@ impl TableInfo {
     pub(crate) fn remember_fit(&self, types: (TypeId, TypeId)) {
         // Other types that fit as well are compared as text each time.
         let _ = self.checked.set(types);
+    }
+}
+
+/// Settles the indexes of all tables, while no transaction runs and no damage hides any.
+pub(crate) fn settle_indexes(known: &[&TableInfo]) {
+    let mut counts = HashMap::<TableId, usize>::new();
+    known.iter().filter_map(|info| info.index).for_each(|index| *counts.entry(index.of).or_default() += 1);
+    for info in known {
+        info.indexes.settle(info.indexes.word(), counts.get(&info.tree.table()).copied().unwrap_or_default());
     }
 }
 
@@ -163,8 +189,13 @@ impl<T: Named> Tables<T> {
 
     /// Returns the table with that id, if it is known, dropped or not. Searches all of them.
     pub(crate) fn by_id(&self, id: TableId) -> Option<&T> {
+        self.iter().find(|table| table.id() == id)
+    }
+
+    /// Returns the tables, in the order in which they became known, dropped or not.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let known = (0..).map(place).map_while(|(chunk, at)| self.list.get(chunk)?.get()?[at].get());
-        known.into_iter().map(|listed| &listed.table).find(|table| table.id() == id)
+        known.map(|listed| &listed.table)
     }
 
     /// Adds a table, unless it or a later one of that name is known. Returns the one that is known then.

@@ -26,8 +26,10 @@ use std::{fmt, mem, time::Duration};
 ///
 /// **Errors that change nothing**, after which the transaction goes on:
 ///
-/// - errors of the request: [`Error::KeyExists`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
-///   [`Error::TableName`], [`Error::TableTypes`], [`Error::NoTable`], [`Error::NoSavepoint`]
+/// - errors of the request: [`Error::KeyExists`], [`Error::IndexKeyExists`], [`Error::KeyTooLarge`],
+///   [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`], [`Error::IndexTypes`],
+///   [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
+/// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
 /// - [`Error::RowLocked`], returned only to a request that does not wait
 /// - [`Error::ReaderFailed`], by the reader of a new value.
 ///
@@ -120,6 +122,7 @@ impl Transaction {
             dropped.truncate(savepoint.dropped);
             // Rows that it had removed are there again when it commits.
             live.scratch.inserted = live.scratch.opened;
+            live.scratch.reindexed.iter().for_each(|indexes| indexes.change());
             Ok(())
         })
     }
@@ -227,7 +230,7 @@ fn overdue(deadline: Option<Duration>, began: Nanos, now: Nanos) -> Option<Durat
 }
 
 /// Whether the error is of the request, or was requested: nothing was changed, and the transaction goes on.
-const fn leaves_transaction(error: &Error) -> bool {
+pub(crate) const fn leaves_transaction(error: &Error) -> bool {
     matches!(
         error,
         Error::KeyExists { .. }
@@ -237,6 +240,11 @@ const fn leaves_transaction(error: &Error) -> bool {
             | Error::TableName { .. }
             | Error::TableTypes { .. }
             | Error::NoTable { .. }
+            | Error::NoIndex { .. }
+            | Error::IndexTypes { .. }
+            | Error::IndexUndeclared { .. }
+            | Error::IndexKeyExists { .. }
+            | Error::IndexMismatch { .. }
             | Error::NoSavepoint
             | Error::RowLocked { .. }
     )

@@ -1,7 +1,7 @@
 //! All tables of the catalogue, in the order of their names.
 
 use super::{Catalogue, decode};
-use crate::format::{TableRow, dropped_key};
+use crate::format::{IndexRow, TableRow, dropped_key, split_index_key};
 use crate::live::Live;
 use crate::{Error, Result};
 use foreshore_base::{Error as Storage, Place, TableId};
@@ -20,14 +20,39 @@ pub struct ListedTable {
     pub key_type: String,
     /// The name of its value type.
     pub value_type: String,
+    /// Its indexes, by name.
+    pub indexes: Vec<ListedIndex>,
+}
+
+/// An index of a table of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedIndex {
+    /// Its name.
+    pub name: String,
+    /// The name of the type of the index keys.
+    pub key_type: String,
+    /// Whether no two rows have the same key.
+    pub is_unique: bool,
+    /// The version of the key function that it was built with.
+    pub version: u64,
 }
 
 impl Catalogue {
     /// Returns the tables that the transaction sees, by name.
     pub(crate) fn list(&self, live: &mut Live) -> Result<Vec<ListedTable>> {
-        let (mut tables, mut damage) = (Vec::new(), Ok(()));
-        let learn = |name: Option<&str>, TableRow { key_type, value_type, .. }: TableRow| {
-            tables.extend(name.map(|name| ListedTable { name: name.to_owned(), key_type, value_type }));
+        let (mut tables, mut damage) = (Vec::<ListedTable>::new(), Ok(()));
+        let learn = |name: Option<&str>, TableRow { key_type, value_type, index, .. }: TableRow| {
+            let Some(name) = name else { return };
+            let (Some((table, name)), Some(IndexRow { version, is_unique, .. })) = (split_index_key(name), index)
+            else {
+                tables.push(ListedTable { name: name.to_owned(), key_type, value_type, indexes: Vec::new() });
+                return;
+            };
+            // The indexes of a table follow it, unless damage hides it.
+            if let Some(listed) = tables.last_mut().filter(|listed| listed.name == table) {
+                listed.indexes.push(ListedIndex { name: name.to_owned(), key_type, is_unique, version });
+            }
         };
         self.each_row(&mut live.txn, learn, |error| {
             if damage.is_ok() {
@@ -89,6 +114,9 @@ fn sound_row<'k>(
     }
     if !row.is_dropped {
         let name = std::str::from_utf8(key).map_err(|_| damage("a name in the catalogue is not UTF-8"))?;
+        if split_index_key(name).is_some() != row.index.is_some() {
+            return Err(damage("the name of a row of the catalogue is not that of a table or index"));
+        }
         return Ok((Some(name), row));
     }
     if *key != dropped_key(row.table) {

@@ -34,16 +34,18 @@ impl fmt::Display for Error {
             Self::TableTypes { table, stored, wanted } => write_types(f, table, stored, wanted),
             Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened: open it again"),
             Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),
-            Self::Exhausted { runs, cause } => {
-                write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
-            }
+            Self::Exhausted { runs, cause } => write_exhausted(f, *runs, cause),
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
             Self::NoSavepoint => f.write_str(NO_SAVEPOINT),
             Self::KeyExists { table, key } => write_exists(f, table, key),
+            Self::IndexKeyExists { index, key } => write_index_key(f, index, key),
+            Self::IndexMismatch { index, entry } => write_mismatch(f, index, entry),
+            Self::IndexUndeclared { table, index } => write_undeclared(f, table, index),
+            Self::IndexesChanged { table } => write_changed(f, table),
+            Self::NoIndex { table, index } => write_no_index(f, table, index),
+            Self::IndexTypes { table, index, stored, wanted } => write_index_types(f, table, index, stored, wanted),
             Self::Deadlock { cycle } => write_cycle(f, cycle),
-            Self::LockTimeout { holder, what, waited } => {
-                write!(f, "no lock on {what} within {waited:?}, held by {holder:?}: run the transaction again")
-            }
+            Self::LockTimeout { holder, what, waited } => write_timeout(f, holder, what, *waited),
             Self::OwnThreadLock { holder, what, waited } => write_own_thread(f, holder, what, *waited),
             Self::RowLocked { what, holder } => {
                 write!(f, "{what} is locked by {holder:?}, and the request does not wait")
@@ -64,9 +66,7 @@ impl fmt::Display for Error {
             Self::TooManyTransactions { max, oldest } => {
                 write!(f, "all {max} transactions are in use, the oldest is {oldest:?}: end some, or try again")
             }
-            Self::XidsUsedUp { max } => {
-                write!(f, "all {max} ids of transactions that write are used up: copy the rows into a new database")
-            }
+            Self::XidsUsedUp { max } => write_used_up(f, *max),
             Self::TransactionTooLarge { max } => write_too_large(f, *max),
             Self::UndoMemory { max, holder } => write_undo_memory(f, *max, holder),
             Self::LogSpace => f.write_str(LOG_SPACE),
@@ -129,7 +129,10 @@ fn write_long(f: &mut fmt::Formatter<'_>, table: Option<&TableRef>, part: &str, 
 }
 
 fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    write!(f, "{name:?} cannot name a table: names have 1 to {MAX_TABLE_NAME} bytes")
+    write!(
+        f,
+        "{name:?} cannot name a table or index: names have 1 to {MAX_TABLE_NAME} bytes, none of them zero, and differ"
+    )
 }
 
 fn write_types(f: &mut fmt::Formatter<'_>, table: &str, stored: &str, wanted: &str) -> fmt::Result {
@@ -170,6 +173,34 @@ fn write_exists(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt
     write_key(f, table.key_type.as_deref(), key)
 }
 
+fn write_index_key(f: &mut fmt::Formatter<'_>, index: &TableRef, key: &[u8]) -> fmt::Result {
+    write!(f, "unique index {index} already has the key ")?;
+    write_key(f, index.key_type.as_deref(), key)?;
+    f.write_str(", of another row")
+}
+
+fn write_mismatch(f: &mut fmt::Formatter<'_>, index: &TableRef, entry: &[u8]) -> fmt::Result {
+    write!(f, "index {index} does not match its table at ")?;
+    write_key(f, index.key_type.as_deref(), entry)?;
+    f.write_str(": if its key function has changed, raise the version")
+}
+
+fn write_undeclared(f: &mut fmt::Formatter<'_>, table: &str, index: &str) -> fmt::Result {
+    write!(f, "table {table:?} has the index {index:?}, which the write would not keep: declare it, or drop it")
+}
+
+fn write_changed(f: &mut fmt::Formatter<'_>, table: &TableRef) -> fmt::Result {
+    write!(f, "the indexes of table {table} have changed since it was opened: open it again")
+}
+
+fn write_no_index(f: &mut fmt::Formatter<'_>, table: &str, index: &str) -> fmt::Result {
+    write!(f, "table {table:?} has no index {index:?}: open it for writing with the index declared")
+}
+
+fn write_index_types(f: &mut fmt::Formatter<'_>, table: &str, index: &str, stored: &str, wanted: &str) -> fmt::Result {
+    write!(f, "index {index:?} of table {table:?} has {stored}, not {wanted}: open the table for writing to rebuild it")
+}
+
 fn write_deadline(
     f: &mut fmt::Formatter<'_>,
     holder: &str,
@@ -184,6 +215,14 @@ fn write_deadline(
     write!(f, "; last cause: {cause}")
 }
 
+fn write_exhausted(f: &mut fmt::Formatter<'_>, runs: u32, cause: &Error) -> fmt::Result {
+    write!(f, "the transaction was run {runs} times without success; last cause: {cause}")
+}
+
+fn write_timeout(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
+    write!(f, "no lock on {what} within {waited:?}, held by {holder:?}: run the transaction again")
+}
+
 fn write_own_thread(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
     write!(
         f,
@@ -193,6 +232,10 @@ fn write_own_thread(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, w
 
 fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
     write!(f, "transaction {label:?} ran for {age:?}, longer than transaction_max_age: it was rolled back")
+}
+
+fn write_used_up(f: &mut fmt::Formatter<'_>, max: u64) -> fmt::Result {
+    write!(f, "all {max} ids of transactions that write are used up: copy the rows into a new database")
 }
 
 fn write_too_large(f: &mut fmt::Formatter<'_>, max: usize) -> fmt::Result {

@@ -91,6 +91,9 @@ impl Error {
             | Self::KeyTooLarge { table, .. }
             | Self::ValueTooLarge { table: Some(table), .. }
             | Self::TableDropped { table }
+            | Self::IndexesChanged { table }
+            | Self::IndexKeyExists { index: table, .. }
+            | Self::IndexMismatch { index: table, .. }
             | Self::Undecodable { table, .. }
             | Self::ReaderFailed { table, .. }
             | Self::Conflict { table, .. }

@@ -52,6 +52,7 @@ impl Error {
                 | Self::UndoMemory { .. }
                 | Self::LogSpace
                 | Self::TableDropped { .. }
+                | Self::IndexesChanged { .. }
                 | Self::Exhausted { .. }
                 | Self::Deadline { .. }
         )

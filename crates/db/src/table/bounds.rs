@@ -54,6 +54,11 @@ impl<'k, K: Key, R: KeyRange<'k, K> + ?Sized> KeyRange<'k, K> for &R {
 pub trait KeyPrefix<'k, K: Key> {
     /// Appends what the encoding of every such key begins with, and of no other.
     fn encode(&self, out: &mut Vec<u8>);
+
+    /// Appends the same for keys that are encoded as a part of a longer key.
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
 }
 
 /// Strings: the whole encoding of a prefix is a prefix of the encoding.
@@ -62,6 +67,12 @@ macro_rules! text {
         impl<'k> KeyPrefix<'k, $key> for &$prefix {
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(AsRef::<[u8]>::as_ref(*self));
+            }
+
+            fn encode_part(&self, out: &mut Vec<u8>) {
+                <&[u8]>::encode_key_part(&AsRef::<[u8]>::as_ref(*self), out);
+                // What ends a part.
+                out.truncate(out.len() - 2);
             }
         }
     )*)*};

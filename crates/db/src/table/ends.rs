@@ -10,6 +10,7 @@
 
 use super::Table;
 use super::codec::undecodable;
+use super::kept::{Write, Writer};
 use super::scan::{End, Span};
 use crate::Result;
 use crate::live::{Popped, Scratch};
@@ -72,16 +73,16 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 
     fn pop(&self, end: End) -> Result<Option<(K::Owned, V::Owned)>> {
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             let table = self.tree.table();
-            let (txn, Scratch { key, found, popped, .. }) = live.parts();
+            let (txn, Scratch { key, found, popped, reindexed, inserted, .. }) = live.parts();
             let mut cursor = left(popped.as_ref(), txn, table, end).cursor(&self.tree, txn, Some(RowLock::update()))?;
             let Some((row_key, row_value)) = end.step(&mut cursor, txn)? else { return Ok(None) };
             let owned = K::decode_key(row_key).ok_or_else(|| undecodable(table, row_key, "key"))?;
             let value = self.value(row_key, row_value)?;
             key.clear();
             key.extend_from_slice(row_key);
-            let is_removed = self.tree.remove_only(txn, key, found)?;
+            let is_removed = self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key), found)?;
             assert!(is_removed, "a row that was locked is there");
             if txn.isolation() == Isolation::Serializable {
                 let mut kept = popped.take().map_or_else(Vec::new, |popped| popped.key);

@@ -1,8 +1,12 @@
 //! The tables of a transaction: opened, listed and dropped.
 
 use super::Table;
-use crate::catalogue::{Catalogue, RowTypes, TreeRef};
+use super::kept::Kept;
+use crate::catalogue::{Catalogue, Missing, RowTypes, TreeRef};
+use crate::index_def::Definition;
 use crate::live::Live;
+use crate::table_def::check_name;
+use crate::transaction::leaves_transaction;
 use crate::watches::WatchKey;
 use crate::{Error, ListedTable, Result, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
@@ -16,18 +20,25 @@ impl Transaction {
     /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a table that was dropped since the transaction began can
     /// still be read. A write to it returns [`Error::TableDropped`](crate::Error::TableDropped).
     ///
-    /// # Errors
-    /// `TableName`, `TableTypes`, and those of any operation.
-    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
-        self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open)
-    }
-
-    /// Opens a table that exists, and creates none. At [`Isolation::Serializable`](crate::Isolation::Serializable) the
-    /// answer stays true until the transaction ends: no other one drops the table, or creates it if it is absent. At
-    /// the other levels the call waits for no other transaction.
+    /// Indexes that the definition declares and the table lacks are built here: see
+    /// [`TableDef::with_indexes`](TableDef::with_indexes). Such a call waits for the transactions that write the table.
     ///
     /// # Errors
-    /// `NoTable`, `TableName`, `TableTypes`, and those of any operation.
+    /// `TableName`, `TableTypes`, and those of any operation. `IndexKeyExists` if two rows have one key of a new unique
+    /// index, and `KeyTooLarge` for a key of a new index: then nothing has changed.
+    pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
+        let table = self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open)?;
+        self.open_indexes(table, def, Missing::Create)
+    }
+
+    /// Opens a table that exists, and creates none, nor an index. At
+    /// [`Isolation::Serializable`](crate::Isolation::Serializable) the answer stays true until the transaction ends: no
+    /// other one drops the table, or creates it if it is absent. At the other levels the call waits for no other
+    /// transaction, unless the definition declares an index that is not known yet.
+    ///
+    /// # Errors
+    /// `NoTable`, `TableName`, `TableTypes`, and those of any operation. `NoIndex` and `IndexTypes` for a declared
+    /// index that is missing or was built by another definition.
     ///
     /// ```
     /// # use foreshore::{Db, Device, Error, Options, TableDef};
@@ -42,7 +53,38 @@ impl Transaction {
         &self,
         def: TableDef<'_, K, V>,
     ) -> Result<Table<'_, K, V>> {
-        self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open_existing)
+        let table = self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open_existing)?;
+        self.open_indexes(table, def, Missing::Refuse)
+    }
+
+    /// Opens the declared indexes of a table.
+    fn open_indexes<'tx, K: Key + 'static, V: Value + 'static>(
+        &'tx self,
+        table: Table<'tx, K, V>,
+        def: TableDef<'_, K, V>,
+        missing: Missing,
+    ) -> Result<Table<'tx, K, V>> {
+        // A table that was dropped since the snapshot of the transaction is only read.
+        if def.indexes().is_empty() || table.tree.is_retired() {
+            return Ok(table);
+        }
+        // Before the indexes are searched for: then one that is missed has changed the word.
+        let word = table.tree.indexes().word();
+        let defs = || def.indexes().iter().map(|&index| index as &'static dyn Definition);
+        let known = self.with(|engine, live| Ok(engine.catalogue.known_indexes(live, &table.tree, defs())))?;
+        if let Some(known) = known {
+            return Ok(Table { kept: Kept::new(known, word), ..table });
+        }
+        let savepoint = self.savepoint()?;
+        let opened = self.with(|engine, live| engine.catalogue.open_indexes(live, &table.tree, defs(), missing));
+        let built = opened.and_then(|declared| {
+            let table = Table { kept: Kept::new(declared, word), ..table };
+            table.build_new().map(|()| table)
+        });
+        if built.as_ref().is_err_and(leaves_transaction) {
+            self.rollback_to(&savepoint)?;
+        }
+        built
     }
 
     /// Returns the tables that the transaction sees, by name. A serializable transaction locks the list: no other
@@ -85,10 +127,11 @@ impl Transaction {
             live.scratch.opened.add(tree.table());
             Ok(tree)
         })?;
-        Ok(Table { tx: self, tree, types: PhantomData })
+        let kept = Kept::new(Vec::new(), tree.indexes().word());
+        Ok(Table { tx: self, tree, kept, types: PhantomData })
     }
 
-    /// Drops the table `name` with all its rows. Returns whether there was one.
+    /// Drops the table `name` with all its rows and indexes. Returns whether there was one.
     ///
     /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
     ///   the table and not used it yet gets [`Error::TableDropped`](crate::Error::TableDropped).
@@ -106,6 +149,36 @@ impl Transaction {
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
         self.with(|engine, live| engine.catalogue.drop(live, name))
+    }
+
+    /// Drops the index `index` of the table `table`. Returns whether there was one.
+    ///
+    /// The call waits until no other transaction writes the table or has locks in the index. Until this transaction
+    /// ends, no other one writes the table. Readers by snapshot from before the commit go on reading the index.
+    ///
+    /// A later [`open`](Self::open) with a definition that declares the index builds it again.
+    ///
+    /// # Errors
+    /// `TableName`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// const BY_LENGTH: IndexDef<u64, &str, u64> =
+    ///     IndexDef::new("by length", |_, name: &String, keys| keys.add(name.len() as u64));
+    /// const PLAIN: TableDef<u64, &str> = TableDef::new("names");
+    /// const NAMES: TableDef<u64, &str> = PLAIN.with_indexes(&[&BY_LENGTH]);
+    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// db.run(|tx| tx.open(NAMES)?.put(1, "Ada"))?;
+    /// let refused = db.run(|tx| tx.open(PLAIN)?.put(2, "Grace"));
+    /// assert!(matches!(refused, Err(Error::IndexUndeclared { .. })));
+    /// assert!(db.run(|tx| tx.drop_index("names", "by length"))?);
+    /// db.run(|tx| tx.open(PLAIN)?.put(2, "Grace"))?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<bool> {
+        check_name(table)?;
+        check_name(index)?;
+        self.with(|engine, live| engine.catalogue.drop_index(live, table, index))
     }
 }
 

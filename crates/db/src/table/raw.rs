@@ -15,6 +15,8 @@ impl Transaction {
     /// Opens a table that exists, whatever its types. Keys and values are passed and returned encoded, and the order of
     /// the bytes is that of the keys.
     ///
+    /// A table with indexes can be read, and not written: a write returns [`IndexUndeclared`](Error::IndexUndeclared).
+    ///
     /// For tools that learn the types at run time: [`tables`](Self::tables) returns their names, and
     /// [`Key`](crate::Key) and [`Value`](crate::Value) of the named types decode the bytes. Nothing checks what is
     /// written. A row that is no encoding of the table's types is [`Undecodable`](Error::Undecodable) for programs that

@@ -85,7 +85,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.extract_if(.., |key, value| !is_kept(key, value)).try_fold(0, |count, row| row.map(|_| count + 1))
     }
 
-    /// Removes the rows with keys in `range` and returns how many. No value is decoded. Locks as
+    /// Removes the rows with keys in `range` and returns how many. No value is decoded, unless the table
+    /// has indexes. Locks as
     /// [`range`](Self::range) does. At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the keys are read
     /// in batches, each batch as of its own time: rows that are inserted meanwhile may stay.
     ///

@@ -100,6 +100,10 @@ impl<'tx> Scan<'tx> {
         Self { tx, state: State::Ahead(tree.clone(), span) }
     }
 
+    pub(super) const fn tx(&self) -> &'tx Transaction {
+        self.tx
+    }
+
     /// Returns what `read` makes of the next row. An error ends the iteration.
     pub(super) fn next_with<T>(&mut self, end: End, read: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<Option<T>> {
         self.next_by(|cursor, txn| end.step(cursor, txn)?.map(|(key, value)| read(key, value)).transpose())

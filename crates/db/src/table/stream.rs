@@ -1,11 +1,13 @@
 //! Values that are written and read in parts, so that no whole one is in memory.
 
 use super::Table;
+use super::kept::{Write, Writer};
 use crate::live::Scratch;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::limits::MAX_LARGE_VALUE;
 use foreshore_btree::{OpenValue, Tree};
+use foreshore_txn::Txn;
 use std::borrow::Borrow;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::{Bound, RangeBounds};
@@ -34,6 +36,9 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     /// With `len`, exactly that many bytes are read, and it is an error if there are fewer. Without, the value goes up
     /// to the end of the reader. The row is locked before the first byte is read, and changes after the last. `reader`
     /// may use the transaction. The previous value is not read.
+    ///
+    /// If the table has indexes, their functions need the whole value and the previous one. So both are in memory, and
+    /// the row is locked after the last byte is read.
     ///
     /// # Errors
     /// - `ReaderFailed` if the reader fails or ends before `len` bytes, and `ValueTooLarge` over
@@ -69,6 +74,13 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             let table = Some(self.tree.table().into());
             return self.tx.with(|_, _| Err(Error::ValueTooLarge { table, len, max: MAX_LARGE_VALUE }));
         }
+        let has_indexes = self.tx.with(|engine, live| {
+            let (txn, Scratch { reindexed, inserted, .. }) = live.parts();
+            self.has_indexes(&mut Writer { engine, txn, reindexed, inserted })
+        })?;
+        if has_indexes {
+            return self.insert_whole(&encoded, reader, len);
+        }
         let mut writer = self.tx.with(|_, live| Ok(self.tree.begin_value(&mut live.txn, &encoded)?))?;
         let mut left = len.unwrap_or(u64::MAX);
         let mut piece = vec![0; usize::try_from(left).map_or(PIECE, |left| left.min(PIECE))];
@@ -97,11 +109,32 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
                 break;
             }
         }
-        self.tx.with(|_, live| {
-            let (txn, Scratch { found, inserted, .. }) = live.parts();
-            self.note_put(writer.finish(txn, &encoded, found)?, inserted);
+        self.tx.with(|engine, live| {
+            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
+            let finish = |txn: &mut Txn| Ok(writer.finish(txn, &encoded, found)?);
+            self.store_plain(&mut Writer { engine, txn, reindexed, inserted }, finish)?;
             Ok(total)
         })
+    }
+
+    /// Sets a value of a table with indexes, whose functions need the whole value.
+    fn insert_whole(&self, key: &[u8], reader: impl Read, len: Option<u64>) -> Result<u64> {
+        let mut bytes = Vec::new();
+        let read = reader.take(len.unwrap_or(MAX_LARGE_VALUE as u64 + 1)).read_to_end(&mut bytes);
+        let failed = match read {
+            Ok(count) if len.is_some_and(|len| (count as u64) < len) => Some(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => None,
+            Err(failed) => Some(failed),
+        };
+        if let Some(failed) = failed {
+            let error = self.reader_failed(key, failed);
+            return self.tx.with(|_, _| Err(error));
+        }
+        self.tx.with(|engine, live| {
+            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, &bytes), found)
+        })?;
+        Ok(bytes.len() as u64)
     }
 
     /// Returns the error of Foreshore with which a reader has failed, or one that has the reader's.

@@ -1,6 +1,7 @@
 //! Changes of one row that do not return its old value, or that depend on it.
 
 use super::codec::{encode_key, encode_value};
+use super::kept::{Write, Writer};
 use super::{Table, existing};
 use crate::live::Scratch;
 use crate::{Error, Result};
@@ -10,7 +11,7 @@ use std::borrow::Borrow;
 
 impl<K: Key, V: Value> Table<'_, K, V> {
     /// Sets the value of `key`. Unlike [`insert`](Self::insert) it does not read a large previous value, and decodes
-    /// none.
+    /// none, unless the table has indexes.
     ///
     /// # Errors
     /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
@@ -25,12 +26,11 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// ```
     pub fn put<'k, 'v>(&self, key: impl Borrow<K::Ref<'k>>, value: impl Borrow<V::Ref<'v>>) -> Result<()> {
         let (key, value) = (key.borrow(), value.borrow());
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, inserted, .. }) = live.parts();
-            self.note_put(self.tree.put_only(txn, key, value, found)?, inserted);
-            Ok(())
+            let (txn, Scratch { key, value, found, reindexed, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value), found).map(drop)
         })
     }
 
@@ -85,35 +85,33 @@ impl<K: Key, V: Value> Table<'_, K, V> {
 
     /// Sets the value of an encoded key.
     pub(super) fn put_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<()> {
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, inserted, .. }) = live.parts();
-            self.note_put(self.tree.put_only(txn, key, value, found)?, inserted);
-            Ok(())
+            let (txn, Scratch { value, found, reindexed, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value), found).map(drop)
         })
     }
 
     /// Sets the value of an encoded key and returns its previous value.
     pub(super) fn replace_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.tx.with(|_, live| {
+        self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, inserted, .. }) = live.parts();
-            let is_old = self.tree.put_over(txn, key, value, found)?;
-            self.note_put(is_old, inserted);
+            let (txn, Scratch { value, found, reindexed, inserted, .. }) = live.parts();
+            let is_old =
+                self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value).reading(), found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
 
     /// Inserts a row with an encoded key, and returns false if there is one.
     pub(super) fn insert_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<bool> {
-        let inserted = self.tx.with(|_, live| {
+        let inserted = self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            self.tree.insert_new(&mut live.txn, key, &live.scratch.value)?;
-            self.note_put(false, &mut live.scratch.inserted);
-            Ok(())
+            let (txn, Scratch { value, found, reindexed, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, inserted }, Write::insert(key, value), found)
         });
         match inserted {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(Error::KeyExists { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -121,17 +119,18 @@ impl<K: Key, V: Value> Table<'_, K, V> {
 
     /// Removes the row of an encoded key and returns whether there was one.
     pub(super) fn remove_encoded(&self, key: &[u8]) -> Result<bool> {
-        self.tx.with(|_, live| {
-            let (txn, Scratch { found, .. }) = live.parts();
-            Ok(self.tree.remove_only(txn, key, found)?)
+        self.tx.with(|engine, live| {
+            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key), found)
         })
     }
 
     /// Removes the row of an encoded key and returns its value.
     pub(super) fn take_encoded(&self, key: &[u8]) -> Result<Option<V::Owned>> {
-        self.tx.with(|_, live| {
-            let (txn, Scratch { found, .. }) = live.parts();
-            let is_old = self.tree.remove_into(txn, key, found)?;
+        self.tx.with(|engine, live| {
+            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
+            let is_old =
+                self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key).reading(), found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }

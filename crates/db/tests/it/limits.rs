@@ -41,7 +41,7 @@ fn a_table_name_has_1_to_255_bytes() {
     let longest = "n".repeat(MAX_TABLE_NAME);
     tx.open(TableDef::<u64, u64>::new(&longest)).unwrap();
     let too_long = format!("{longest}n");
-    for name in ["", &*too_long] {
+    for name in ["", &*too_long, "with a byte \0"] {
         let opened = tx.open(TableDef::<u64, u64>::new(name));
         assert!(matches!(opened, Err(Error::TableName { name: refused }) if refused == name));
     }

@@ -1,0 +1,113 @@
+//! The indexes that an open table keeps, and what a write of a row says.
+
+use crate::catalogue::Declared;
+use crate::engine::Engine;
+use crate::index_state::{IndexState, IndexWord};
+use crate::watches::TableSet;
+use foreshore_base::TableId;
+use foreshore_txn::Txn;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// The indexes that a table keeps, as it was opened.
+pub(super) struct Kept<'tx> {
+    declared: Vec<Declared<'tx>>,
+    /// The word under which these are all indexes of the table.
+    known_at: Cell<IndexWord>,
+    /// The same, if there are none.
+    plain_at: Cell<IndexWord>,
+}
+
+impl<'tx> Kept<'tx> {
+    /// Indexes of a table that was opened while `word` was the state of its indexes.
+    pub(super) fn new(declared: Vec<Declared<'tx>>, word: IndexWord) -> Self {
+        let (known_at, plain_at) = (Cell::new(IndexWord::NONE), Cell::new(IndexWord::NONE));
+        let kept = Self { declared, known_at, plain_at };
+        if word.count() == Some(kept.declared.len() as u64) {
+            kept.set_known(word);
+        }
+        kept
+    }
+
+    /// Notes that these are all indexes of the table under `word`.
+    pub(super) fn set_known(&self, word: IndexWord) {
+        self.known_at.set(word);
+        if self.declared.is_empty() {
+            self.plain_at.set(word);
+        }
+    }
+
+    pub(super) fn is_known_at(&self, word: IndexWord) -> bool {
+        self.known_at.get() == word
+    }
+
+    /// Returns the word under which the table has no index and needs none of what this holds.
+    #[inline]
+    pub(super) const fn plain_at(&self) -> IndexWord {
+        self.plain_at.get()
+    }
+
+    pub(super) fn declared(&self) -> &[Declared<'tx>] {
+        &self.declared
+    }
+
+    /// Returns the names and the ids of the indexes.
+    pub(super) fn ids(&self) -> Vec<(&'static str, TableId)> {
+        self.declared.iter().map(|index| (index.def.name(), index.tree.table())).collect()
+    }
+}
+
+/// A write of one row.
+#[derive(Clone, Copy)]
+pub(super) struct Write<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) change: Change<'a>,
+    /// Whether the caller wants the old value.
+    pub(super) reads: bool,
+}
+
+/// What happens to the row.
+#[derive(Clone, Copy)]
+pub(super) enum Change<'a> {
+    Put(&'a [u8]),
+    /// Refused if there is a row.
+    Insert(&'a [u8]),
+    Remove,
+}
+
+impl<'a> Write<'a> {
+    pub(super) const fn put(key: &'a [u8], value: &'a [u8]) -> Self {
+        Self { key, change: Change::Put(value), reads: false }
+    }
+
+    pub(super) const fn insert(key: &'a [u8], value: &'a [u8]) -> Self {
+        Self { key, change: Change::Insert(value), reads: false }
+    }
+
+    pub(super) const fn remove(key: &'a [u8]) -> Self {
+        Self { key, change: Change::Remove, reads: false }
+    }
+
+    /// Copies the old value to the buffer of the write, also a large one.
+    pub(super) const fn reading(self) -> Self {
+        Self { reads: true, ..self }
+    }
+
+    /// Returns the value of the row afterwards.
+    pub(super) const fn new_value(&self) -> Option<&'a [u8]> {
+        match self.change {
+            Change::Put(value) | Change::Insert(value) => Some(value),
+            Change::Remove => None,
+        }
+    }
+}
+
+/// What a write needs besides its row.
+pub(super) struct Writer<'w> {
+    pub(super) engine: &'w Engine,
+    pub(super) txn: &'w mut Txn,
+    /// The tables whose indexes the transaction has changed.
+    pub(super) reindexed: &'w [Arc<IndexState>],
+    /// The tables into which it has inserted.
+    pub(super) inserted: &'w mut TableSet,
+}
