@@ -2,6 +2,7 @@
 
 use super::history::{Rows, TABLES};
 use super::rows::{key_number, value_number};
+use super::tables;
 use foreshore::{Db, Error, ReadOptions, TableDef};
 use foreshore_sync::schedule;
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ pub(super) fn read(db: &Db) -> Result<Rows, String> {
             rows.insert((table as u8, key_number(&key)?), value_number(&value)?);
         }
     }
+    tables::compare(&tx)?;
     Ok(rows)
 }
 

@@ -35,6 +35,8 @@ mod session;
 #[cfg(foreshore_sim)]
 mod shared;
 #[cfg(foreshore_sim)]
+mod tables;
+#[cfg(foreshore_sim)]
 mod work;
 
 #[cfg(foreshore_sim)]

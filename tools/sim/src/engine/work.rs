@@ -6,8 +6,9 @@ use super::plan::{one_in, one_of};
 use super::rows::{key, key_number, value, value_number};
 use super::session::Session;
 use super::shared::Stop;
+use super::tables::{INDEXED, INDEXES, definition};
 use foreshore::{
-    Csn, Error, Locked, ReadOptions, ReadTransaction, RowLock, Savepoint, Table, TableDef, Transaction, ValueReader,
+    Csn, Error, Locked, ReadOptions, ReadTransaction, RowLock, Savepoint, Table, Transaction, ValueReader,
 };
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ const REMOVE: u64 = 7;
 /// A choice of [`Session::look`].
 const GET: u64 = 8;
 
-type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
 pub(super) type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
 
 impl Session<'_> {
@@ -32,6 +32,10 @@ impl Session<'_> {
             }
             self.random = self.parts.random(&place);
             match self.random.below(40) {
+                0 if one_in(&mut self.random, 4) => {
+                    // The next open of the table builds it again.
+                    tx.drop_index(TABLES[usize::from(INDEXED)], one_of(&mut self.random, &INDEXES))?;
+                }
                 0 => {
                     let table = self.random.below(3) as u8;
                     if tx.drop_table(TABLES[usize::from(table)])? {
@@ -57,7 +61,7 @@ impl Session<'_> {
 
     fn operate(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let table = if one_in(&mut self.random, 8) { 3 } else { self.random.below(3) as u8 };
-        let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
+        let open = tx.open(definition(table))?;
         let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
         let row = (table, self.random.below(u64::from(keys)) as u16);
         match self.random.below(24) {
@@ -186,7 +190,7 @@ impl Session<'_> {
     /// Removes the rows of a part of a table, so that leaves go, or reads them one by one, which takes lock memory.
     fn sweep(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let table = if one_in(&mut self.random, 2) { 3 } else { self.random.below(3) as u8 };
-        let open = tx.open(Raw::new(TABLES[usize::from(table)]))?;
+        let open = tx.open(definition(table))?;
         let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
         let start = self.random.below(u64::from(keys)) as u16;
         let end = (start + 1 + self.random.below(300) as u16).min(keys);
@@ -225,7 +229,7 @@ impl Session<'_> {
                 device::pause(Duration::from_micros(self.random.below(10_000)));
             }
             let table = self.random.below(4) as u8;
-            let open = match tx.open(Raw::new(TABLES[usize::from(table)])) {
+            let open = match tx.open(definition(table)) {
                 Ok(open) => open,
                 Err(Error::NoTable { .. }) => {
                     let (keys, rows) = (0..u16::MAX, Vec::new());
