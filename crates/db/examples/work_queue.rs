@@ -68,8 +68,9 @@ fn work(db: &Db, number: u64) -> Result<u64, Error> {
         });
         match claimed {
             Ok(Some(_)) => count += 1,
-            // Nothing is polled: an insert since the last wait, or a claim that was given up, ends this one.
-            Ok(None) => match jobs.wait(Duration::MAX) {
+            // An insert since the last wait, or a claim that was given up, ends this one. A consumer that skips locked
+            // rows has a timeout beside it.
+            Ok(None) => match jobs.wait(Duration::from_secs(1)) {
                 Err(Error::Closed) => return Ok(count),
                 waited => drop(waited?),
             },

@@ -94,13 +94,11 @@ fn end_old(engine: &Engine) -> NextWake {
 
 /// Retries parked rollbacks, and returns whether some are left.
 fn retry_parked(engine: &Engine) -> bool {
-    let txns = engine.admission.txns();
-    let before = txns.parked().len();
-    let left = txns.retry_parked();
-    if left < before {
+    let retried = engine.admission.txns().retry_parked();
+    if retried.ended > 0 {
         engine.catalogue.watches().signal(&TableSet::ALL);
     }
-    left > 0
+    retried.left > 0
 }
 
 /// Grows the data file, frees pages of dropped tables and replaced large values, and retries parked rollbacks.

@@ -17,7 +17,8 @@ impl Db {
     /// the table if there is none.
     ///
     /// A consumer makes the watch once, and then repeats two steps: it takes a row in a transaction, and waits on the
-    /// watch if it has found none. No insert is missed in between.
+    /// watch if it has found none. No insert is missed in between. A consumer that skips locked rows waits with a
+    /// timeout, see [`InsertWatch`].
     ///
     /// # Errors
     /// Those of [`run`](Self::run) and [`Transaction::open`](crate::Transaction::open).
@@ -59,7 +60,10 @@ impl Db {
 /// it in a transaction that begins after the last wait.
 ///
 /// - A signal may come without an insert. A rollback signals too, because it may free rows that a consumer has skipped
-///   as locked. A transaction that frees locked rows by its commit signals only if it has changed nothing.
+///   as locked. So does the commit of a transaction that has locked rows and changed nothing. Both signal the caller's
+///   own watch as well, so pause before the next try.
+/// - **A consumer that skips locked rows waits with a timeout.** A row that it has skipped may become free without a
+///   signal. The transaction that locked it has then updated it, changed other rows, or read it at serializable.
 /// - All watches of a table are signalled, so of several consumers one gets a single row, and the others wait again.
 /// - A commit that inserts nothing pays nothing for a watch. Another one pays a fence and a load, and more only while a
 ///   watch of its table has no signal yet.

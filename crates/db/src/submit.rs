@@ -7,8 +7,8 @@
 //! PENDING -> OVER                  the future is dropped
 //! ```
 //!
-//! [`Completion`] is the obligation to leave PENDING: whatever drops it without an outcome says `Closed`. Errors of the
-//! engine become errors of the user in the future, so that conversion runs in no thread of the database.
+//! [`Completion`] is the obligation to leave PENDING: whatever drops it without an outcome says `Closed`. Errors become
+//! errors of the user on the worker that ran the closure, and those of a refused job in the future.
 
 use crate::engine::EngineRef;
 use crate::run::run_until_final;

@@ -9,8 +9,9 @@
 //! | end of a prepared or a parked transaction | all |
 //! | commit of the drop of a table | that one, for good |
 //!
-//! Most of these events concern queues: a consumer that skips locked rows has to learn that one is free again. A signal
-//! may be spurious.
+//! Most of these events concern queues: a consumer that skips locked rows would like to learn that one is free again.
+//! It does not learn of all, so it waits with a timeout (see [`InsertWatch`](crate::InsertWatch)). A signal may be
+//! spurious.
 //!
 //! **Protocol.** A watch is *armed* while it has no signal. The consumer:
 //! 1. arms its watch under the lock, which raises the table's count of armed watches;
@@ -92,7 +93,12 @@ impl Waiter {
         match self {
             Self::Thread(unparker) => unparker.unpark(),
             // A waker is code of a user. Its panic must not get into the end of a transaction.
-            Self::Task(waker) => drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))),
+            Self::Task(waker) => {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                    // Its drop may panic, too.
+                    mem::forget(panic);
+                }
+            }
         }
     }
 }

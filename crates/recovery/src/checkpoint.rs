@@ -362,7 +362,8 @@ impl Checkpointer {
         }
         // A parked rollback may stay for long. What pages need stays anyway.
         let pages = self.page_start();
-        self.txns.copy_forward(|group, copies| state.pace.lets_go(self.log.truncatable(group.min(pages)), copies));
+        let let_go = |group: GroupNo| self.log.truncatable(self.copies.scan_start(group.min(pages)));
+        self.txns.copy_forward(|group, copies| state.pace.lets_go(let_go(group), copies));
         self.take(state, Reach::None)
     }
 }

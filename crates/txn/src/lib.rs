@@ -43,7 +43,7 @@ pub use manager::{
     CheckpointView, Forward, InDoubt, MAX_PREPARED_NAME, ManagerRef, PrecommitRelease, Prepared, RowHolder, Start,
     TakenOver, Txn, TxnManager, TxnManagerOptions, TxnOptions, TxnStats, Unfinished,
 };
-pub use parked::{ParkedRollback, may_wait};
+pub use parked::{ParkedRollback, Retried, may_wait};
 pub use resource::{ResourceManager, TakeOver, UndoContext};
 pub use savepoints::Savepoint;
 pub use sessions::RowPosition;

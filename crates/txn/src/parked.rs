@@ -77,6 +77,15 @@ struct List {
     tried: usize,
 }
 
+/// What a retry of the parked rollbacks has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retried {
+    /// Rollbacks that this call has ended.
+    pub ended: usize,
+    /// Rollbacks that are parked afterwards.
+    pub left: usize,
+}
+
 /// A parked rollback, as [`TxnManager::parked`](crate::TxnManager::parked) lists it.
 #[derive(Clone, Debug)]
 pub struct ParkedRollback {
@@ -130,6 +139,7 @@ impl ParkedList {
 
     /// Returns the list entry of `rollback`, which is parked now because of `cause`.
     pub(crate) fn entry(&self, rollback: Rollback, cause: Error) -> Parked {
+        assert_ne!(rollback.xid, Xid::ZERO, "the rollback of a transaction without an xid has nothing to undo");
         Parked { rollback, cause: Arc::new(cause), since: self.time.now() }
     }
 

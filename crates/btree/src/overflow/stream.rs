@@ -98,8 +98,8 @@ impl Tree {
         read.map_err(|error| self.judge(txn, snapshot, error))
     }
 
-    /// Begins to write a value for `key` in parts, and locks the row. Until [`ValueWriter::finish`] the row is
-    /// unchanged.
+    /// Begins to write a value for `key` in parts, and locks the row if there is one. Until [`ValueWriter::finish`] the
+    /// row is unchanged.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).

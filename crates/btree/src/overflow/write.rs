@@ -150,7 +150,7 @@ impl<'t> ChainWriter<'t> {
             let pages = [parent.pid(), page.pid(), map.pid()];
             let record = record(TreeKind::ChainExtend, 0, 0b010, *table, &pages, &body);
             let pages = &mut [&mut parent, &mut page, &mut map];
-            Structure::of(txn).apply(trees, &record, pages, Dep::none())?;
+            Structure::of(txn).apply(trees, &record, pages, Dep::none().page(self.last))?;
             assert!(self.last < page.lsn(), "a chain grows at {} after its record at {}", page.lsn(), self.last);
             self.last = page.lsn();
         }

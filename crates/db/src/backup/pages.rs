@@ -5,10 +5,11 @@
 //! | found | copied as |
 //! |---|---|
 //! | its next read is sound: it was being written | that read |
-//! | zeros, and the page is free, or may be because its map was rebuilt | zeros |
+//! | zeros, and the page is free | zeros |
 //! | it is in memory, with a change: it is being written, or was never home | its copy in memory |
 //! | it is in memory without one, and its home is still not sound: it was handed out, and not linked | zeros |
 //! | neither is sound, and the page is free | zeros |
+//! | zeros, not in memory, and the page may be free because its map was rebuilt | zeros |
 //! | neither is sound, and the page is in use | damage: the backup fails |
 //!
 //! A free page may be copied as zeros only if no later record relies on its former content. None does: a record that
@@ -96,17 +97,19 @@ impl<'e> PageCopier<'e> {
         for _ in 0..TRIES {
             // Asked first. A page in use that is later not in memory is whole at home, even if it was freed since.
             let is_in_use = self.storage.space().is_in_use(pid)?;
-            let len = self.storage.data().read_at(page, pid.offset()).unwrap_or(0);
-            page[len..].fill(0);
+            let read = self.storage.data().read_at(page, pid.offset());
+            page[*read.as_ref().unwrap_or(&0)..].fill(0);
             if verify_page(page, pid, self.storage.log().durable()).is_ok() {
                 return Ok(());
             }
-            if page.iter().all(|&byte| byte == 0) && (!is_in_use || self.storage.space().may_be_unused(pid)?) {
+            let is_blank = read.is_ok() && page.iter().all(|&byte| byte == 0);
+            if is_blank && !is_in_use {
                 return Ok(());
             }
             match self.storage.pool().copy_page(pid, page) {
                 Ok(Lsn::ZERO) => {}
                 Ok(_) => return Ok(()),
+                Err(Error::Corrupted { .. }) if is_blank && self.storage.space().may_be_unused(pid)? => break,
                 Err(Error::Corrupted { .. } | Error::Io { .. }) if !is_in_use => break,
                 Err(error) => return Err(error),
             }

@@ -34,8 +34,8 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     /// the pages of a large one are written as they are read.
     ///
     /// With `len`, exactly that many bytes are read, and it is an error if there are fewer. Without, the value goes up
-    /// to the end of the reader. The row is locked before the first byte is read, and changes after the last. `reader`
-    /// may use the transaction. The previous value is not read.
+    /// to the end of the reader. A row that exists is locked before the first byte is read. It changes after the last.
+    /// `reader` may use the transaction. The previous value is not read.
     ///
     /// If the table has indexes, their functions need the whole value and the previous one. So both are in memory, and
     /// the row is locked after the last byte is read.
@@ -97,12 +97,12 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
                 _ => failed,
             };
             if let Some(failed) = failed {
-                self.tx.with(|_, live| {
+                // If the reader has ended the transaction, the pages are freed after it.
+                let _ = self.tx.with(|_, live| {
                     writer.discard(&mut live.txn);
                     Ok(())
-                })?;
-                let error = self.reader_failed(&encoded, failed);
-                return self.tx.with(|_, _| Err(error));
+                });
+                return self.reader_failed(&encoded, failed);
             }
             self.tx.with(|_, live| Ok(writer.write(&mut live.txn, &piece[..count])?))?;
             if is_over {
@@ -127,8 +127,7 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             Err(failed) => Some(failed),
         };
         if let Some(failed) = failed {
-            let error = self.reader_failed(key, failed);
-            return self.tx.with(|_, _| Err(error));
+            return self.reader_failed(key, failed);
         }
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
@@ -138,11 +137,15 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     }
 
     /// Returns the error of Foreshore with which a reader has failed, or one that has the reader's.
-    fn reader_failed(&self, key: &[u8], failed: io::Error) -> Error {
-        match failed.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-            Some(error) => error.clone(),
+    fn reader_failed<T>(&self, key: &[u8], failed: io::Error) -> Result<T> {
+        let inner = failed.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).cloned();
+        let error = match inner {
+            // The reader has ended the transaction by it, perhaps. Every later call returns `RolledBack`.
+            Some(error) if self.tx.failure().is_some() => return Err(error),
+            Some(error) => error,
             None => Error::ReaderFailed { table: self.tree.table().into(), key: key.into(), source: Arc::new(failed) },
-        }
+        };
+        self.tx.with(|_, _| Err(error))
     }
 }
 

@@ -210,6 +210,33 @@ fn an_error_of_the_database_in_a_reader_is_returned_as_it_is() {
     assert_eq!(files.insert_reader(2, source, None).unwrap(), 100_000);
 }
 
+#[test]
+fn an_error_that_ends_the_transaction_in_a_reader_is_returned_too() {
+    let db = in_memory();
+    put(&db, 1, &bytes(1, 10));
+    let tx = db.begin_with(TxnOptions::new().isolation(Isolation::Snapshot));
+    let files = tx.open(FILES).unwrap();
+    assert!(files.get(1).unwrap().is_some());
+    put(&db, 1, &bytes(2, 10));
+    let value = bytes(3, 300_000);
+    let conflicts = Slow {
+        left: &value,
+        most: 60_000,
+        before: |left| if left > 100_000 { Ok(()) } else { files.put(1, &[][..]).map_err(io::Error::other) },
+    };
+    let failed = files.insert_reader(2, conflicts, None);
+    assert!(matches!(failed, Err(Error::Conflict { .. })), "{failed:?}");
+    assert!(matches!(files.get(2), Err(Error::RolledBack)));
+    drop(files);
+    drop(tx);
+    put(&db, 1, &[]);
+    db.run(|tx| tx.open(FILES)?.remove(1)).unwrap();
+    let empty = used(&db);
+    put(&db, 2, &value);
+    db.run(|tx| tx.open(FILES)?.remove(2)).unwrap();
+    assert_eq!(used(&db), empty, "no page of the refused value is left");
+}
+
 /// At read committed the transaction has no snapshot that lasts, so the reader has one of its own.
 #[test]
 fn a_reader_keeps_its_value_at_every_isolation_level() {

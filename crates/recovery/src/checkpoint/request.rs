@@ -43,16 +43,19 @@ impl Checkpointer {
     /// before, and parked rollbacks are copied forward.
     fn give_up_log(&self, state: &mut State) -> Result<Freed> {
         let begin = self.log.next_group();
-        if self.is_retained_for_copies(begin) {
-            self.copies.cancel();
-        }
+        self.put_before_copies(begin);
         if self.is_log_kept(begin) {
             match self.txns.copy_forward(|group, copies| gains_log(self.log.truncatable(group), copies)) {
                 // A checkpoint would only use up log.
                 Forward::Nothing => return Ok(Freed::Nothing),
                 Forward::Busy => return Ok(Freed::Later),
-                Forward::Done if self.is_log_kept(begin) => return Ok(Freed::Nothing),
-                Forward::Done => {}
+                Forward::Done => {
+                    // What the rollbacks no longer need may be retained for copies of the database.
+                    self.put_before_copies(begin);
+                    if self.is_log_kept(begin) {
+                        return Ok(Freed::Nothing);
+                    }
+                }
             }
         }
         self.take(state, Reach::All)?;
@@ -65,10 +68,12 @@ impl Checkpointer {
         self.log.truncatable(self.copies.scan_start(self.needed_from(begin))) == 0
     }
 
-    /// Returns whether log before `begin` is retained for copies of the database alone.
-    fn is_retained_for_copies(&self, begin: GroupNo) -> bool {
+    /// Cancels the copies of the database if log before `begin` is retained for them alone.
+    fn put_before_copies(&self, begin: GroupNo) {
         let needed = self.needed_from(begin);
-        self.log.truncatable(self.copies.scan_start(needed)) < self.log.truncatable(needed)
+        if self.log.truncatable(self.copies.scan_start(needed)) < self.log.truncatable(needed) {
+            self.copies.cancel();
+        }
     }
 
     /// Returns the oldest group that transactions need, up to `begin`.

@@ -5,7 +5,7 @@
 
 use super::TxnManager;
 use crate::halt::HaltOnPanic;
-use crate::parked::{Parked, ParkedRollback, Rollback, Stop};
+use crate::parked::{Parked, ParkedRollback, Retried, Rollback, Stop};
 use crate::resource::UndoContext;
 use crate::sessions::Lease;
 use crate::undo::{Undo, UndoEntry, UndoPtr};
@@ -164,14 +164,15 @@ impl TxnManager {
         self.parked.all()
     }
 
-    /// Retries each parked rollback once. Returns how many are parked afterwards. Several threads may call it.
-    pub fn retry_parked(&self) -> usize {
+    /// Retries each parked rollback once. Several threads may call it.
+    pub fn retry_parked(&self) -> Retried {
+        let mut ended = 0;
         for _ in 0..self.parked.count() {
             let Some(Parked { rollback, .. }) = self.parked.take() else { break };
             // A rollback that is parked again is in the list. One that stops the log is reported to all callers.
-            let _ = self.roll_back(rollback);
+            ended += usize::from(self.roll_back(rollback).is_ok());
             self.parked.end_try();
         }
-        self.parked.count()
+        Retried { ended, left: self.parked.count() }
     }
 }

@@ -49,11 +49,11 @@ fn a_rollback_without_a_page_keeps_its_rows_until_it_is_tried_again() {
     assert!(is_parked(toy.add(&mut other, 0, 1), "large"));
     assert!(is_parked(toy.get(&mut other, 0), "large"));
     assert!(!other.try_lock_table(TABLE, TableMode::Exclusive), "its table is not dropped under it");
-    assert_eq!(toy.manager.retry_parked(), 1, "nothing has changed");
+    assert_eq!(toy.manager.retry_parked().left, 1, "nothing has changed");
     assert_eq!(toy.manager.checkpoint_view().active.len(), 2, "a restart would take it back");
 
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.manager.retry_parked().left, 0);
     assert_eq!([0, 1].map(|row| toy.add(&mut other, row, 0).expect("free")), [1, 2]);
     other.commit().expect("committed").wait().expect("durable");
     assert_eq!((toy.manager.stats().parked, toy.manager.checkpoint_view().active.len()), (0, 0));
@@ -71,11 +71,11 @@ fn a_rollback_that_is_parked_again_wakes_no_waiter() {
     assert!(is_parked(txn.rollback(), "large"));
     assert!(signal.wait(Some(Duration::ZERO)), "parked for the first time");
     for _ in 0..3 {
-        assert_eq!(toy.manager.retry_parked(), 1);
+        assert_eq!(toy.manager.retry_parked().left, 1);
         assert!(!signal.wait(Some(Duration::ZERO)), "parked again");
     }
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.manager.retry_parked().left, 0);
 }
 
 #[test]
@@ -89,11 +89,11 @@ fn each_change_is_compensated_once_however_often_a_rollback_is_tried() {
         rows.stuck.store(stuck, Ordering::Relaxed);
         match toy.manager.stats().parked {
             0 => assert!(is_parked(std::mem::replace(&mut txn, toy.begin("next")).rollback(), "large")),
-            _ => assert_eq!(toy.manager.retry_parked(), 1),
+            _ => assert_eq!(toy.manager.retry_parked().left, 1),
         }
     }
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.manager.retry_parked().left, 0);
     assert_eq!(toy.sum(), 0);
     drop(txn);
     toy.log.close().expect("closed");
@@ -146,7 +146,7 @@ fn a_savepoint_that_cannot_be_gone_back_to_leaves_a_transaction_that_only_ends()
     assert!(matches!(txn.commit(), Err(Error::RolledBack)));
     assert_eq!(toy.manager.stats().parked, 1);
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!((toy.manager.retry_parked(), toy.sum()), (0, 0));
+    assert_eq!((toy.manager.retry_parked().left, toy.sum()), (0, 0));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_rollback_that_meets_a_damaged_page_is_parked() {
         other => panic!("{other:?}"),
     };
     assert!(matches!(cause, Error::Corrupted { .. }), "{cause:?}");
-    assert_eq!((toy.manager.retry_parked(), toy.value(2)), (1, 0));
+    assert_eq!((toy.manager.retry_parked().left, toy.value(2)), (1, 0));
     assert!(toy.log.poisoned().is_none());
     toy.log.close().expect("closed beside it");
 }
@@ -180,7 +180,7 @@ fn a_loser_with_a_damaged_page_stays_parked() {
     let (changes, cause) = (vec![change(0), change(1)], Error::DiskFull { path: "data".into(), held_by: None });
     let unfinished = Unfinished { xid: Xid(1), first_group: GroupNo(1), last_lsn: Lsn(2), changes, cause };
     toy.manager.park(unfinished).expect("parked");
-    (0..3).for_each(|_| assert_eq!(toy.manager.retry_parked(), 1));
+    (0..3).for_each(|_| assert_eq!(toy.manager.retry_parked().left, 1));
     assert_eq!([0, 1].map(|row| toy.value(row)), [0, 6], "what is not damaged is back");
     assert!(matches!(*toy.manager.parked()[0].cause, Error::Corrupted { .. }));
     assert_eq!(toy.manager.checkpoint_view().active.len(), 1);
@@ -214,9 +214,9 @@ fn a_loser_of_a_restart_is_parked_and_ends_later() {
     let mut other = toy.begin("other");
     assert!(is_parked(toy.add(&mut other, 0, 1), "rollback at restart"));
     rows.stuck.store(0, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 1);
+    assert_eq!(toy.manager.retry_parked().left, 1);
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.manager.retry_parked().left, 0);
     assert_eq!([0, 1].map(|row| toy.add(&mut other, row, 0).expect("free")), [0, 0]);
     drop(other);
     toy.log.close().expect("closed");
@@ -323,11 +323,11 @@ fn a_parked_rollback_is_copied_to_the_end_of_the_log() {
     force();
     assert!(toy.manager.xids().oldest_group().expect("it is parked") >= begun);
     assert_eq!((toy.manager.parked().len(), toy.manager.stats().parked), (1, 1));
-    assert_eq!(toy.manager.retry_parked(), 1);
+    assert_eq!(toy.manager.retry_parked().left, 1);
     assert!(is_parked(toy.add(&mut toy.begin("other"), 1400, 1), "large"));
     assert_eq!(toy.manager.copy_forward(|_, _| true), Forward::Done);
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.manager.retry_parked().left, 0);
     assert_eq!(toy.sum(), 0);
     toy.log.close().expect("closed");
     drop(toy);

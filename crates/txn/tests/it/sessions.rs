@@ -80,7 +80,7 @@ fn a_parked_rollback_lends_nothing() {
     let next = begin_afresh(&toy);
     assert!(matches!(next.check_savepoint(&savepoint), Err(Error::NoSavepoint)));
     rows.stuck.store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(toy.manager.retry_parked(), 0);
+    assert_eq!(toy.manager.retry_parked().left, 0);
     drop(next);
     drop((begin_afresh(&toy), begin_afresh(&toy)));
 }

@@ -50,7 +50,7 @@ fn writers_of_a_parked_rollback(stays: bool) {
     let join = || writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
     let retry = || {
         rows.stuck.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(toy.manager.retry_parked(), 0);
+        assert_eq!(toy.manager.retry_parked().left, 0);
     };
     let added: i64 = if stays {
         let added = join();
