@@ -25,7 +25,8 @@ type KeysOf<K, V, I> = fn(&<K as Value>::Owned, &<V as Value>::Owned, &mut Index
 ///
 /// **The function** adds the index keys of a row to [`IndexKeys`]: one, none or several. A row without index keys is
 /// not found through the index. The same key added twice counts once. The function is called with the old and the new
-/// row of each change, and must depend on nothing else. It must not use the transaction.
+/// row of each change, and must depend on nothing else. It must not use the transaction. After a panic in it the
+/// transaction can only be rolled back: a commit returns [`RolledBack`](crate::Error::RolledBack).
 ///
 /// **The version** stands for the function, which cannot be stored. Raise it when the function changes: the next
 /// [`Transaction::open`](crate::Transaction::open) builds the index anew. A changed function with an old version is not

@@ -53,7 +53,8 @@ use std::{borrow::Borrow, fmt, marker::PhantomData, mem};
 /// - `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted`, of the engine.
 ///
 /// **Indexes** that the [`TableDef`](crate::TableDef::with_indexes) declares are kept by every method that writes. Such
-/// a method may also return these errors, and changes nothing then:
+/// a method may also return these errors, and leaves the row unchanged then. A method that removes several rows has
+/// removed those before:
 ///
 /// - `IndexKeyExists` if a unique index has the key for another row, which is then locked until the transaction ends
 /// - `KeyTooLarge` for a key of an index
@@ -179,9 +180,12 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, reindexed, inserted, .. }) = live.parts();
-            let is_old =
-                self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value).reading(), found)?;
+            let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            let is_old = self.store(
+                Writer { engine, txn, reindexed, dropped, inserted },
+                Write::put(key, value).reading(),
+                found,
+            )?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
@@ -196,8 +200,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, reindexed, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, inserted }, Write::insert(key, value), found).map(drop)
+            let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found).map(drop)
         })
     }
 
@@ -209,9 +213,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let key = key.borrow();
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
-            let (txn, Scratch { key, found, reindexed, inserted, .. }) = live.parts();
+            let (txn, Scratch { key, found, reindexed, dropped, inserted, .. }) = live.parts();
             let is_old =
-                self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key).reading(), found)?;
+                self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key).reading(), found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }

@@ -86,7 +86,9 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     ///
     /// [`Transaction::open`](crate::Transaction::open) creates those that are missing and builds them from the rows,
     /// in the same transaction. Meanwhile the table is locked against writes of other transactions, and readers go on.
-    /// It builds an index anew if its version, its key type or its uniqueness differ from what is stored.
+    /// It builds an index anew if its version, its key type or its uniqueness differ from what is stored. An error of
+    /// the build ends the transaction. While a savepoint of the transaction is in use, the undo of a build has to fit
+    /// in memory.
     ///
     /// A table that has other indexes too can be read by this definition, but not written: a write returns
     /// [`IndexUndeclared`](crate::Error::IndexUndeclared). [`Transaction::drop_index`](crate::Transaction::drop_index)

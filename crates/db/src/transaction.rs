@@ -22,7 +22,8 @@ use std::{fmt, mem, time::Duration};
 /// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, no memory for locks
 ///   or undo
 /// - a wait for another transaction that the same thread used last ([`Error::OwnThreadLock`])
-/// - errors of the engine, such as a full disk or an I/O error.
+/// - errors of the engine, such as a full disk or an I/O error
+/// - any error of the build of an index, by [`open`](Self::open).
 ///
 /// **Errors that change nothing**, after which the transaction goes on:
 ///
@@ -210,6 +211,17 @@ impl Transaction {
         let error = waited.err().unwrap_or(error);
         *state = State::Failed(Failure { error: error.clone(), watermark, has_begun: is_told });
         error
+    }
+
+    /// Ends the transaction with the error of an operation, unless that has ended it. Returns the error.
+    #[cold]
+    pub(crate) fn end_by(&self, error: Error) -> Error {
+        let end =
+            |state: &mut State| if matches!(state, State::Live(_)) { self.fail(state, error, true) } else { error };
+        match &self.seat {
+            Seat::Own(state) => end(&mut state.borrow_mut()),
+            Seat::Shared(aging) => end(&mut aging.take()),
+        }
     }
 
     /// Calls `work` if the transaction may go on; if not, the next operation says why. For work that is no operation.

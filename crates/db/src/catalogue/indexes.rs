@@ -1,6 +1,6 @@
 //! Indexes in the catalogue: found, created and dropped with their tables.
 
-use super::{Catalogue, TreeRef, decode};
+use super::{Catalogue, TreeRef, decode, whole_snapshot};
 use crate::format::{IndexRow, TableRow, TablesNote, index_key, split_index_key};
 use crate::index_def::Definition;
 use crate::index_state::IndexState;
@@ -9,7 +9,7 @@ use crate::tables::TableInfo;
 use crate::{Error, Result};
 use foreshore_base::{Error as Storage, PageId, Place, TableId};
 use foreshore_lock::{RowLock, TableMode};
-use foreshore_txn::{Snapshot, Txn};
+use foreshore_txn::{Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -72,6 +72,11 @@ impl Catalogue {
             return is_fit(base, info, def).then(|| TreeRef::created(info));
         }
         let info = self.get(&name).filter(|info| is_fit(base, info, def) && !live.has_dropped(info.tree.table()))?;
+        // Under the lock, an index that was created since the snapshot is a conflict.
+        let sees = |snapshot: Option<SnapshotRef>| snapshot.is_none_or(|snapshot| info.created <= snapshot.csn());
+        if !whole_snapshot(&mut live.txn).is_ok_and(sees) {
+            return None;
+        }
         live.txn.observe(info.created);
         Some(TreeRef::Known(info))
     }
@@ -169,7 +174,7 @@ impl Catalogue {
     }
 
     /// Checks, under the shared lock of the catalogue, that a transaction which writes a table keeps exactly the
-    /// indexes that the table has. `kept` are their names and ids.
+    /// indexes that the table has. `kept` are their names and ids. The transaction has not dropped the table.
     pub(crate) fn check_kept(
         &self,
         txn: &mut Txn,
@@ -180,7 +185,9 @@ impl Catalogue {
         txn.lock_table(self.tree.table(), TableMode::Shared)?;
         let state = base.indexes();
         let word = state.word();
-        let rows = self.index_rows(txn, base.name())?;
+        let mut rows = self.index_rows(txn, base.name())?;
+        // The name may be that of a newer table by now.
+        rows.retain(|(_, row)| row.index.is_some_and(|index| index.of == base.table()));
         if let Some((index, _)) = rows.iter().find(|(name, _)| kept.iter().all(|(known, _)| known != name)) {
             return Err(Error::IndexUndeclared { table: base.name().to_owned(), index: index.clone() });
         }

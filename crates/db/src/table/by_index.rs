@@ -17,6 +17,10 @@ use std::{borrow::Borrow, fmt, ops::Bound};
 /// At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) an iterator reads the index and each row at
 /// different times. It leaves out a row that no longer has the index key.
 ///
+/// An iteration may come again to a row whose index key the transaction changes meanwhile, as an iteration over the
+/// table does not. So collect the rows of [`range`](Self::range), [`prefix`](Self::prefix) or [`keys`](Self::keys)
+/// first, and then change them.
+///
 /// Every method may return the errors of [`Table`], and `IndexMismatch` if the index has an entry without a row.
 pub struct ByIndex<'tx, K: Key, V: Value, I: Key> {
     tx: &'tx Transaction,
@@ -143,7 +147,9 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     }
 
     /// Compares the index with its table, and returns the number of entries. Each row has an entry for each key that
-    /// the function adds for it, and there are no others. It scans both, and locks as such scans do.
+    /// the function adds for it, and there are no others. It scans both, and locks as such scans do. At
+    /// [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) it may report a row that changes meanwhile, so
+    /// check by another level or in a [`ReadTransaction`](crate::ReadTransaction).
     ///
     /// # Errors
     /// Those of every method. `IndexMismatch` for the first entry that is missing, is of another row, or is left over.

@@ -75,14 +75,15 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     fn pop(&self, end: End) -> Result<Option<(K::Owned, V::Owned)>> {
         self.tx.with(|engine, live| {
             let table = self.tree.table();
-            let (txn, Scratch { key, found, popped, reindexed, inserted, .. }) = live.parts();
+            let (txn, Scratch { key, found, popped, reindexed, dropped, inserted, .. }) = live.parts();
             let mut cursor = left(popped.as_ref(), txn, table, end).cursor(&self.tree, txn, Some(RowLock::update()))?;
             let Some((row_key, row_value)) = end.step(&mut cursor, txn)? else { return Ok(None) };
             let owned = K::decode_key(row_key).ok_or_else(|| undecodable(table, row_key, "key"))?;
             let value = self.value(row_key, row_value)?;
             key.clear();
             key.extend_from_slice(row_key);
-            let is_removed = self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key), found)?;
+            let is_removed =
+                self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)?;
             assert!(is_removed, "a row that was locked is there");
             if txn.isolation() == Isolation::Serializable {
                 let mut kept = popped.take().map_or_else(Vec::new, |popped| popped.key);

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::index_state::{IndexState, IndexWord};
 use crate::watches::TableSet;
 use foreshore_base::TableId;
+use foreshore_btree::Tree;
 use foreshore_txn::Txn;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -108,6 +109,8 @@ pub(super) struct Writer<'w> {
     pub(super) txn: &'w mut Txn,
     /// The tables whose indexes the transaction has changed.
     pub(super) reindexed: &'w [Arc<IndexState>],
+    /// The tables that it has dropped.
+    pub(super) dropped: &'w [Tree],
     /// The tables into which it has inserted.
     pub(super) inserted: &'w mut TableSet,
 }

@@ -6,7 +6,6 @@ use crate::catalogue::{Catalogue, Missing, RowTypes, TreeRef};
 use crate::index_def::Definition;
 use crate::live::Live;
 use crate::table_def::check_name;
-use crate::transaction::leaves_transaction;
 use crate::watches::WatchKey;
 use crate::{Error, ListedTable, Result, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
@@ -25,7 +24,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `TableName`, `TableTypes`, and those of any operation. `IndexKeyExists` if two rows have one key of a new unique
-    /// index, and `KeyTooLarge` for a key of a new index: then nothing has changed.
+    /// index, and `KeyTooLarge` for a key of a new index: these two end the transaction.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
         let table = self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open)?;
         self.open_indexes(table, def, Missing::Create)
@@ -75,16 +74,16 @@ impl Transaction {
         if let Some(known) = known {
             return Ok(Table { kept: Kept::new(known, word), ..table });
         }
-        let savepoint = self.savepoint()?;
         let opened = self.with(|engine, live| engine.catalogue.open_indexes(live, &table.tree, defs(), missing));
         let built = opened.and_then(|declared| {
             let table = Table { kept: Kept::new(declared, word), ..table };
             table.build_new().map(|()| table)
         });
-        if built.as_ref().is_err_and(leaves_transaction) {
-            self.rollback_to(&savepoint)?;
+        match missing {
+            // A savepoint would keep the undo of the whole build in memory.
+            Missing::Create => built.map_err(|error| self.end_by(error)),
+            Missing::Refuse => built,
         }
-        built
     }
 
     /// Returns the tables that the transaction sees, by name. A serializable transaction locks the list: no other

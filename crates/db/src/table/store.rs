@@ -3,7 +3,8 @@
 //! 1. The row is written first, and its old value read. Then the entries that only the old row has are removed, and
 //!    those that only the new row has are inserted. A change that leaves the index keys as they are writes no entry.
 //! 2. A request that is refused half-way, because a unique key is taken or a key is too long, is rolled back to where
-//!    it began. Its locks stay, so that the answer stays true.
+//!    it began. Its locks stay, so that the answer stays true. If the function of an index panics half-way, the
+//!    transaction can only be rolled back.
 //! 3. A writer compares the word of the table's indexes before and after the write of the row
 //!    ([`crate::index_state`]). A table without indexes costs no more than that.
 //!
@@ -18,6 +19,7 @@ use crate::transaction::leaves_transaction;
 use crate::watches::TableSet;
 use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
+use foreshore_btree::Tree;
 use foreshore_lock::RowLock;
 use foreshore_sync::pause;
 use foreshore_txn::Txn;
@@ -98,7 +100,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             self.check_kept(writer)?;
         }
         let savepoint = writer.txn.savepoint();
+        let was_partial = writer.txn.set_partial(true);
         let stored = self.store_with_entries(writer, write, old);
+        writer.txn.set_partial(was_partial);
         if stored.as_ref().is_err_and(leaves_transaction) {
             writer.txn.rollback_to(&savepoint, |_| false)?;
         }
@@ -121,7 +125,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
                 self.entries(index, write.key, value, &mut after)?;
             }
             for entry in before.iter().filter(|entry| after.binary_search(entry).is_err()) {
-                remove_entry(writer.txn, index, entry)?;
+                remove_entry(writer.txn, index, entry, write.key)?;
             }
             for entry in after.iter().filter(|entry| before.binary_search(entry).is_err()) {
                 insert_entry(writer.txn, index, entry, write.key)?;
@@ -137,8 +141,10 @@ impl<K: Key, V: Value> Table<'_, K, V> {
 
     /// Checks that the table keeps all its indexes, before a write.
     fn check_kept(&self, writer: &mut Writer<'_>) -> Result<()> {
-        if self.tree.is_retired() {
-            // The write of the row says so.
+        let is_it = |tree: &Tree| tree.table() == self.tree.table();
+        if self.tree.is_retired() || writer.dropped.iter().any(is_it) {
+            // If another transaction has dropped the table, the write of the row says so. If this one has, the row goes
+            // with the table, unless it goes by a rollback to before the drop.
             return Ok(());
         }
         writer.engine.catalogue.check_kept(writer.txn, writer.reindexed, &self.tree, &self.kept.ids())?;
@@ -155,12 +161,14 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         })
     }
 
-    /// Builds the indexes that the transaction has just created. It has locked the table against writes.
+    /// Builds the indexes that the transaction has just created. It has locked the table against writes. Its error ends
+    /// the transaction.
     pub(super) fn build_new(&self) -> Result<()> {
         let new: Vec<_> = self.kept.declared().iter().filter(|index| index.is_new).collect();
         let (mut left, mut is_over, mut entries) = (Span::all(), new.is_empty(), Vec::new());
         while !is_over {
             is_over = self.tx.with(|_, live| {
+                let was_partial = live.txn.set_partial(true);
                 // The newest rows, at every level. A row that the snapshot does not see as it is now is a conflict.
                 let mut cursor = left.cursor(&self.tree, &mut live.txn, Some(RowLock::share()))?;
                 let (mut rows, mut bytes) = (Vec::new(), 0);
@@ -185,6 +193,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
                 if let Some((last, _)) = rows.pop() {
                     left.lower = Bound::Excluded(last);
                 }
+                live.txn.set_partial(was_partial);
                 Ok(is_over)
             })?;
         }
@@ -192,8 +201,11 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 }
 
-fn remove_entry(txn: &mut Txn, index: &Declared<'_>, entry: &[u8]) -> Result<()> {
-    if index.tree.remove_only(txn, entry, &mut Vec::new())? { Ok(()) } else { Err(mismatch(index, entry)) }
+fn remove_entry(txn: &mut Txn, index: &Declared<'_>, entry: &[u8], primary: &[u8]) -> Result<()> {
+    let mut value = Vec::new();
+    let was_there = index.tree.remove_into(txn, entry, &mut value)?;
+    let is_sound = was_there && (!index.def.is_unique() || value == primary);
+    if is_sound { Ok(()) } else { Err(mismatch(index, entry)) }
 }
 
 fn insert_entry(txn: &mut Txn, index: &Declared<'_>, entry: &[u8], primary: &[u8]) -> Result<()> {

@@ -75,8 +75,8 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             return self.tx.with(|_, _| Err(Error::ValueTooLarge { table, len, max: MAX_LARGE_VALUE }));
         }
         let has_indexes = self.tx.with(|engine, live| {
-            let (txn, Scratch { reindexed, inserted, .. }) = live.parts();
-            self.has_indexes(&mut Writer { engine, txn, reindexed, inserted })
+            let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
+            self.has_indexes(&mut Writer { engine, txn, reindexed, dropped, inserted })
         })?;
         if has_indexes {
             return self.insert_whole(&encoded, reader, len);
@@ -110,9 +110,9 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             }
         }
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
+            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
             let finish = |txn: &mut Txn| Ok(writer.finish(txn, &encoded, found)?);
-            self.store_plain(&mut Writer { engine, txn, reindexed, inserted }, finish)?;
+            self.store_plain(&mut Writer { engine, txn, reindexed, dropped, inserted }, finish)?;
             Ok(total)
         })
     }
@@ -130,8 +130,8 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             return self.reader_failed(key, failed);
         }
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, &bytes), found)
+            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, &bytes), found)
         })?;
         Ok(bytes.len() as u64)
     }

@@ -29,8 +29,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, reindexed, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value), found).map(drop)
+            let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found).map(drop)
         })
     }
 
@@ -87,8 +87,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn put_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<()> {
         self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, reindexed, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value), found).map(drop)
+            let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found).map(drop)
         })
     }
 
@@ -96,9 +96,12 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn replace_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, reindexed, inserted, .. }) = live.parts();
-            let is_old =
-                self.store(Writer { engine, txn, reindexed, inserted }, Write::put(key, value).reading(), found)?;
+            let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            let is_old = self.store(
+                Writer { engine, txn, reindexed, dropped, inserted },
+                Write::put(key, value).reading(),
+                found,
+            )?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
@@ -107,8 +110,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn insert_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<bool> {
         let inserted = self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, reindexed, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, inserted }, Write::insert(key, value), found)
+            let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found)
         });
         match inserted {
             Ok(_) => Ok(true),
@@ -120,17 +123,17 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Removes the row of an encoded key and returns whether there was one.
     pub(super) fn remove_encoded(&self, key: &[u8]) -> Result<bool> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key), found)
+            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
+            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)
         })
     }
 
     /// Removes the row of an encoded key and returns its value.
     pub(super) fn take_encoded(&self, key: &[u8]) -> Result<Option<V::Owned>> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, inserted, .. }) = live.parts();
+            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
             let is_old =
-                self.store(Writer { engine, txn, reindexed, inserted }, Write::remove(key).reading(), found)?;
+                self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key).reading(), found)?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }

@@ -3,7 +3,7 @@
 use super::Transaction;
 use crate::live::Live;
 use crate::seat::{Failure, State};
-use crate::{CommitTicket, Durability, Result};
+use crate::{CommitTicket, Durability, Error, Result};
 use foreshore_base::{Csn, TableId};
 use foreshore_btree::Tree;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Transaction {
     /// - `Poisoned`: whether it is prepared is unknown. [`Db::reopen`](crate::Db::reopen) and
     ///   [`Db::prepared`](crate::Db::prepared) tell.
     pub fn prepare(self, name: &str) -> Result<()> {
-        self.with(|_, _| Ok(()))?;
+        self.check_whole()?;
         let place = self.engine.prepared.take_name(name)?;
         let live = self.take_live()?;
         let freed = live.signals_of_rollback();
@@ -135,10 +135,15 @@ impl Transaction {
         }
     }
 
+    /// Checks that the transaction runs, and has no change that a panic has interrupted.
+    fn check_whole(&self) -> Result<()> {
+        self.with(|_, live| if live.txn.is_partial() { Err(Error::RolledBack) } else { Ok(()) })
+    }
+
     /// Appends the commit record. `is_pipelined`: the flusher makes it durable, because this thread may not wait. So
     /// it does for a relaxed transaction.
     pub(crate) fn pre_commit(&self, is_pipelined: bool) -> Result<CommitTicket> {
-        self.with(|_, _| Ok(()))?;
+        self.check_whole()?;
         let live = self.take_live()?;
         let (signals, freed) = (live.signals_of_commit(), live.signals_of_rollback());
         let (txn, created, dropped) = live.into_parts();

@@ -52,7 +52,11 @@ fn a_build_that_is_refused_or_rolled_back_leaves_nothing() {
         if index.name.as_deref() == Some("users.by email")),
         "{refused:?}"
     );
+    assert!(matches!(tx.open(PLAIN).map(drop), Err(Error::RolledBack)));
+    tx.rollback().unwrap();
+    let tx = db.begin();
     let users = tx.open(PLAIN).unwrap();
+    users.put(500, ("500@x", 1, "")).unwrap();
     users.put(299, ("299@x", 1, "")).unwrap();
     let savepoint = tx.savepoint().unwrap();
     let indexed = tx.open(USERS).unwrap();
@@ -140,6 +144,51 @@ fn a_table_that_was_opened_before_an_index_was_built_or_dropped_is_opened_again(
         db.run(|tx| tx.open(USERS)?.put(1, ("1@y", 1, ""))).unwrap();
         db.run(|tx| sound(&tx.open(USERS)?)).unwrap();
     }
+}
+
+#[test]
+fn a_snapshot_from_before_an_index_does_not_write_it() {
+    let (db, _) = in_memory();
+    fill_plain(&db, 10);
+    let early = db.begin_with(TxnOptions::new().isolation(Isolation::Snapshot));
+    db.run(|tx| tx.open(USERS)?.put(1, ("1@y", 1, ""))).unwrap();
+    let refused = early.open(USERS).map(drop);
+    assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+    early.rollback().unwrap();
+    let options = TxnOptions::new().isolation(Isolation::Snapshot);
+    db.run_with(options, |tx| tx.open(USERS)?.put(1, ("1@z", 1, ""))).unwrap();
+    db.run(|tx| sound(&tx.open(USERS)?)).unwrap();
+}
+
+#[test]
+fn a_table_that_the_transaction_has_dropped_is_written_and_tells_nothing() {
+    let (db, _) = in_memory();
+    fill_plain(&db, 10);
+    let tx = db.begin();
+    let users = tx.open(USERS).unwrap();
+    tx.drop_table("users").unwrap();
+    users.put(1, ("lost@x", 1, "")).unwrap();
+    let newer = tx.open(PLAIN.with_indexes(&[&BY_CITY])).unwrap();
+    newer.put(1, ("new@x", 1, "")).unwrap();
+    users.put(2, ("lost@x", 1, "")).unwrap_err();
+    users.put(2, ("2@y", 1, "")).unwrap();
+    newer.put(2, ("new@x", 1, "")).unwrap();
+    drop((users, newer));
+    tx.rollback().unwrap();
+    db.run(|tx| tx.open(USERS).map(drop)).unwrap();
+    let tx = db.begin();
+    let plain = tx.open(PLAIN).unwrap();
+    let savepoint = tx.savepoint().unwrap();
+    tx.drop_table("users").unwrap();
+    plain.put(1, ("lost@x", 1, "")).unwrap();
+    tx.rollback_to(&savepoint).unwrap();
+    let refused = plain.put(1, ("1@y", 1, ""));
+    assert!(matches!(refused, Err(Error::IndexUndeclared { .. })), "{refused:?}");
+    drop(plain);
+    tx.rollback().unwrap();
+    let refused = db.run(|tx| tx.open(PLAIN)?.put(1, ("1@y", 1, "")));
+    assert!(matches!(refused, Err(Error::IndexUndeclared { .. })), "{refused:?}");
+    db.run(|tx| sound(&tx.open(USERS)?)).unwrap();
 }
 
 /// The index comes, or goes, when the writer has looked for it and before it has its lock of the table.

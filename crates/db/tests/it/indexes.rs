@@ -262,6 +262,64 @@ fn a_changed_function_without_a_new_version_is_found_by_a_write() {
     tx.commit().unwrap();
 }
 
+/// By the changed function, row 1 has the key of row 2.
+#[test]
+fn a_write_removes_no_unique_key_of_another_row() {
+    const NEXT: IndexDef<u64, User, &str> =
+        IndexDef::unique("by email", |id, _: &OwnedUser, keys| keys.add(format!("{}@x", id + 1).as_str()));
+    const CHANGED: TableDef<u64, User> = PLAIN.with_indexes(&[&NEXT, &BY_CITY, &BY_WORD]);
+    let (db, _) = in_memory();
+    fill(&db, 4);
+    let tx = db.begin();
+    let users = tx.open(CHANGED).unwrap();
+    let Err(Error::IndexMismatch { index, entry }) = users.remove(1) else { panic!("removed") };
+    assert_eq!((index.name.as_deref(), &*entry), (Some("users.by email"), &b"2@x"[..]));
+    drop(users);
+    assert_eq!(sound(&tx.open(USERS).unwrap()).unwrap().len(), 4);
+    tx.commit().unwrap();
+    assert_eq!(db.run(|tx| sound(&tx.open(USERS)?)).unwrap().len(), 4);
+}
+
+#[test]
+fn a_function_that_panics_leaves_a_transaction_that_does_not_commit() {
+    const BAD: IndexDef<u64, User, u32> = IndexDef::new("bad", |_, user: &OwnedUser, keys| {
+        assert!(user.1 != 13, "told to panic");
+        keys.add(user.1);
+    });
+    const CAREFUL: TableDef<u64, User> = PLAIN.with_indexes(&[&BY_EMAIL, &BAD]);
+    const OTHERS: TableDef<u64, i64> = TableDef::new("others");
+    fn panics<T>(work: impl FnOnce() -> T) {
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+    }
+    let (db, _) = in_memory();
+    db.run(|tx| tx.open(OTHERS)?.put(1, 1)).unwrap();
+    // While it is built, and in a write.
+    db.run(|tx| tx.open(PLAIN)?.put(1, ("1@x", 13, ""))).unwrap();
+    let tx = db.begin();
+    panics(|| tx.open(CAREFUL).map(drop));
+    assert!(matches!(tx.commit(), Err(Error::RolledBack)));
+    assert_eq!(db.check().unwrap().indexes, 0);
+    db.run(|tx| tx.open(PLAIN)?.put(1, ("1@x", 1, ""))).unwrap();
+    for prepares in [false, true] {
+        let tx = db.begin();
+        tx.drop_table("others").unwrap();
+        let users = tx.open(CAREFUL).unwrap();
+        let savepoint = tx.savepoint().unwrap();
+        panics(|| users.put(2, ("2@x", 13, "")));
+        tx.rollback_to(&savepoint).unwrap();
+        drop(users);
+        let ended = if prepares { tx.prepare("it") } else { tx.commit().map(drop) };
+        assert!(matches!(ended, Err(Error::RolledBack)), "{ended:?}");
+        assert_eq!(db.run(|tx| tx.open_existing(OTHERS)?.get(1)).unwrap(), Some(1), "not dropped");
+    }
+    let rows = db.run(|tx| {
+        let users = tx.open(CAREFUL)?;
+        users.put(3, ("2@x", 3, ""))?;
+        users.by_index(BAD)?.check()
+    });
+    assert_eq!(rows.unwrap(), 2);
+}
+
 #[test]
 fn snapshots_see_the_index_as_they_see_the_table() {
     let (db, _) = in_memory();

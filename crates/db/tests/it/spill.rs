@@ -3,7 +3,8 @@
 
 use crate::support::{DIR, NUMBERS, TempDir, fill, numbers, small};
 use foreshore::{
-    Db, Device, Error, Isolation, Options, ReadOptions, ReadTransaction, Result, Stats, Transaction, TxnOptions,
+    Db, Device, Error, IndexDef, Isolation, Options, ReadOptions, ReadTransaction, Result, Stats, TableDef,
+    Transaction, TxnOptions,
 };
 use foreshore_base::Error as Storage;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
@@ -410,6 +411,25 @@ fn a_transaction_larger_than_memory_commits_and_rolls_back() {
         tx.commit().unwrap();
     }
     all_are(&db, |_| 3);
+}
+
+#[test]
+fn an_index_larger_than_memory_is_built() {
+    const BY_VALUE: IndexDef<u64, i64, i64> = IndexDef::unique("by value", |_, value, keys| keys.add(value));
+    const INDEXED: TableDef<'_, u64, i64> = NUMBERS.with_indexes(&[&BY_VALUE]);
+    let (db, _, _) = with_many_rows();
+    db.run(|tx| tx.open(INDEXED).map(drop)).unwrap();
+    assert_eq!(db.read().open(NUMBERS).unwrap().by_index(BY_VALUE).unwrap().check().unwrap(), MANY);
+    // And taken back, when the last row has the key of another one.
+    db.run(|tx| tx.drop_index("numbers", "by value")).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.put(MANY - 1, 0)).unwrap();
+    let tx = db.begin();
+    let refused = tx.open(INDEXED).map(drop);
+    assert!(matches!(refused, Err(Error::IndexKeyExists { .. })), "{refused:?}");
+    assert!(db.stats().txn.undo_spilled_bytes as u64 > MEMORY);
+    assert!(matches!(tx.commit(), Err(Error::RolledBack)));
+    all_are(&db, |n| if n == MANY - 1 { 0 } else { n as i64 });
+    assert_eq!(db.check().unwrap().indexes, 0);
 }
 
 #[test]

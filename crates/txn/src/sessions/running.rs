@@ -23,7 +23,7 @@ pub(crate) struct Running {
     pub(crate) reads: Reads,
     /// The savepoints that can be rolled back to, by age.
     pub(crate) savepoints: Savepoints,
-    /// A rollback to a savepoint stopped half-way, so only the whole transaction can be rolled back.
+    /// A change or a rollback to a savepoint stopped half-way, so only the whole transaction can be rolled back.
     pub(crate) is_broken: bool,
     /// The current reservation, which is repeated after a wait: bytes of log, and bytes of an undo entry if there will
     /// be one.

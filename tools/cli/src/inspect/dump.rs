@@ -12,7 +12,7 @@ use foreshore::{ListedTable, ReadTransaction};
 ///
 /// All rows are those of one moment. The text is JSON, one item a line (schema/dump.json). It begins with the version
 /// of the format. Each table precedes its rows. A row is `["KEY","VALUE"]`, encoded, in hex digits. The counts come
-/// last, unless the dump fails.
+/// last, unless the dump fails. Indexes are left out: the next open of a table that declares them builds them.
 ///
 /// CSV is for other programs. It has a header and no types, and does not show whether it was cut off. A tuple has a
 /// column for each part. Null is an empty cell, and empty text is `""`.

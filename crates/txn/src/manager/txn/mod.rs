@@ -25,6 +25,7 @@ use foreshore_sync::{Nanos, thread_index};
 use foreshore_wal::Session;
 use std::any::Any;
 use std::fmt;
+use std::mem;
 use std::time::Duration;
 
 /// The options of a transaction.
@@ -151,6 +152,21 @@ impl Txn {
     /// knows of the end because it was granted a lock that the other held.
     pub fn observe_ended(&mut self) {
         self.observe(self.manager.log.current().csn());
+    }
+
+    /// Returns whether a change or a rollback to a savepoint stopped half-way. Then neither a commit nor a prepare
+    /// succeeds.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.run().is_broken
+    }
+
+    /// Sets whether a change of several rows is incomplete, and returns what was set before. The caller sets it before
+    /// such a change and restores it afterwards, unless a panic comes between.
+    pub fn set_partial(&mut self, is_partial: bool) -> bool {
+        let was_partial = mem::replace(&mut self.run_mut().is_broken, is_partial);
+        assert!(is_partial || was_partial, "a change is complete that has not begun");
+        was_partial
     }
 
     /// Records the position of the row of `key`, which the transaction has locked.
