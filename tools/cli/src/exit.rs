@@ -75,6 +75,7 @@ impl From<Error> for Failure {
             Error::NoTable { name } => Self::Refused(format!("there is no table {name:?}")),
             Error::TableName { .. }
             | Error::TableTypes { .. }
+            | Error::NotEmpty { .. }
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
             | Error::InvalidOption { .. } => Self::Refused(error.to_string()),

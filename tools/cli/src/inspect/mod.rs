@@ -1,5 +1,6 @@
 //! Verbs that look into a database, one a file, and what they share.
 
+pub(crate) mod backup;
 mod batch;
 pub(crate) mod check;
 mod csv;

@@ -1,5 +1,6 @@
 //! The verbs that look into a database, run as the built program.
 
+mod backup;
 mod crashed;
 mod csv;
 mod damaged;

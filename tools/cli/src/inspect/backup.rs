@@ -1,0 +1,42 @@
+//! `foreshore backup`: a copy that can be opened.
+
+use super::database::Database;
+use crate::exit::Failure;
+use crate::output::Output;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Copy a database to a new directory
+///
+/// The copy can be opened in place of the database. It has the same id, so never mix files of the two. An application
+/// that has the database open calls `Db::backup` itself.
+#[derive(Args)]
+pub(crate) struct BackupArguments {
+    #[command(flatten)]
+    database: Database,
+    /// Directory of the copy: empty, or absent
+    out: PathBuf,
+    /// Print an object (schema/backup.json)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &BackupArguments) -> Result<(), Failure> {
+    let db = arguments.database.open()?;
+    let backup = db.backup(&arguments.out)?;
+    let json = json!({
+        "csn": backup.csn.0,
+        "lsn": backup.lsn.0,
+        "pages": backup.pages,
+        "log_bytes": backup.log_bytes,
+        "quarantined_pages": backup.quarantined,
+    });
+    let mut out = Output::new();
+    if arguments.json {
+        out.json(&json)?;
+    } else {
+        out.fields(&json)?;
+    }
+    out.end()
+}
