@@ -1,6 +1,7 @@
 //! The identity of a row in the lock manager: a seeded 64-bit hash of table and key.
 
 use foreshore_base::TableId;
+use foreshore_sync::primitive::MODEL;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Odd constants with irregular bits, as in wyhash.
@@ -24,9 +25,9 @@ pub(crate) struct RowHasher {
 }
 
 impl RowHasher {
-    /// Returns a hasher with a new random seed.
+    /// Returns a hasher with a new random seed. A model has one seed, because its schedules are the same in each run.
     pub(crate) fn new() -> Self {
-        Self { seed: RandomState::new().hash_one(MIX) }
+        Self { seed: if MODEL { MIX[0] } else { RandomState::new().hash_one(MIX) } }
     }
 
     /// Returns the hash of `key` in `table`.
@@ -47,6 +48,18 @@ impl RowHasher {
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
+}
+
+/// Returns the number of shards of a table that has `full` of them. Loom gets one, because each adds to its state.
+/// Shuttle gets few, because it makes them anew for each schedule.
+pub(crate) const fn shards(full: usize) -> usize {
+    if cfg!(foreshore_loom) {
+        1
+    } else if MODEL {
+        4
+    } else {
+        full
+    }
 }
 
 /// A map whose keys are hashes or ids.

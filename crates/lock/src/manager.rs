@@ -13,6 +13,7 @@ use crate::table::TableLocks;
 use crate::waits::Waits;
 use foreshore_base::Error;
 use foreshore_sync::model::mutant;
+use foreshore_sync::primitive::MODEL;
 use std::time::Duration;
 
 /// Sizes of a lock manager.
@@ -32,7 +33,9 @@ pub struct LockOptions {
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { max_owners: 1024, share_slots: 1 << 14, memory_units: 1 << 18, fast_intents: true }
+        // A model makes all counters anew for each schedule.
+        let share_slots = if MODEL { 1 << 6 } else { 1 << 14 };
+        Self { max_owners: 1024, share_slots, memory_units: 1 << 18, fast_intents: true }
     }
 }
 

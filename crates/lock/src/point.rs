@@ -6,14 +6,13 @@
 //!
 //! No call waits. A release wakes the waiters that can be granted their lock.
 
-use crate::hash::{Map, RowHash, Spread};
+use crate::hash::{Map, RowHash, Spread, shards};
 use crate::share_count::ShareCounts;
 use crate::slots::Slots;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 
-/// The number of shards. Loom gets one, because each adds to its state.
-const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 256 };
+const SHARDS: usize = shards(256);
 
 /// The entry of a key that has readers, or a writer that waits for readers.
 #[derive(Debug, Default)]

@@ -37,7 +37,7 @@
 //! Source: predicate locks (Eswaran et al., 1976) restricted to one dimension, in place of next-key locks. The
 //! handshake is that of [`crate::share_count`].
 
-use crate::hash::{Map, RowHash, Spread};
+use crate::hash::{Map, RowHash, Spread, shards};
 use crate::held::Held;
 use crate::interval::{Change, Interval, Intervals};
 use crate::slots::Slots;
@@ -48,8 +48,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};
 use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
 
-/// The number of shards. Loom gets one, because each adds to its state.
-const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
+const SHARDS: usize = shards(64);
 
 /// The tables whose ids map to one shard.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! No call waits. A release wakes the waiters that would be granted if they looked.
 
-use crate::hash::{Map, Spread};
+use crate::hash::{Map, Spread, shards};
 use crate::held::Held;
 use crate::intent::{Found, Intents, StrongCount, WORDS};
 use crate::mode::TableMode;
@@ -12,8 +12,7 @@ use foreshore_base::{Csn, TableId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex, rmw};
 
-/// The number of shards. Loom gets one, because each adds to its state.
-const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
+const SHARDS: usize = shards(64);
 
 /// The tables whose ids map to one shard.
 #[derive(Debug)]

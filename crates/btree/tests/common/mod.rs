@@ -61,8 +61,8 @@ fn base(fs: &Mem, frames: usize, replacement: ReplacementKind) -> Base {
     let (log_dir, data, dw) = (dir.join("log"), dir.join("data"), dir.join("dw"));
     let shared: Arc<dyn Fs> = Arc::new(fs.clone());
     let options = LogOptions {
-        segment_bytes: 16 << 20,
-        ring_bytes: 4 << 20,
+        segment_bytes: if MODEL { 1 << 20 } else { 16 << 20 },
+        ring_bytes: if MODEL { 1 << 20 } else { 4 << 20 },
         max_sessions: 64,
         background: false,
         ..LogOptions::default()
