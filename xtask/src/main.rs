@@ -1,13 +1,15 @@
-//! Checks of the repository: `cargo xtask verify | fix | tidy | counts | sample | sabotage`.
+//! Checks of the repository: `cargo xtask verify | fix | tidy | counts | sample | sabotage | coverage`.
 //!
 //! `verify` runs rustfmt, clippy and `tidy` and never writes. `fix` writes what can be derived: formatting, generated
 //! documents, format hashes, and ratchet entries that shrank. `tidy` is the set of rules that no other tool knows: each
 //! is a function from text to findings, tested on text that breaks it. Rules that came after the code count what broke
-//! them, under the ratchet (`ratchet.rs`). `sabotage` runs the suites against planted defects.
+//! them, under the ratchet (`ratchet.rs`). `sabotage` runs the suites against planted defects, and
+//! `coverage` measures which lines the tests run.
 
 #![forbid(unsafe_code)]
 
 mod assertions;
+mod coverage;
 mod cycles;
 mod generated;
 mod imports;
@@ -43,7 +45,10 @@ const USAGE: &str = "usage: cargo xtask <command>
   sample --seed TEXT [--count N]
            files of the engine for a reader, drawn by the seed, 8 by default
   sabotage [--seeds N] [--only NAME]
-           runs the suite of each planted defect until it finds it; writes docs/sabotage.md";
+           runs the suite of each planted defect until it finds it; writes docs/sabotage.md
+  coverage [--write] [REPORT]
+           runs the tests under `cargo llvm-cov`, or reads its LCOV report; fails if a layer is below its bound;
+           writes docs/coverage.md if asked to";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
         ["counts", rule, place] => print_counts(rule, place),
         ["sample", ref arguments @ ..] => sample::run(arguments),
         ["sabotage", ref arguments @ ..] => sabotage::run(arguments),
+        ["coverage", ref arguments @ ..] => coverage::run(arguments),
         _ => Err(USAGE.to_owned()),
     };
     match done {

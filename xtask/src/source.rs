@@ -73,7 +73,7 @@ impl Source {
             if name_len == 0 || self.is_test(line) {
                 continue;
             }
-            if let Some((end, true)) = item_end(&self.code, at) {
+            if let Some((end, true)) = item_end(&self.code, at, b";") {
                 let name = &rest[name_at..name_at + name_len];
                 found.push(Function { name, line, lines: self.line_of(end) - line + 1 });
             }
@@ -189,14 +189,15 @@ fn quoted(rest: &[u8], quote: u8) -> usize {
     rest.len()
 }
 
-/// The byte that ends the item which begins at `from`, and whether it closes a body.
-fn item_end(code: &str, from: usize) -> Option<(usize, bool)> {
+/// The byte that ends the item which begins at `from`, and whether it closes a body. One of `ends` ends an item without
+/// a body.
+fn item_end(code: &str, from: usize, ends: &[u8]) -> Option<(usize, bool)> {
     let mut depth = 0;
     for (i, byte) in code.bytes().enumerate().skip(from) {
         match byte {
             b'(' | b'[' => depth += 1,
             b')' | b']' => depth -= 1,
-            b';' | b',' if depth == 0 => return Some((i, false)),
+            _ if depth == 0 && ends.contains(&byte) => return Some((i, false)),
             b'{' if depth == 0 => return Some((matching_brace(code, i)?, true)),
             _ => {}
         }
@@ -241,7 +242,7 @@ fn test_lines(path: &str, code: &str) -> Vec<bool> {
         while code[item..].trim_start().starts_with("#[") {
             item = code[item..].find(']').map_or(code.len(), |i| item + i + 1);
         }
-        let end = item_end(code, item).map_or(code.len(), |(end, _)| end);
+        let end = item_end(code, item, b";,").map_or(code.len(), |(end, _)| end);
         let first = code[..at].matches('\n').count();
         let last = code[..end].matches('\n').count();
         lines.iter_mut().take(last + 1).skip(first).for_each(|line| *line = true);
@@ -301,8 +302,10 @@ mod tests {
 
     #[test]
     fn functions_are_measured_from_signature_to_brace() {
-        let source =
-            Source::new("a.rs", "trait T {\n  fn none(&self) -> [u8; 4];\n}\nfn f(\n  x: [u8; 2],\n) {\n  {}\n}\n");
+        let source = Source::new(
+            "a.rs",
+            "trait T {\n  fn none(&self) -> [u8; 4];\n}\nfn f<A, B>(\n  x: [u8; 2],\n) {\n  {}\n}\n",
+        );
         let functions = source.functions();
         assert_eq!(functions.len(), 1);
         assert_eq!((functions[0].name, functions[0].line, functions[0].lines), ("f", 4, 5));

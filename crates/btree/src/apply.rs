@@ -37,13 +37,7 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
         (TreeKind::Split, 0) => split_left(page, &Split::decode(body)?, second()?),
         (TreeKind::Split, 1) => node::apply_image(page, record.table, Split::decode(body)?.image),
         (TreeKind::Split | TreeKind::Grow, 2) => mark_allocated(page, second()?),
-        (TreeKind::Link, 0) => {
-            let link = Link::decode(body)?;
-            match Node::parse(page.bytes())?.search(link.separator)? {
-                Err(at) => node::insert_inner(page, at, link.separator, link.right),
-                Ok(_) => Err("a separator is there already"),
-            }
-        }
+        (TreeKind::Link, 0) => link(page, &Link::decode(body)?),
         (TreeKind::Link, 1) => {
             node::set_flags(page, 0, INCOMPLETE);
             Ok(())
@@ -172,6 +166,14 @@ fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Resu
     page.write(PAGE_HEADER, &left[PAGE_HEADER..]);
     node::set_flags(page, INCOMPLETE | HAS_HIGH, 0);
     Ok(())
+}
+
+/// Enters a separator, and the child to its right, in an inner node.
+fn link(page: &mut impl PageMut, link: &Link<'_>) -> Result<(), Damage> {
+    match Node::parse(page.bytes())?.search(link.separator)? {
+        Err(at) => node::insert_inner(page, at, link.separator, link.right),
+        Ok(_) => Err("a separator is there already"),
+    }
 }
 
 /// Removes the entry of a merge's right node from the parent.
