@@ -108,7 +108,7 @@ pub struct Config {
     pub threads: Vec<usize>,
     /// Transactions in flight per thread when commits are pipelined.
     pub clients: usize,
-    /// Measured seconds per row, after one second of warm-up.
+    /// Measured seconds per row, after a warm-up of one second, or of as long if that is less.
     #[serde(serialize_with = "seconds")]
     pub secs: Duration,
     /// Repeats of each row; the median is reported.

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_held_where_there_is_a_file_for_what_it_sees() {
-        let config = Config { reader: true, memory: 16 << 20, scale: 10_000, ..config() };
+        let config = Config { reader: true, memory: 16 << 20, scale: 10_000, secs: Duration::from_secs(1), ..config() };
         let config = Config { device: foreshore::Device::Null, ..config };
         // The memory for undo is spent after some 10,000 updates.
         for (spill, killed) in [(0, 1), (64 << 20, 0)] {

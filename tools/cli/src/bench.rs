@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// Transactions in flight per thread with pipelined commits
     #[arg(long, default_value_t = 64)]
     clients: usize,
-    /// Measured time per row, after 1 s of warm-up
+    /// Measured time per row, after a warm-up of 1 s, or of as long if that is less
     #[arg(long, default_value = "10", value_parser = |text: &str| units::time("secs", text))]
     secs: Duration,
     /// Repeats of each row; the median is reported

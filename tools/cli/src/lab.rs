@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
     /// Branches of the experiments that run TPC-B [default: what the experiment chooses]
     #[arg(long)]
     scale: Option<u64>,
+    /// Pages of the experiments on the buffer pool [default: what the experiment chooses]
+    #[arg(long)]
+    pages: Option<u64>,
     /// Seed of all randomness
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -73,6 +76,7 @@ impl Arguments {
             repeat: self.repeat,
             threads: self.threads.clone(),
             scale: self.scale,
+            pages: self.pages,
             trace: self.file.clone(),
             seed: self.seed,
         }

@@ -5,6 +5,7 @@ use foreshore::{Db, Error, TableDef};
 use foreshore_io::sim::{CrashPoints, Persist};
 use foreshore_io::{Fs, Sim};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// What survives of the unsynced effects. Power losses during recovery add torn sectors and the rest of
@@ -24,31 +25,36 @@ const WORKERS: u64 = 2;
 /// # Errors
 /// Says which image was recovered wrongly: seed, operation, policy, operation of the recovery.
 pub fn lose_power(oracle: &Oracle, sim: &Sim, seed: u64, stride: u64) -> Result<u64, String> {
-    look_for(oracle, sim, seed, (stride, &POLICIES), &|_| true)
+    look_for(oracle, sim, seed, (0, stride, &POLICIES), &|_| true)
 }
 
-/// As [`lose_power`], but with these policies, and goes on when what is wrong with an image is not what is `wanted`.
+/// As [`lose_power`], but at the operations that are `from` modulo `stride`, with these policies, and goes on when what
+/// is wrong with an image is not what is `wanted`.
 ///
 /// # Errors
-/// The first recovery that is wrong in the way that is wanted.
+/// The recovery of the earliest operation that is wrong in the way that is wanted.
 pub fn look_for(
     oracle: &Oracle,
     sim: &Sim,
     seed: u64,
-    (stride, policies): (u64, &[Persist]),
+    (from, stride, policies): (u64, u64, &[Persist]),
     wanted: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<u64, String> {
-    let points = sim.crash_points();
-    thread::scope(|scope| {
+    let (points, earliest) = (sim.crash_points(), AtomicU64::new(u64::MAX));
+    let visited: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
-                let points = points.clone();
-                let places = Places { stride: stride * WORKERS, first: stride * worker, policies };
+                let (points, earliest) = (points.clone(), &earliest);
+                let places =
+                    Places { stride: stride * WORKERS, first: stride * worker + from % stride, policies, earliest };
                 scope.spawn(move || visit(oracle, points, seed, &places, wanted))
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".to_owned()))).sum()
-    })
+        let failed = |_| Err((0, "a worker panicked".to_owned()));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(failed)).collect()
+    });
+    let wrong = visited.iter().filter_map(|visited| visited.as_ref().err()).min();
+    wrong.map_or_else(|| Ok(visited.iter().flatten().sum()), |(_, why)| Err(why.clone()))
 }
 
 /// The operations of which power is lost in every `stride`-th, from `first` on, and with what policies.
@@ -56,18 +62,25 @@ struct Places<'p> {
     stride: u64,
     first: u64,
     policies: &'p [Persist],
+    /// The earliest operation that a worker has found wrong. No worker looks behind it.
+    earliest: &'p AtomicU64,
 }
 
+/// Returns the number of images, or the operation that is wrong, and why.
 fn visit(
     oracle: &Oracle,
     mut points: CrashPoints,
     seed: u64,
-    &Places { stride, first, policies }: &Places<'_>,
+    &Places { stride, first, policies, earliest }: &Places<'_>,
     wanted: &dyn Fn(&str) -> bool,
-) -> Result<u64, String> {
+) -> Result<u64, (u64, String)> {
     let mut images = 0;
     loop {
         let op = points.op();
+        // ORDERING: Relaxed, a hint that saves work.
+        if op > earliest.load(Ordering::Relaxed) {
+            return Ok(images);
+        }
         if op % stride == first {
             for (at, policy) in policies.iter().enumerate() {
                 // A policy that stands there twice draws twice.
@@ -75,7 +88,11 @@ fn visit(
                 images += 1;
                 let place = format!("seed {seed}, power lost in operation {op}, {policy:?}");
                 match recover(oracle, &points.image(policy, op | before << 32), op, images) {
-                    Err(why) if wanted(&why) => return Err(format!("{place}: {why}")),
+                    Err(why) if wanted(&why) => {
+                        // ORDERING: Relaxed, see above.
+                        earliest.fetch_min(op, Ordering::Relaxed);
+                        return Err((op, format!("{place}: {why}")));
+                    }
                     _ => {}
                 }
             }

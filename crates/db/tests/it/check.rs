@@ -91,7 +91,8 @@ fn a_check_has_a_place_beside_as_many_transactions_as_there_may_be() {
     let db = small().max_transactions(2).device(Device::Null).open(DIR).unwrap();
     fill(&db, 100);
     let open = [db.begin(), db.begin()];
-    let is_refused = || matches!(db.begin().open(NUMBERS), Err(Error::TooManyTransactions { .. }));
+    let hasty = TxnOptions::new().lock_timeout(Duration::ZERO);
+    let is_refused = || matches!(db.begin_with(hasty).open(NUMBERS), Err(Error::TooManyTransactions { .. }));
     assert!(is_refused());
     let inside = Arc::new(AtomicUsize::new(0));
     thread::scope(|scope| {

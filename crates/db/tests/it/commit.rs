@@ -3,22 +3,75 @@
 use crate::support::{NUMBERS, fill, in_memory};
 use foreshore::{CommitTicket, Db, Durability, Error, Options, ReadOptions, ReadTransaction, TxnOptions};
 use foreshore_io::sim::Persist;
-use foreshore_io::{Device, Fs};
+use foreshore_io::{File, FileLayer, Fs, FsLayer, Mem};
 use std::{
     future::Future,
-    path::Path,
     pin::pin,
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
-/// A device that takes this long for each sync.
-const DELAY: Duration = Duration::from_millis(40);
+/// How long a slow device takes for each sync.
+const DELAY: Duration = Duration::from_millis(100);
 
+/// A device in memory that is slow once it is told so: the creation of a database needs many syncs.
+#[derive(Debug)]
+struct Slow {
+    below: Mem,
+    is_slow: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    below: Arc<dyn File>,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl FsLayer for Slow {
+    fn below(&self) -> &dyn Fs {
+        &self.below
+    }
+
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(SlowFile { below: file, is_slow: Arc::clone(&self.is_slow) })
+    }
+}
+
+impl SlowFile {
+    fn sleep(&self) {
+        if self.is_slow.load(Ordering::Relaxed) {
+            std::thread::sleep(DELAY);
+        }
+    }
+}
+
+impl FileLayer for SlowFile {
+    fn below(&self) -> &dyn File {
+        &*self.below
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> foreshore_base::Result<()> {
+        self.sleep();
+        self.below.write_durable(buf, offset)
+    }
+
+    fn sync(&self) -> foreshore_base::Result<()> {
+        self.sleep();
+        self.below.sync()
+    }
+}
+
+/// A new database on a slow device.
 fn slow() -> Db {
-    let fs: Arc<dyn Fs> = Device::Delay(DELAY).open(Path::new("/")).unwrap();
-    Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(fs)).open("/db").unwrap()
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let fs: Arc<dyn Fs> = Arc::new(Slow { below: Mem::null(), is_slow: Arc::clone(&is_slow) });
+    let db = Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(fs)).open("/db").unwrap();
+    is_slow.store(true, Ordering::Relaxed);
+    db
 }
 
 fn write(db: &Db, key: u64, options: TxnOptions) -> foreshore::Transaction {

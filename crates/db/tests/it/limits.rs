@@ -91,7 +91,8 @@ fn limits_of_a_transaction_out_of_range_name_themselves() {
 
 #[test]
 fn one_transaction_more_than_allowed_is_refused_until_one_ends() {
-    let db = crate::support::small().max_transactions(3).device(foreshore::Device::Null).open("/db").unwrap();
+    let options = crate::support::small().max_transactions(3).lock_timeout(Duration::from_millis(50));
+    let db = options.device(foreshore::Device::Null).open("/db").unwrap();
     let label = |label| TxnOptions::new().label(label);
     let held: Vec<_> = ["oldest", "second", "third"].map(|name| db.begin_with(label(name))).into();
     match db.begin().open(TEXTS) {

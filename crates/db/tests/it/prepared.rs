@@ -433,7 +433,7 @@ fn a_lock_without_a_change_conflicts_with_older_snapshots() {
 /// Otherwise a restart would lock them again, over what others have made of them.
 #[test]
 fn rows_that_were_only_locked_are_free_once_the_decision_is_durable() {
-    let db = small().device(Device::Delay(Duration::from_millis(50))).open(DIR).unwrap();
+    let db = small().device(Device::Delay(Duration::from_millis(5))).open(DIR).unwrap();
     fill(&db, 100);
     let tx = db.begin();
     assert_eq!(tx.open(NUMBERS).unwrap().get_for_update(7).unwrap(), Some(7));
@@ -484,7 +484,8 @@ fn as_many_may_wait_as_there_may_be_transactions() {
         tx.open(NUMBERS).unwrap().insert(n, -1).unwrap();
         tx.prepare(&format!("p{n}")).unwrap();
     }
-    let full = |db: &Db| matches!(db.begin().open(NUMBERS).map(drop), Err(Error::TooManyTransactions { .. }));
+    let full =
+        |db: &Db| matches!(db.begin_with(hasty()).open(NUMBERS).map(drop), Err(Error::TooManyTransactions { .. }));
     assert!(full(&db));
     db.close(Duration::ZERO).unwrap();
     // With fewer it does not open, and nothing is lost by the try.

@@ -56,7 +56,7 @@ impl Experiment for BufferHits {
     }
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
-        let (pages, laps) = (lab.choose(100_000, 10_000), lab.choose(10, 5));
+        let (pages, laps) = (lab.pages(100_000, 10_000), lab.choose(10, 5));
         let caches: &[u64] = lab.choose(&[5, 10, 20], &[10]);
         lab.configure("pages", pages);
         lab.configure("threads", 1);

@@ -89,7 +89,7 @@ impl Experiment for BufferMiss {
         let place = Place::new(lab.settings.device)?;
         lab.machine = place.machine()?;
         let threads = lab.threads(&[1, 8, 32], &[1, 8, 32]);
-        let pages = lab.choose(65_536, 16_384);
+        let pages = lab.pages(65_536, 16_384);
         let seed = lab.settings.seed;
         let window = lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(1000, 400)));
         let span = Span { warm_up: Duration::from_millis(50).min(window), window };

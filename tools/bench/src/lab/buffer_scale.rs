@@ -74,7 +74,7 @@ impl Experiment for BufferScale {
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
         let threads = lab.threads(&[1, 2, 8, 32], &[1, 2, 32]);
-        let pages = lab.choose(65_536, 16_384);
+        let pages = lab.pages(65_536, 16_384);
         let seed = lab.settings.seed;
         let span = span(lab);
         lab.configure("threads", threads.clone());

@@ -13,6 +13,8 @@ use foreshore_base::limits::MAX_PAGES;
 use std::{fs, io::Read, path::Path};
 
 const FRAMES: [usize; 5] = [1000, 2000, 5000, 10000, 15000];
+/// Reads of a made-up trace for each page of the other experiments.
+const READS_PER_PAGE: u64 = 8;
 /// What a file compressed with zstd begins with.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -42,7 +44,7 @@ impl Experiment for BufferTrace {
         let file = lab.settings.trace.clone();
         let trace = match &file {
             Some(path) => read(path)?,
-            None => made_up(lab.settings.seed, lab.choose(800_000, 50_000)),
+            None => made_up(lab.settings.seed, (READS_PER_PAGE * lab.pages(100_000, 6_250)) as usize),
         };
         lab.configure("trace", file.map_or_else(|| "made up".to_owned(), |path| path.display().to_string()));
         lab.configure("reads", trace.len());

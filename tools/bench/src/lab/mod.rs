@@ -54,6 +54,7 @@ pub use row::Row;
 use crate::{Progress, machine::Machine, units::invalid};
 use chart::Panel;
 use foreshore::{Device, Error, Result};
+use foreshore_base::limits::MAX_PAGES;
 use serde_json::{Map, Value};
 use std::{
     fs,
@@ -123,6 +124,8 @@ pub struct Settings {
     pub threads: Vec<usize>,
     /// Branches of experiments that run TPC-B; `None`: what the experiment chooses.
     pub scale: Option<u64>,
+    /// Pages of experiments on the buffer pool, at least [`MIN_PAGES`]; `None`: what the experiment chooses.
+    pub pages: Option<u64>,
     /// The trace of `buffer-trace`; `None`: a made-up one.
     pub trace: Option<PathBuf>,
     /// Seed of all randomness.
@@ -140,6 +143,7 @@ impl Default for Settings {
             repeat: None,
             threads: Vec::new(),
             scale: None,
+            pages: None,
             trace: None,
             seed: 1,
         }
@@ -148,6 +152,8 @@ impl Default for Settings {
 
 /// Most worker threads, as many as a log has sessions by default.
 const MAX_THREADS: usize = 1024;
+/// The least pages of which the smallest share in memory is a pool.
+pub const MIN_PAGES: u64 = 512;
 
 impl Settings {
     fn check(&self) -> Result<()> {
@@ -156,6 +162,9 @@ impl Settings {
         }
         if self.repeat == Some(0) {
             return Err(invalid("repeat", "0", "at least 1"));
+        }
+        if let Some(pages) = self.pages.filter(|pages| !(MIN_PAGES..=MAX_PAGES).contains(pages)) {
+            return Err(invalid("pages", &pages.to_string(), &format!("{MIN_PAGES} to {MAX_PAGES}")));
         }
         match self.threads.iter().find(|threads| !(1..=MAX_THREADS).contains(*threads)) {
             Some(threads) => Err(invalid("threads", &threads.to_string(), &format!("1 to {MAX_THREADS}"))),
@@ -183,6 +192,11 @@ impl Lab<'_> {
     /// `full`, or `quick` in a quick run.
     fn choose<T>(&self, full: T, quick: T) -> T {
         if self.settings.quick { quick } else { full }
+    }
+
+    /// The pages of a file: those asked for, or those of the experiment.
+    fn pages(&self, full: u64, quick: u64) -> u64 {
+        self.settings.pages.unwrap_or(self.choose(full, quick))
     }
 
     /// The thread counts to run: those asked for, or those of the experiment.

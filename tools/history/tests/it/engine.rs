@@ -1,10 +1,10 @@
 //! Histories of the engine are what their level of isolation allows, over rollbacks, losses of power and recoveries.
 //!
-//! `FORESHORE_HISTORIES` sets how many, `FORESHORE_HISTORY_SEED` the first seed.
+//! `FORESHORE_ENGINE_HISTORIES` sets how many, `FORESHORE_HISTORY_SEED` the first seed.
 
 use foreshore_history::{Base, Config, History, Kind, Level, Outcome, Planted, check, drive};
 
-const HISTORIES: u64 = 200;
+const HISTORIES: u64 = 60;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -72,7 +72,7 @@ fn what_goes_wrong_on_purpose_is_found_out() {
 }
 
 fn pass(isolation: Base) {
-    let (first, histories) = (number("FORESHORE_HISTORY_SEED", 1), number("FORESHORE_HISTORIES", HISTORIES));
+    let (first, histories) = (number("FORESHORE_HISTORY_SEED", 1), number("FORESHORE_ENGINE_HISTORIES", HISTORIES));
     let (mut committed, mut txns, mut unknown, mut overlap) = (0, 0, 0, 0);
     for seed in first..first + histories {
         let config = config(isolation, seed);

@@ -9,7 +9,7 @@ use foreshore_sim::{Script, crash, open};
 /// Every policy has one at least.
 const HISTORIES: u64 = 8;
 const _: () = assert!(HISTORIES >= ReplacementKind::ALL.len() as u64);
-const STRIDE: u64 = 40;
+const STRIDE: u64 = 100;
 /// Of the histories but for the first.
 const OTHERS: u64 = 4;
 const ROUNDS: u32 = 130;

@@ -7,7 +7,7 @@ use foreshore_classics::growth::GrowthKind;
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_sim::{Script, Shrink, crash, options};
 
-const STRIDE: u64 = 40;
+const STRIDE: u64 = 100;
 /// The histories are long, and there are many.
 const TIMES: u64 = 2;
 /// Of the policies that are not the default.
