@@ -115,16 +115,22 @@ impl Digraph {
     ) -> Option<Vec<usize>> {
         let in_cycle = |node: &u32| components.sizes[components.of[*node as usize] as usize] > 1;
         let starts = (0..self.nodes() as u32).filter(in_cycle).take(MAX_STARTS);
-        let cycles = starts.filter_map(|start| self.cycle_through(start, components, &is_free));
-        cycles.min_by_key(|(weight, _)| *weight).map(|(_, labels)| labels)
+        let mut least: Option<(u32, Vec<usize>)> = None;
+        for start in starts {
+            let below = least.as_ref().map_or(UNSEEN, |(weight, _)| *weight);
+            least = self.cycle_through(start, components, &is_free, below).or(least);
+        }
+        least.map(|(_, labels)| labels)
     }
 
-    /// A breadth-first search whose free arcs go first.
+    /// Finds a cycle of the least weight through `start`, if that is less than `below`. A breadth-first search whose
+    /// free arcs go first.
     fn cycle_through(
         &self,
         start: u32,
         components: &Components,
         is_free: &impl Fn(usize) -> bool,
+        below: u32,
     ) -> Option<(u32, Vec<usize>)> {
         let component = components.of[start as usize];
         let mut weights = vec![UNSEEN; self.nodes()];
@@ -149,7 +155,7 @@ impl Digraph {
             for arc in self.arcs(node).iter().filter(|arc| components.of[arc.to as usize] == component) {
                 let free = is_free(arc.label as usize);
                 let reached = weight + u32::from(!free);
-                if reached < weights[arc.to as usize] {
+                if reached < weights[arc.to as usize].min(below) {
                     weights[arc.to as usize] = reached;
                     by[arc.to as usize] = (node, arc.label);
                     if free { queue.push_front((arc.to, reached)) } else { queue.push_back((arc.to, reached)) }
