@@ -364,7 +364,7 @@ fn a_parked_loser_survives_power_loss_while_it_ends() {
     loop {
         let op = points.op();
         // No divisor in common with the number of the policies: each has its turn.
-        if op >= from && op % 4 == 0 {
+        if op >= from && op % 2 == 0 {
             let image = points.image(&POLICIES[(op % POLICIES.len() as u64) as usize], op);
             let db = open_full(&image);
             assert!(read(&db) == rows, "operation {op}");
