@@ -100,6 +100,8 @@ pub enum Error {
     },
     /// The database has been closed.
     Closed,
+    /// The database is open for reading only. Nothing was changed.
+    ReadOnly,
     /// An earlier error has rolled the transaction back.
     RolledBack,
     /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked. Its rows stay

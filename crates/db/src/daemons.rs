@@ -28,6 +28,10 @@ impl Step for Work {
 
 /// Starts the threads that the engine itself drives.
 pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
+    if engine.storage.directory().is_read_only() {
+        // Work left for the background stays for the next opener that writes.
+        return Ok(());
+    }
     let has_threads = engine.options.of_lab().background;
     let checkpointer = engine.storage.checkpointer();
     checkpointer.serve(has_threads);
@@ -57,6 +61,9 @@ fn spawn_one(engine: &Engine, name: &'static str, signal: Signal, step: Arc<dyn 
 /// Runs one piece of background work, drawn by the seed.
 pub(crate) fn step(engine: &Engine) {
     let storage = &engine.storage;
+    if storage.directory().is_read_only() {
+        return;
+    }
     match engine.background.draw() % 5 {
         0 => {
             storage.log().flush_step();

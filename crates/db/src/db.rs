@@ -1,11 +1,12 @@
 //! The handle of an open database.
 
+mod opening;
+
 use crate::engine::{Engine, EngineRef};
 use crate::vacuum::vacuum;
 use crate::watches::TableSet;
 use crate::{
-    Backup, Error, HotKey, HotPage, Options, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, backup,
-    daemons, open,
+    Backup, Error, HotKey, HotPage, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, backup, daemons, open,
 };
 use foreshore_base::{Csn, Lockable};
 use foreshore_sync::{BiasedMutex, BiasedOwner, CachePadded, Hot, LockRank, thread_index};
@@ -75,14 +76,6 @@ impl Db {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
-    }
-
-    /// Opens the database in directory `path` with the default [`Options`], and creates it if there is none.
-    ///
-    /// # Errors
-    /// Those of [`Options::open`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Options::new().open(path)
     }
 
     /// Returns the references for a new transaction.
@@ -187,11 +180,14 @@ impl Db {
     /// meanwhile. If they use up the reserve, or a [`backup`](Self::backup) is being made, the file keeps its length.
     ///
     /// # Errors
-    /// `LockTimeout` while a [`check`](Self::check) reads a dropped table; otherwise those of a transaction. Pages
-    /// freed before an error stay free.
+    /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table; otherwise those of a
+    /// transaction. Pages freed before an error stay free.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
         engine.admission.check_open()?;
+        if engine.storage.directory().is_read_only() {
+            return Err(Error::ReadOnly);
+        }
         vacuum(engine)
     }
 
@@ -303,7 +299,7 @@ impl Db {
     /// stops waiting. Older handles return `Closed`.
     ///
     /// # Errors
-    /// Those of [`Options::open`].
+    /// Those of [`Options::open`](crate::Options::open).
     pub fn reopen(&self) -> Result<Self> {
         let engine = self.engine();
         // The caller knows of this error already: it is the reason for the reopen.
@@ -315,40 +311,6 @@ impl Db {
     /// opened without background threads.
     pub fn step(&self) {
         daemons::step(self.engine());
-    }
-}
-
-impl Options {
-    /// Opens the database in directory `path`, creates it if there is none, and recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// - `Locked` if the database is already open, in this process or another.
-    /// - `InvalidOption` for an option out of range.
-    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Then nothing was written.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
-        self.check()?;
-        open::open(path.as_ref(), self).map(Db::new)
-    }
-
-    /// Opens the database in directory `path` as [`open`](Self::open) does, if there is one, and creates none. Then a
-    /// directory without a database stays as it is.
-    ///
-    /// # Errors
-    /// `NoDatabase` if there is none, or only one whose creation has not finished. Otherwise those of
-    /// [`open`](Self::open).
-    ///
-    /// ```
-    /// use foreshore::{Error, Options};
-    ///
-    /// let options = Options::in_memory();
-    /// assert!(matches!(options.open_existing("/db"), Err(Error::NoDatabase { .. })));
-    /// drop(options.open("/db")?);
-    /// options.open_existing("/db")?;
-    /// # Ok::<(), Error>(())
-    /// ```
-    pub fn open_existing(&self, path: impl AsRef<Path>) -> Result<Db> {
-        self.check()?;
-        open::open_existing(path.as_ref(), self).map(Db::new)
     }
 }
 

@@ -115,6 +115,13 @@ pub enum Error {
     },
     /// The database has been closed.
     Closed,
+    /// The database is open for reading only. Nothing was changed, and the transaction goes on.
+    ReadOnly,
+    /// The database cannot be opened for reading only: it was not closed, or it has prepared transactions.
+    NotClosed {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// An earlier error has rolled the transaction back.
     RolledBack,
     /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked. Its rows stay
@@ -197,8 +204,7 @@ pub enum Error {
         runs: u32,
         /// How long that took.
         elapsed: Duration,
-        /// The error that ended the last run. `LockTimeout`, `UndoMemory`, `DiskFull`, `LogSpace` and
-        /// `TooManyTransactions` say what was waited for.
+        /// The error that ended the last run. It says what was waited for.
         cause: Arc<Error>,
     },
     /// The savepoint belongs to another transaction, or was undone by a rollback to an earlier one.
@@ -217,9 +223,8 @@ pub enum Error {
         /// The encoded index key.
         key: Arc<[u8]>,
     },
-    /// An index and its table differ at an entry. A write does not find the entry, or finds it already there, or a read
-    /// finds no row for it. The key function has changed and its version has not, or it depends on more than the row.
-    /// Nothing was changed.
+    /// An index and its table differ at an entry. The key function has changed and its version has not, or it depends
+    /// on more than the row. Nothing was changed.
     IndexMismatch {
         /// The index, named with its table.
         index: TableRef,
@@ -233,8 +238,7 @@ pub enum Error {
         /// The index.
         index: String,
     },
-    /// The indexes of the table have changed since this transaction opened it. Retryable: the next open finds the new
-    /// ones.
+    /// The indexes of the table have changed since it was opened. Retryable: the next open finds the new ones.
     IndexesChanged {
         /// The table.
         table: TableRef,
@@ -259,10 +263,8 @@ pub enum Error {
     },
     /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {
-        /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`]
-        /// of a longer one.
-        ///
-        /// [`MAX_NAMED`]: foreshore_base::MAX_NAMED
+        /// The cycle, from the victim on: each waits for the next, and the last for the first. Of a longer one the
+        /// first [`MAX_NAMED`](foreshore_base::MAX_NAMED).
         cycle: Arc<[Waiter]>,
     },
     /// A lock was not granted in time. Retryable.

@@ -76,6 +76,10 @@ impl FsLayer for Fenced {
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {
         self.gate.pass(|| self.inner.lock(path))
     }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        self.gate.pass(|| self.inner.lock_shared(path))
+    }
 }
 
 #[derive(Debug)]

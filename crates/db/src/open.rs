@@ -15,12 +15,12 @@ use crate::profile::Profiler;
 use crate::purge::Purger;
 use crate::queues::Queues;
 use crate::reclaim::Reclaimer;
-use crate::storage::{Directory, Storage};
+use crate::storage::{Access, Directory, Storage};
 use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons};
 use foreshore_base::Csn;
 use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::Pool;
-use foreshore_io::Kind;
+use foreshore_io::{Fs, Kind};
 use foreshore_lock::LockManager;
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{Space, SuperBlock};
@@ -34,41 +34,53 @@ use std::{path::Path, sync::Arc};
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
     let fs = options.file_system(dir)?;
     create::create_dir(&*fs, dir)?;
-    start(Directory::lock(Files::of(dir), fs)?, options, Absent::Create)
+    start(Directory::lock(Files::of(dir), fs, Access::Create)?, options)
 }
 
 /// Opens the database in `dir`, and creates none.
 pub(crate) fn open_existing(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
     // A directory without a database is only read: it gets no lock file, and no trial of direct I/O.
     let (files, reader) = (Files::of(dir), options.reader(dir)?);
-    if reader.kind(dir)? == Some(Kind::File) {
-        return Err(Error::Foreign { path: dir.to_owned(), why: "it is a file, and a database is a directory" });
-    }
-    backup::check_finished(&files, &*reader)?;
-    if create::contents(&files, &reader)? != Contents::Database {
-        return Err(Error::NoDatabase { path: dir.to_owned() });
-    }
-    start(Directory::lock(files, options.file_system(dir)?)?, options, Absent::Refuse)
+    check_exists(&files, &reader)?;
+    start(Directory::lock(files, options.file_system(dir)?, Access::Existing)?, options)
 }
 
-/// What a start does if there is no database.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Absent {
-    Create,
-    Refuse,
+/// Opens the closed database in `dir` for reading only. What the start writes stays in memory.
+pub(crate) fn open_read_only(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
+    let (files, overlay) = (Files::of(dir), options.overlay(dir)?);
+    check_exists(&files, &overlay)?;
+    start(Directory::lock(files, overlay, Access::ReadOnly)?, options)
+}
+
+/// Refuses a directory without a database, and writes nothing.
+fn check_exists(files: &Files, reader: &Arc<dyn Fs>) -> Result<()> {
+    let dir = &files.dir;
+    if reader.kind(dir)? == Some(Kind::File) {
+        return Err(Error::Foreign { path: dir.clone(), why: "it is a file, and a database is a directory" });
+    }
+    backup::check_finished(files, &**reader)?;
+    match create::contents(files, reader)? {
+        Contents::Database => Ok(()),
+        Contents::Nothing | Contents::Unfinished => Err(Error::NoDatabase { path: dir.clone() }),
+    }
 }
 
 /// Opens the directory of a closed engine again, with the same options and file system.
 pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
-    start(engine.storage.directory().lock_again()?, &engine.options, Absent::Create)
+    let directory = engine.storage.directory();
+    if directory.is_read_only() {
+        // The files may have changed since.
+        return open_read_only(&directory.files().dir, &engine.options);
+    }
+    start(directory.lock_again(Access::Create)?, &engine.options)
 }
 
-fn start(directory: Arc<Directory>, options: &Options, absent: Absent) -> Result<Arc<Engine>> {
+fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
     let memory = options.shares()?;
     backup::check_finished(directory.files(), &**directory.fs())?;
     let contents = create::contents(directory.files(), directory.fs())?;
     if contents != Contents::Database {
-        if absent == Absent::Refuse {
+        if directory.access() != Access::Create {
             return Err(Error::NoDatabase { path: directory.files().dir.clone() });
         }
         create::create(directory.files(), directory.fs(), contents, &options.for_log(&memory))?;
@@ -131,12 +143,14 @@ impl Parts<'_> {
             data.read_past_cache()?;
         }
         let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
+        self.check_closed(superblock.clean)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &options.for_pool(memory))?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
+        self.check_closed(replayed.stats.was_clean)?;
         if is_new {
             create_trees(&log, &space, &trees)?;
         } else {
@@ -183,6 +197,14 @@ impl Parts<'_> {
         Ok(Arc::new(engine))
     }
 
+    /// Refuses to recover a database that is only read: all that recovery writes would stay in memory.
+    fn check_closed(&self, was_closed: bool) -> Result<()> {
+        if was_closed || !self.directory.is_read_only() {
+            return Ok(());
+        }
+        Err(Error::NotClosed { path: self.directory.files().dir.clone() })
+    }
+
     /// Removes the marker. From here on a restart finds everything in the log, and no superblock names a checkpoint.
     fn remove_marker(&self, log: &Log) -> foreshore_base::Result<()> {
         log.force(log.current())?;
@@ -215,7 +237,8 @@ impl Parts<'_> {
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
-        let options = self.options.for_transactions(&self.memory, self.spill_file()?);
+        let mut options = self.options.for_transactions(&self.memory, self.spill_file()?);
+        options.read_only = self.directory.is_read_only();
         let txns = TxnManager::new(options, log.clone(), Arc::new(locks), start)?;
         let status = self.directory.files().dir.join("status");
         if let Some(maker) = &self.options.of_lab().status {

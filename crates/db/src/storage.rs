@@ -11,9 +11,21 @@ use foreshore_sync::{LockRank, Mutex};
 use foreshore_wal::Log;
 use std::sync::Arc;
 
+/// What an opener may do to the files of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Create a database if there is none, and write.
+    Create,
+    /// Write to a database that exists.
+    Existing,
+    /// Read a database that exists.
+    ReadOnly,
+}
+
 /// A locked directory, whose files are accessed through a gate.
 pub(crate) struct Directory {
     files: Files,
+    access: Access,
     /// The file system as given, to open the directory again.
     given: Arc<dyn Fs>,
     /// The file system behind the gate.
@@ -23,16 +35,26 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    pub(crate) fn lock(files: Files, given: Arc<dyn Fs>) -> Result<Arc<Self>> {
+    pub(crate) fn lock(files: Files, given: Arc<dyn Fs>, access: Access) -> Result<Arc<Self>> {
         let lock = Mutex::new(LockRank::Leaf, Some(given.lock(&files.lock)?));
         let gate = Gate::new();
         let fs = Arc::new(Fenced::new(Arc::clone(&given), Arc::clone(&gate)));
-        Ok(Arc::new(Self { files, given, fs, gate, lock }))
+        Ok(Arc::new(Self { files, access, given, fs, gate, lock }))
     }
 
     /// Returns the paths.
     pub(crate) const fn files(&self) -> &Files {
         &self.files
+    }
+
+    /// Returns what the opener may do.
+    pub(crate) const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether the database is only read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.access == Access::ReadOnly
     }
 
     /// Returns the file system behind the gate.
@@ -41,8 +63,8 @@ impl Directory {
     }
 
     /// Locks the directory again, once it is released.
-    pub(crate) fn lock_again(&self) -> Result<Arc<Self>> {
-        Self::lock(self.files.clone(), Arc::clone(&self.given))
+    pub(crate) fn lock_again(&self, access: Access) -> Result<Arc<Self>> {
+        Self::lock(self.files.clone(), Arc::clone(&self.given), access)
     }
 
     /// Ends all access to the files, and releases the directory.

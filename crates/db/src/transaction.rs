@@ -32,7 +32,8 @@ use std::{fmt, mem, time::Duration};
 ///   [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
 /// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
 /// - [`Error::RowLocked`], returned only to a request that does not wait
-/// - [`Error::ReaderFailed`], by the reader of a new value.
+/// - [`Error::ReaderFailed`], by the reader of a new value
+/// - [`Error::ReadOnly`], of a database that is [opened for reading only](crate::Db::open_read_only).
 ///
 /// **Reads of commits that are not durable.** Values and errors of a transaction may rest on commits that become
 /// durable only later. A caller that acts upon them ends the transaction first: a durable [`commit`](Self::commit)
@@ -258,6 +259,7 @@ pub(crate) const fn leaves_transaction(error: &Error) -> bool {
             | Error::IndexKeyExists { .. }
             | Error::IndexMismatch { .. }
             | Error::NoSavepoint
+            | Error::ReadOnly
             | Error::RowLocked { .. }
     )
 }

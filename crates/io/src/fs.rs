@@ -71,11 +71,18 @@ pub trait Fs: Send + Sync + Debug {
     /// `Locked` if another caller holds the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>>;
 
+    /// Locks the directory of `path` against callers of [`Fs::lock`], in this process or another. Others may have this
+    /// lock, too. The file `path` exists, and nothing is written. Does not wait.
+    ///
+    /// # Errors
+    /// `Locked` if another caller holds the lock of [`Fs::lock`]. `Io` with `NotFound` if there is no such file.
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>>;
+
     /// Returns the properties of this backend.
     fn backend(&self) -> Backend;
 }
 
-/// Exclusive ownership of a directory, released on drop.
+/// A lock on a directory, released on drop.
 pub trait DirLock: Send + Sync + Debug {}
 
 /// An open file. Calls of several threads may overlap. No method has a default body, except [`File::is_empty`], so that

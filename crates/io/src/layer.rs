@@ -163,6 +163,7 @@ layer! {
         fn remove(&self, path: &Path) -> Result<()>;
         fn sync_dir(&self, dir: &Path) -> Result<()>;
         fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>>;
+        fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>>;
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`Disk`] uring | as direct | as direct, through one ring; feature `uring` | comparison |
 //! | [`Disk`] buffered | files | `fdatasync` | where direct I/O is not possible |
 //! | [`ReadOnly`] | files, past the page cache where possible | refused | reading what another process writes |
+//! | [`Overlay`] | another backend, with every change in memory | free | a database that is only read |
 //! | [`Mem`] null | memory | free | upper bounds |
 //! | [`Mem`] delay | memory | sleeps | devices of a known latency |
 //! | [`Sim`] | memory, live and durable image | moves effects to the durable image | tests of faults and of power loss |
@@ -34,6 +35,7 @@ mod fs;
 mod layer;
 mod mem;
 mod names;
+mod overlay;
 mod pause;
 // Kernels, `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
 #[cfg(any(feature = "uring", foreshore_loom))]
@@ -52,6 +54,7 @@ pub use disk::{Disk, ReadOnly, filesystem_name, syncs};
 pub use fs::{Backend, DirLock, File, Fs, Kind};
 pub use layer::{FileLayer, FsLayer};
 pub use mem::Mem;
+pub use overlay::Overlay;
 pub use sim::Sim;
 
 /// The kernels, for models in `tests/`.

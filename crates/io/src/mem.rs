@@ -59,6 +59,12 @@ impl Mem {
     fn open_file(&self, path: &Path, contents: Contents) -> Arc<dyn File> {
         Arc::new(MemFile { path: path.to_owned(), contents, pause: Arc::clone(&self.pause) })
     }
+
+    /// Wraps a lock that was taken for the name `key`.
+    fn name_lock(&self, key: PathBuf) -> Box<dyn DirLock> {
+        let all = Arc::clone(&self.names);
+        Box::new(NameLock::new(key, move |key| all.lock().unlock(key)))
+    }
 }
 
 impl fmt::Debug for Mem {
@@ -124,8 +130,17 @@ impl Fs for Mem {
         if !names.lock(&key) {
             return Err(Error::Locked { path: path.parent().unwrap_or(Path::new("")).into() });
         }
-        let all = Arc::clone(&self.names);
-        Ok(Box::new(NameLock::new(key, move |key| all.lock().unlock(key))))
+        Ok(self.name_lock(key))
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        let key = normal(path);
+        let mut names = self.names.lock();
+        names.file(&key).map_err(|e| Error::io("lock", path, e))?;
+        if !names.lock_shared(&key) {
+            return Err(Error::Locked { path: path.parent().unwrap_or(Path::new("")).into() });
+        }
+        Ok(self.name_lock(key))
     }
 
     fn backend(&self) -> Backend {

@@ -2,7 +2,7 @@
 
 use crate::{DirLock, Kind};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt, io,
     path::{Component, Path, PathBuf},
 };
@@ -34,16 +34,20 @@ pub(crate) enum Node<F> {
     File(F),
 }
 
+/// Marks the lock of a directory as held by one caller alone.
+const EXCLUSIVE: u32 = u32::MAX;
+
 /// All names, by normal path. The root, the empty path, always exists.
 #[derive(Clone, Debug)]
 pub(crate) struct Names<F> {
     nodes: BTreeMap<PathBuf, Node<F>>,
-    locked: BTreeSet<PathBuf>,
+    /// How many callers hold the lock of a directory; `EXCLUSIVE` for one that shares it with none.
+    locked: BTreeMap<PathBuf, u32>,
 }
 
 impl<F: Clone + PartialEq> Names<F> {
     pub(crate) const fn new() -> Self {
-        Self { nodes: BTreeMap::new(), locked: BTreeSet::new() }
+        Self { nodes: BTreeMap::new(), locked: BTreeMap::new() }
     }
 
     pub(crate) fn kind(&self, path: &Path) -> Option<Kind> {
@@ -170,13 +174,34 @@ impl<F: Clone + PartialEq> Names<F> {
 
     /// Locks the directory of `path`. False if it is locked.
     pub(crate) fn lock(&mut self, path: &Path) -> bool {
-        self.locked.insert(parent(path))
+        let key = parent(path);
+        let is_free = !self.locked.contains_key(&key);
+        if is_free {
+            self.locked.insert(key, EXCLUSIVE);
+        }
+        is_free
     }
 
-    /// Releases the lock on the directory of `path`.
+    /// Locks the directory of `path` beside other callers that do the same. False if one holds it alone.
+    pub(crate) fn lock_shared(&mut self, path: &Path) -> bool {
+        let holders = self.locked.entry(parent(path)).or_default();
+        let is_shared = *holders < EXCLUSIVE - 1;
+        if is_shared {
+            *holders += 1;
+        }
+        is_shared
+    }
+
+    /// Releases the lock of one caller on the directory of `path`.
     pub(crate) fn unlock(&mut self, path: &Path) {
-        let held = self.locked.remove(&parent(path));
-        debug_assert!(held, "unlock of a directory that is not locked");
+        let key = parent(path);
+        match self.locked.get_mut(&key) {
+            Some(holders) if (2..EXCLUSIVE).contains(holders) => *holders -= 1,
+            held => {
+                debug_assert!(held.is_some(), "unlock of a directory that is not locked");
+                self.locked.remove(&key);
+            }
+        }
     }
 }
 
@@ -187,7 +212,7 @@ pub(crate) struct NameLock<U: Fn(&Path)> {
 }
 
 impl<U: Fn(&Path)> NameLock<U> {
-    /// Wraps the lock that was taken for `name`. `unlock` calls [`Names::unlock`].
+    /// Wraps a lock that was taken for `name`. `unlock` calls [`Names::unlock`].
     pub(crate) const fn new(name: PathBuf, unlock: U) -> Self {
         Self { name, unlock }
     }

@@ -59,6 +59,8 @@ lock_ranks! {
     UndoSpill,
     /// Access to files, taken back when a database closes. Shared by calls in flight.
     FileFence,
+    /// Files whose changes stay in memory, above the files that they show.
+    FileOverlay,
     /// Syncs of one open file, which take turns.
     FileSync,
     /// State of an open file or of a simulated disk.

@@ -25,6 +25,8 @@ impl fmt::Display for Error {
             Self::NotEmpty { dir } => write_not_empty(f, dir),
             Self::Poisoned { cause } => write!(f, "the log has stopped, reopen the database: {cause}"),
             Self::Closed => f.write_str("the database is closed: open it again"),
+            Self::ReadOnly => f.write_str("the database is open for reading only"),
+            Self::NotClosed { path } => write_not_closed(f, path),
             Self::RolledBack => f.write_str("the transaction was rolled back by an earlier error: begin a new one"),
             Self::RollbackParked { label, cause } => write_parked(f, label, cause),
             Self::KeyTooLarge { table, len, max } => write_long(f, Some(table), "key", *len, *max),
@@ -47,17 +49,13 @@ impl fmt::Display for Error {
             Self::Deadlock { cycle } => write_cycle(f, cycle),
             Self::LockTimeout { holder, what, waited } => write_timeout(f, holder, what, *waited),
             Self::OwnThreadLock { holder, what, waited } => write_own_thread(f, holder, what, *waited),
-            Self::RowLocked { what, holder } => {
-                write!(f, "{what} is locked by {holder:?}, and the request does not wait")
-            }
+            Self::RowLocked { what, holder } => write_row_locked(f, what, holder),
             Self::Conflict { table, key } => write_conflict(f, table, key),
             Self::SnapshotTooOld { label, age, bytes } => write_cancelled(f, label, *age, *bytes),
             Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
             Self::NoDatabase { path } => write!(f, "there is no database in {}", path.display()),
             Self::NoTable { name } => write!(f, "there is no table {name:?}: a transaction that writes creates it"),
-            Self::PreparedName { name } => {
-                write!(f, "{name:?} cannot name a prepared transaction: it is empty or too long")
-            }
+            Self::PreparedName { name } => write_prepared_name(f, name),
             Self::PreparedExists { name } => write_prepared(f, name),
             Self::NoPrepared { name } => write!(f, "no transaction is prepared under the name {name:?}"),
             Self::PreparedBusy { name } => {
@@ -85,6 +83,19 @@ const LOG_SPACE: &str = "no log space became free in time: run the transaction a
 
 /// What to do about lost media.
 const RESTORE: &str = "restore the database from a backup";
+
+fn write_not_closed(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    let path = path.display();
+    write!(f, "{path} was not closed, or has prepared transactions: open it for writing and close it first")
+}
+
+fn write_row_locked(f: &mut fmt::Formatter<'_>, what: &Lockable, holder: &str) -> fmt::Result {
+    write!(f, "{what} is locked by {holder:?}, and the request does not wait")
+}
+
+fn write_prepared_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    write!(f, "{name:?} cannot name a prepared transaction: it is empty or too long")
+}
 
 fn write_truncated(f: &mut fmt::Formatter<'_>, file: &Path, len: u64, expected: u64) -> fmt::Result {
     write!(f, "{} is truncated, {len} bytes where {expected} are expected: {RESTORE}", file.display())

@@ -22,6 +22,7 @@ impl From<Storage> for Error {
             Storage::Locked { path } => Self::Locked { path },
             Storage::Poisoned { cause } => Self::Poisoned { cause: Arc::new((*cause).clone().into()) },
             Storage::Closed => Self::Closed,
+            Storage::ReadOnly => Self::ReadOnly,
             Storage::RolledBack => Self::RolledBack,
             Storage::RollbackParked { label, cause } => {
                 Self::RollbackParked { label, cause: Arc::new((*cause).clone().into()) }

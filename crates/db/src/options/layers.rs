@@ -4,7 +4,7 @@ use super::{LabOptions, Options};
 use crate::memory::MemoryShares;
 use foreshore_base::{InvalidOption, Result};
 use foreshore_buffer::PoolOptions;
-use foreshore_io::{Device, Fs};
+use foreshore_io::{Device, Fs, Overlay, ReadOnly};
 use foreshore_lock::LockOptions;
 use foreshore_space::SpaceOptions;
 use foreshore_txn::{SnapshotLimits, SpillFile, TxnManagerOptions};
@@ -30,6 +30,16 @@ impl Options {
     /// Opens the file system of `dir` to read what is there, without a trial of direct I/O.
     pub(crate) fn reader(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         self.lab.fs.as_ref().map_or_else(|| Device::Buffered.open(dir), |fs| Ok(Arc::clone(fs)))
+    }
+
+    /// Opens the file system of a database in `dir` that is only read. What is written stays in memory.
+    pub(crate) fn overlay(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
+        let below = match (&self.lab.fs, self.device) {
+            (Some(fs), _) => Arc::clone(fs),
+            (None, memory @ (Device::Null | Device::Delay(_))) => memory.open(dir)?,
+            (None, _) => Arc::new(ReadOnly::new(dir)?),
+        };
+        Ok(Arc::new(Overlay::new(below)))
     }
 
     /// Opens the file system of a backup in `dir`: that of the operating system, or of the lab. A database in memory

@@ -1,7 +1,7 @@
 //! A database in memory: after a close it can be opened again by the same options; other options do not know it.
 
 use crate::support::NUMBERS;
-use foreshore::Options;
+use foreshore::{Db, Options};
 use std::time::Duration;
 
 #[test]
@@ -16,4 +16,12 @@ fn a_database_in_memory_lives_as_long_as_its_options() {
     let other = Options::in_memory().memory_limit(8 << 20).open("bank").unwrap();
     assert_eq!(other.run(|tx| tx.open(NUMBERS)?.get(&1)).unwrap(), None);
     assert!(!std::path::Path::new("bank").exists(), "nothing is written to the disk");
+}
+
+#[test]
+fn each_database_in_memory_is_a_new_one() {
+    let (db, other) = (Db::in_memory().unwrap(), Db::in_memory().unwrap());
+    db.run(|tx| tx.open(NUMBERS)?.put(1, 10)).unwrap();
+    assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(10));
+    assert_eq!(other.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), None);
 }

@@ -51,6 +51,7 @@ mod quarantine;
 mod range_locks;
 mod ranges;
 mod raw_tables;
+mod read_only;
 mod removals;
 mod restart;
 mod rollback;

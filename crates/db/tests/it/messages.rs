@@ -63,6 +63,8 @@ fn all() -> Vec<Error> {
         Error::RowLocked { what: what.clone(), holder: "a" },
         Error::Conflict { table: table(), key: [1, 2].into() },
         Error::SnapshotTooOld { label: "report", age: Duration::from_secs(9), bytes: 10 },
+        Error::ReadOnly,
+        Error::NotClosed { path: "/db".into() },
         Error::NoDatabase { path: "/db".into() },
         Error::NoTable { name: "accounts".into() },
         Error::PreparedName { name: String::new() },

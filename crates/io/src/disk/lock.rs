@@ -25,22 +25,34 @@ pub(super) struct Lock {
 impl DirLock for Lock {}
 
 impl Lock {
-    /// Takes the lock, without waiting.
+    /// Takes the lock alone, without waiting.
     pub(super) fn take(path: &Path) -> Result<Self> {
+        let created = OFlags::RDWR | OFlags::CREATE;
+        Self::take_by(path, created, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Takes the lock beside others that do the same, without waiting. Writes nothing.
+    pub(super) fn share(path: &Path) -> Result<Self> {
+        Self::take_by(path, OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn take_by(path: &Path, open: OFlags, operation: FlockOperation) -> Result<Self> {
         let wrap = |e: Errno| Error::io("lock", path, e.into());
         let dir_path = dir_path(path.parent().unwrap_or(Path::new("/")));
         let locked = || Error::Locked { path: dir_path.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = fs::openat(CWD, dir_path, flags, Mode::empty()).map_err(wrap)?;
         // Network file systems refuse to lock a directory; the file decides there.
-        if fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if fs::flock(&dir, operation) == Err(Errno::WOULDBLOCK) {
             return Err(locked());
         }
         loop {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let flags = open | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let file = fs::openat(CWD, path, flags, FILE_MODE).map_err(wrap)?;
-            fs::fchmod(&file, FILE_MODE).map_err(wrap)?;
-            match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if open.contains(OFlags::CREATE) {
+                fs::fchmod(&file, FILE_MODE).map_err(wrap)?;
+            }
+            match fs::flock(&file, operation) {
                 Ok(()) => {}
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => return Err(locked()),

@@ -226,6 +226,10 @@ impl Fs for Disk {
         Ok(Box::new(lock::Lock::take(path)?))
     }
 
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        Ok(Box::new(lock::Lock::share(path)?))
+    }
+
     fn backend(&self) -> Backend {
         Backend { name: self.name().into(), durable: self.durable, needs_alignment: self.direct }
     }

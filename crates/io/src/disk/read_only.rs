@@ -78,6 +78,10 @@ impl Fs for ReadOnly {
         refused("lock", path)
     }
 
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        self.disk.lock_shared(path)
+    }
+
     fn backend(&self) -> Backend {
         Backend { name: "read-only".into(), needs_alignment: true, ..self.disk.backend() }
     }

@@ -55,7 +55,12 @@ use file::SimFile;
 use foreshore_base::{Error, Result};
 use media::{Effect, Op};
 use state::{Machine, State};
-use std::{collections::BTreeMap, fmt, io, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// A simulated file system. Clones share its state; [`Sim::fork`] copies the state.
 #[derive(Clone)]
@@ -199,6 +204,14 @@ impl Sim {
     }
 }
 
+impl Sim {
+    /// Wraps a lock that was taken for the name `path`.
+    fn name_lock(&self, path: PathBuf) -> Box<dyn DirLock> {
+        let state = Arc::clone(&self.state);
+        Box::new(NameLock::new(path, move |path| state.lock().names.unlock(path)))
+    }
+}
+
 impl fmt::Debug for Sim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sim").finish_non_exhaustive()
@@ -286,8 +299,18 @@ impl Fs for Sim {
         if !self.state.lock().names.lock(&path) {
             return Err(Error::Locked { path: parent(&path) });
         }
-        let state = Arc::clone(&self.state);
-        Ok(Box::new(NameLock::new(path, move |path| state.lock().names.unlock(path))))
+        Ok(self.name_lock(path))
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn DirLock>> {
+        if self.kind(path)? != Some(Kind::File) {
+            return Err(Error::io("lock", path, io::ErrorKind::NotFound.into()));
+        }
+        let path = normal(path);
+        if !self.state.lock().names.lock_shared(&path) {
+            return Err(Error::Locked { path: parent(&path) });
+        }
+        Ok(self.name_lock(path))
     }
 
     fn backend(&self) -> Backend {

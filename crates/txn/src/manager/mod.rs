@@ -51,6 +51,8 @@ pub struct TxnManagerOptions {
     /// How long a commit holds its locks. `None`: until its record is appended. With a function, the commit calls it at
     /// that point, and it may release some locks. The commit holds the others, and its session, until it is durable.
     pub hold_until_durable: Option<PrecommitRelease>,
+    /// Refuses every xid, so that no transaction changes or locks a row.
+    pub read_only: bool,
 }
 
 /// Releases the locks that a commit need not hold until it is durable. It cannot release the write locks of rows, which
@@ -70,6 +72,7 @@ impl Default for TxnManagerOptions {
             snapshot_limits: SnapshotLimits::NONE,
             xid_block: 1 << 16,
             hold_until_durable: None,
+            read_only: false,
         }
     }
 }
@@ -199,7 +202,15 @@ impl TxnManager {
             Box::new(move |from, to| kept.bytes_between(from, to)),
         );
         let manager = Arc::new(Self {
-            xids: Xids::new(log.clone(), locks.clone(), start.next_xid, options.xid_block, count, capacity),
+            xids: Xids::new(
+                log.clone(),
+                locks.clone(),
+                start.next_xid,
+                options.xid_block,
+                count,
+                capacity,
+                options.read_only,
+            ),
             sessions: Sessions::new(
                 halt.clone(),
                 log.clone(),

@@ -56,13 +56,13 @@ pub struct Xids {
     locks: Arc<LockManager>,
     source: XidSource,
     active: ActiveSlots,
-    /// Most xids that a session draws at once in this database.
+    /// Most xids that a session draws at once in this database. Zero if it is only read: no xid is drawn.
     draw: u64,
 }
 
 impl Xids {
     /// Returns the xids from `first` on. The ceiling moves up by `block`. At most `sessions` sessions draw, beside a
-    /// status window of `capacity` words.
+    /// status window of `capacity` words. None is drawn if the database is only read.
     pub(crate) fn new(
         log: Log,
         locks: Arc<LockManager>,
@@ -70,9 +70,16 @@ impl Xids {
         block: u64,
         sessions: usize,
         capacity: usize,
+        read_only: bool,
     ) -> Self {
         let (source, active) = (XidSource::new(first, block), ActiveSlots::new(sessions));
-        Self { log, locks, source, active, draw: most_drawn(capacity, sessions) }
+        let draw = if read_only { 0 } else { most_drawn(capacity, sessions) };
+        Self { log, locks, source, active, draw }
+    }
+
+    /// Returns an error if the database is only read.
+    pub(crate) const fn check_writable(&self) -> Result<()> {
+        if self.draw == 0 { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// Returns the first xid that was not drawn.
@@ -89,6 +96,9 @@ impl Xids {
     /// limit. `logged` is set for a transaction of the previous run: its xid in the log, and the group of its first
     /// record.
     pub(crate) fn draw(&self, visibility: &Visibility, index: usize, logged: Option<(Xid, GroupNo)>) -> Option<Xid> {
+        if self.draw == 0 {
+            return None;
+        }
         let (logged_as, first_group) = logged.unzip();
         let window = visibility.window();
         let draw = || {

@@ -118,7 +118,8 @@ impl Txn {
     /// latch.
     ///
     /// # Errors
-    /// `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `LogSpace`; `Poisoned`.
+    /// `ReadOnly`; `TooManyTransactions` when more run than the status window has words for; `DiskFull`; `LogSpace`;
+    /// `Poisoned`.
     pub fn ensure_xid(&mut self) -> Result<Xid> {
         if let Some(xid) = self.run().xid {
             return Ok(xid);
@@ -159,6 +160,7 @@ impl Txn {
     /// Draws the xid, and publishes it to checkpoints. `logged` is set for a transaction of the previous run: its xid
     /// in the log, and the group of its first record.
     pub(super) fn draw_xid(&mut self, logged: Option<(Xid, GroupNo)>) -> Result<Xid> {
+        self.manager.xids.check_writable()?;
         loop {
             if let Some(xid) = self.enter_xid(logged) {
                 return Ok(xid);
