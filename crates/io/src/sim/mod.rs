@@ -133,8 +133,15 @@ impl Sim {
     }
 
     /// Sets whether durable writes go to a page cache that a sync writes back. Off for a new disk and for crash images.
+    ///
+    /// Without a page cache there is direct I/O, whose reads show the medium. So the bytes of failed write-backs that
+    /// only the cache has are gone when it is switched off.
     pub fn set_buffered(&self, buffered: bool) {
-        self.state.lock().buffered = buffered;
+        let mut state = self.state.lock();
+        if state.buffered && !buffered {
+            state.empty_cache();
+        }
+        state.buffered = buffered;
     }
 
     /// Sets whether the page cache hides the medium from every reader: there is no direct I/O, and the cache drops no

@@ -327,12 +327,28 @@ impl State {
 
     /// Decides which bytes of failed write-backs are on the medium, and drops about half of the cache.
     pub(super) fn drop_cache(&mut self, ino: Ino) {
+        let mut rng = self.resolve_stranded(ino);
+        let medium = self.medium(ino);
+        self.content(ino).refresh(&medium, |_| rng.chance(0.5));
+    }
+
+    /// Does the same for every file, and drops all of the cache.
+    pub(super) fn empty_cache(&mut self) {
+        let inos: Vec<_> = self.files.keys().copied().collect();
+        for ino in inos {
+            self.resolve_stranded(ino);
+            let medium = self.medium(ino);
+            self.content(ino).refresh(&medium, |_| true);
+        }
+    }
+
+    /// Decides which bytes of failed write-backs are on the medium. Returns the numbers that it has drawn from.
+    fn resolve_stranded(&mut self, ino: Ino) -> Rng {
         let mut rng = Rng::new(&[self.seed, self.ops, ino]);
         if let Some(landed) = self.media.resolve_stranded(ino, &mut rng) {
             self.note(Op::ResolveStranded(ino, landed));
         }
-        let medium = self.medium(ino);
-        self.content(ino).refresh(&medium, |_| rng.chance(0.5));
+        rng
     }
 
     /// Returns what a read past the cache shows, after the cache has written back.

@@ -317,6 +317,24 @@ fn a_read_past_the_cache_shows_what_power_loss_leaves() {
 }
 
 #[test]
+fn direct_reads_show_the_medium_and_not_what_a_cache_has_kept() {
+    for seed in 0..20 {
+        let (sim, file) = with_file(8 * BLOCK);
+        sim.set_buffered(true);
+        (0..seed).for_each(|_| file.sync().unwrap());
+        file.write_at(&[2; 4 * BLOCK], 0).unwrap();
+        strike(&sim, FaultKind::Eio);
+        assert!(file.sync().is_err());
+        file.write_at(&[3; BLOCK], 7 * BLOCK as u64).unwrap();
+        assert_eq!(shown(&*file)[..4 * BLOCK], [2; 4 * BLOCK], "the cache says nothing");
+        sim.set_buffered(false);
+        let direct = shown(&*file);
+        assert_eq!(direct[7 * BLOCK..], [3; BLOCK], "dirty pages are written back first");
+        assert!(bytes(&sim.crash_image(&Persist::All, seed)) == direct, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_read_past_the_cache_bears_one_failure() {
     let (sim, file) = with_file(BLOCK);
     sim.set_buffered(true);

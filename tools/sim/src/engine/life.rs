@@ -229,7 +229,8 @@ impl Lives {
         let trouble = if self.is_buffered { trouble.in_cache() } else { trouble };
         self.say(|| format!("trouble: {trouble:?}, page cache: {}", self.is_buffered));
         self.disk.set_buffered(self.is_buffered);
-        let at = self.disk.ops();
+        // Background work may meet the fault at once.
+        let (at, met) = (self.disk.ops(), self.disk.faults_met());
         match trouble {
             Trouble::None | Trouble::Kill(_) => {}
             Trouble::Crash(after) => {
@@ -239,7 +240,7 @@ impl Lives {
             Trouble::Read(after) => self.disk.inject_read_error(self.disk.reads() + after, false),
         }
         let mut shared =
-            Shared::new(db, &self.disk, self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
+            Shared::new(db, (&self.disk, met), self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
         shared.is_prompt = self.is_prompt;
         shared.resolves_one_in = one_of(&mut self.random, &[1, 1, 8]);
         let shared = Arc::new(shared);
@@ -248,7 +249,7 @@ impl Lives {
         let shared = Arc::into_inner(shared).ok_or("a session has not ended")?;
         // ORDERING: Relaxed, no other thread is there.
         self.moment = shared.moments.load(Ordering::Relaxed);
-        let (is_closed, met) = (shared.is_closing(), shared.met);
+        let is_closed = shared.is_closing();
         self.txns = shared.txns.into_inner();
         self.prepared = shared.prepared.into_inner();
         self.report.txns += self.txns.len();

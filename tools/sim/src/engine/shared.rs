@@ -61,7 +61,7 @@ impl From<String> for Stop {
 impl Shared {
     pub(super) fn new(
         db: Db,
-        disk: &Sim,
+        (disk, met): (&Sim, u64),
         keys: (u16, u16),
         trouble: Trouble,
         first: u64,
@@ -73,7 +73,7 @@ impl Shared {
             big_keys: keys.1,
             trouble,
             disk: disk.clone(),
-            met: disk.faults_met(),
+            met,
             is_prompt: false,
             resolves_one_in: 1,
             has_prepared: AtomicBool::new(!prepared.is_empty()),
