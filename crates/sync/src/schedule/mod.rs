@@ -13,9 +13,9 @@
 //! 2. Each call of a primitive is a scheduling point. When those of a time slice are used up, or a task waits, it
 //!    decides which task runs next, opens that task's gate and waits at its own.
 //! 3. A task that waits for a lock, a signal or the end of another task is not ready. Waking it only makes it ready.
-//! 4. Time is a number. It grows with each decision, and jumps to the next deadline when no task is ready. With
-//!    [`Plan::jump_one_in`] it also jumps now and then while tasks are ready: a thread may be descheduled for that
-//!    long.
+//! 4. Time is a number. It grows with each decision, and jumps to the next deadline when no task is ready. While the
+//!    only ready task yields, it jumps now and then by up to a millisecond. With [`Plan::jump_one_in`] it also jumps
+//!    to the next deadline now and then while tasks are ready: a thread may be descheduled for that long.
 //! 5. A run stops when no task is ready and no deadline is left, when no [`progress`] was noted for the plan's
 //!    patience, and after too many decisions. Its threads then wait forever: the caller reports and ends the process.
 //!

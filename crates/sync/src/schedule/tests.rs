@@ -96,6 +96,38 @@ fn a_notification_ends_a_timed_wait_before_its_time() {
     }
 }
 
+/// Runs a thread that yields for so long, while another one waits for it for at most `patience`. Returns whether the
+/// wait ended in time.
+fn awaited_yields(time: Duration, patience: Duration) -> bool {
+    let parker = Parker::new();
+    let unparker = parker.unparker();
+    let yields = move || {
+        let clock = SystemClock::new();
+        let begun = clock.now();
+        while clock.now().since(begun) < time {
+            crate::primitive::thread::yield_now();
+        }
+        unparker.unpark();
+    };
+    let handle = spawn("yields", yields).unwrap();
+    let woken = parker.park_timeout(patience);
+    handle.join().unwrap();
+    woken
+}
+
+#[test]
+fn a_wait_for_the_only_ready_thread_does_not_end_in_a_yield() {
+    let yields = || awaited_yields(Duration::from_micros(50), Duration::from_secs(1));
+    assert!((0..50).all(|seed| run(plan(seed), yields).unwrap().0));
+}
+
+#[test]
+fn a_thread_that_yields_until_a_time_gets_there_soon() {
+    let yields = || awaited_yields(Duration::from_secs(10), Duration::from_secs(100));
+    let (woken, summary) = run(Plan { most_decisions: 200_000, ..plan(1) }, yields).unwrap();
+    assert!(woken && summary.time < Duration::from_secs(11), "{summary:?}");
+}
+
 #[test]
 fn a_run_that_only_yields_ends_at_its_limit() {
     let spin = || {
