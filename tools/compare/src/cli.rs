@@ -2,7 +2,10 @@
 
 use crate::{
     error::{Error, Result},
-    workload::{Shape, Workload},
+    workload::{
+        CHURNED_ROWS, Shape, Workload,
+        values::{MAX_BYTES, MIN_BYTES},
+    },
 };
 use clap::Parser;
 use std::path::PathBuf;
@@ -11,15 +14,16 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Cli {
-    /// `tpcb`, `read`, `insert` or `queue`.
+    /// `tpcb`, `read`, `insert`, `queue`, `values`, `bulk`, `churn`, `scan` or `delete-range`.
     pub(crate) workload: String,
     /// Engines, or `ENGINE:VARIANT`; all that are installed if none is named.
     #[arg(long, value_delimiter = ',')]
     pub(crate) engines: Vec<String>,
-    /// Worker threads, a row each [default: 1,2,128 for tpcb, 1,2 for read and insert, 2 for queue].
+    /// Worker threads, a row each [default: 1,2,128 for tpcb, 1,2 for read, insert, churn and scan, 2 for queue,
+    /// else 1].
     #[arg(long, value_delimiter = ',')]
     pub(crate) threads: Vec<usize>,
-    /// Measured seconds of a row, after a second of warm-up.
+    /// Measured seconds of a row, after a second of warm-up. Rows of bulk and delete-range end when their work is done.
     #[arg(long, default_value_t = 10.0)]
     pub(crate) secs: f64,
     /// Rounds: each has every row once, engines in rotated order; a row is the median of its rounds.
@@ -31,12 +35,16 @@ pub(crate) struct Cli {
     /// Rows whose commits may be lost.
     #[arg(long)]
     pub(crate) lazy: bool,
-    /// Branches of tpcb [default: 10], rows of read [default: 1000000].
+    /// Branches of tpcb [default: 10], MiB of values [default: 256], rows of bulk [default: 5000000] and of the other
+    /// workloads [default: 1000000].
     #[arg(long)]
     pub(crate) scale: Option<u64>,
-    /// What a transaction of read reads.
-    #[arg(long, value_delimiter = ',', default_values_t = Shape::ALL)]
+    /// What a transaction of read or values does [default: everything].
+    #[arg(long, value_delimiter = ',')]
     pub(crate) shapes: Vec<Shape>,
+    /// Bytes of a value of values, a row each.
+    #[arg(long, value_delimiter = ',', default_value = "1KiB,8KiB,64KiB,1MiB", value_parser = parse_size)]
+    pub(crate) sizes: Vec<u64>,
     /// Rows that are always in the queue.
     #[arg(long, default_value_t = 100)]
     pub(crate) backlog: u64,
@@ -52,12 +60,6 @@ pub(crate) struct Cli {
     /// Writes one JSON object; `-` is standard output, which then has nothing else.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-}
-
-impl std::fmt::Display for Shape {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Reads a number of bytes with `KiB`, `MiB` or `GiB` behind it, or without a unit.
@@ -83,9 +85,18 @@ impl Cli {
         if self.threads.is_empty() {
             self.threads = match workload {
                 Workload::Tpcb => vec![1, 2, 128],
-                Workload::Read | Workload::Insert => vec![1, 2],
+                Workload::Read | Workload::Insert | Workload::Churn | Workload::Scan => vec![1, 2],
                 Workload::Queue => vec![2],
+                Workload::Values | Workload::Bulk | Workload::DeleteRange => vec![1],
             };
+        }
+        let shapes = Shape::of(workload);
+        if let Some(bad) = self.shapes.iter().find(|shape| !shapes.contains(shape)) {
+            let expected = "a shape of this workload";
+            return Err(Error::Option { name: "shapes", value: bad.name().to_owned(), expected });
+        }
+        if self.shapes.is_empty() {
+            self.shapes = shapes.to_vec();
         }
         let least = if workload == Workload::Queue { 2 } else { 1 };
         if let Some(bad) = self.threads.iter().find(|&&threads| !(least..=MAX_THREADS).contains(&threads)) {
@@ -105,6 +116,19 @@ impl Cli {
         let scale = *self.scale.get_or_insert(workload.default_scale());
         if !(1..=100_000_000).contains(&scale) {
             return refuse("scale", scale.to_string(), "1 to 100000000");
+        }
+        let most_threads = self.threads.iter().copied().max().unwrap_or(1) as u64;
+        for &size in &self.sizes {
+            if !(MIN_BYTES..=MAX_BYTES).contains(&(size as usize)) {
+                return refuse("sizes", size.to_string(), "16 bytes to 1 MiB");
+            }
+            if workload == Workload::Values && (scale << 20) / size < most_threads {
+                return refuse("scale", scale.to_string(), "a value of each size for each thread");
+            }
+        }
+        let least_rows = if workload == Workload::Churn { CHURNED_ROWS } else { 1 } * most_threads;
+        if matches!(workload, Workload::Churn | Workload::Bulk) && scale < least_rows {
+            return refuse("scale", scale.to_string(), "a row for each thread, ten in churn");
         }
         if self.backlog == 0 {
             return refuse("backlog", "0".to_owned(), "at least 1");
@@ -141,7 +165,10 @@ mod tests {
     fn defaults_depend_on_the_workload() {
         let mut tpcb = cli("tpcb");
         assert_eq!(tpcb.checked().unwrap(), Workload::Tpcb);
-        assert_eq!((&tpcb.threads[..], tpcb.scale, tpcb.shapes.len()), (&[1, 2, 128][..], Some(10), 4));
+        assert_eq!((&tpcb.threads[..], tpcb.scale, tpcb.shapes.len()), (&[1, 2, 128][..], Some(10), 0));
+        let mut values = cli("values --sizes 64KiB");
+        assert_eq!(values.checked().unwrap(), Workload::Values);
+        assert_eq!((&values.shapes[..], &values.sizes[..]), (&[Shape::Write, Shape::Sum][..], &[1 << 16][..]));
         assert_eq!(tpcb.durabilities(Workload::Tpcb), [true]);
         assert_eq!(cli("tpcb --lazy").durabilities(Workload::Tpcb), [false]);
         assert_eq!(cli("tpcb --lazy --durable").durabilities(Workload::Tpcb), [true, false]);
@@ -158,6 +185,10 @@ mod tests {
             ("tpcb --cache 1MiB", "cache"),
             ("tpcb --scale 0", "scale"),
             ("queue --backlog 0", "backlog"),
+            ("values --sizes 8", "sizes"),
+            ("values --sizes 1MiB --scale 1 --threads 2", "scale"),
+            ("values --shapes get-1", "shapes"),
+            ("churn --scale 9", "scale"),
         ] {
             let refused = cli(arguments).checked();
             assert!(matches!(&refused, Err(Error::Option { name: refused, .. }) if *refused == name), "{arguments}");

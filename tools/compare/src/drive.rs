@@ -1,11 +1,12 @@
 //! The workers of a row: each draws transactions, runs them on a session, and counts what was acknowledged.
 
+mod task;
+
 use crate::{
     engine::{Engine, Session},
     error::Result,
-    random::Random,
-    row::Spec,
-    workload::{BATCH, RANGE_ROWS, Shape, Table, Transfer, Workload, thread_key},
+    spec::Spec,
+    workload::{Table, Workload, own_rows},
 };
 use hdrhistogram::Histogram;
 use std::{
@@ -15,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use task::Task;
+
 /// Longest latency that is told apart, in nanoseconds: 100 s.
 const LONGEST_NS: u64 = 100_000_000_000;
 /// Significant digits of latencies.
 const DIGITS: u8 = 2;
-/// Of how many reads one is timed: reading the clock twice costs as much as a tenth of a read.
-const TIMED_READS: u64 = 16;
 /// How long a worker of `queue` sleeps that has nothing to do.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Rows that producers may be ahead of consumers.
@@ -74,7 +75,14 @@ pub(crate) struct Tally {
     pub(crate) latency: Histogram<u32>,
     /// Reads that returned other rows than were loaded.
     pub(crate) wrong_reads: u64,
-    /// Rows of each table of `insert`.
+    /// The word of each value of `values` that was replaced.
+    pub(crate) words: BTreeMap<u64, u64>,
+    /// Exclusive or of the keys that `churn` has deleted and inserted.
+    pub(crate) churned_sum: u64,
+    /// Rows that `delete-range` has deleted, and the exclusive or of their keys.
+    pub(crate) deleted: u64,
+    pub(crate) deleted_sum: u64,
+    /// Rows of each table of `insert` and `bulk`.
     pub(crate) inserted: BTreeMap<u16, u64>,
     pub(crate) pushed: u64,
     pub(crate) pushed_sum: u64,
@@ -92,6 +100,10 @@ impl Tally {
             commits: 0,
             latency,
             wrong_reads: 0,
+            words: BTreeMap::new(),
+            churned_sum: 0,
+            deleted: 0,
+            deleted_sum: 0,
             inserted: BTreeMap::new(),
             pushed: 0,
             pushed_sum: 0,
@@ -106,6 +118,10 @@ impl Tally {
         self.commits += other.commits;
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
         self.wrong_reads += other.wrong_reads;
+        self.words.extend(&other.words);
+        self.churned_sum ^= other.churned_sum;
+        self.deleted += other.deleted;
+        self.deleted_sum ^= other.deleted_sum;
         self.inserted.extend(&other.inserted);
         self.pushed += other.pushed;
         self.pushed_sum ^= other.pushed_sum;
@@ -143,103 +159,16 @@ impl Flow {
     }
 }
 
-/// A worker's source of transactions.
-enum Task<'a> {
-    Transfers { random: Random, scale: u64, thread: usize, sequence: u64 },
-    Reads { random: Random, rows: u64, shape: Shape, keys: Vec<u64> },
-    Inserts { table: Table, next: u64 },
-    Pushes { flow: &'a Flow },
-    Pops { flow: &'a Flow, last: Option<u64>, is_ordered: bool },
-}
-
-impl<'a> Task<'a> {
-    fn new(spec: &Spec, thread: usize, flow: &'a Flow) -> Self {
-        let random = Random::new(spec.seed, thread as u64);
-        match spec.workload {
-            Workload::Tpcb => Self::Transfers { random, scale: spec.scale, thread, sequence: 0 },
-            Workload::Read => {
-                Self::Reads { random, rows: spec.scale, shape: spec.shape.unwrap_or(Shape::Get1), keys: Vec::new() }
-            }
-            Workload::Insert => Self::Inserts { table: Table(thread as u16), next: 0 },
-            Workload::Queue if thread < spec.producers() => Self::Pushes { flow },
-            // Keys of several producers may commit in another order than they were drawn.
-            Workload::Queue => Self::Pops { flow, last: None, is_ordered: spec.producers() == 1 },
-        }
-    }
-
-    /// Whether there is a transaction to run.
-    fn is_due(&self) -> bool {
-        match self {
-            Self::Pushes { flow } => flow.may_push(),
-            Self::Pops { flow, .. } => flow.reserve(),
-            _ => true,
-        }
-    }
-
-    /// Of how many transactions one is timed.
-    const fn timed(&self) -> u64 {
-        if matches!(self, Self::Reads { .. }) { TIMED_READS } else { 1 }
-    }
-
-    /// Runs one transaction. Returns whether there was one.
-    fn run(&mut self, session: &mut dyn Session, tally: &mut Tally) -> Result<bool> {
-        match self {
-            Self::Transfers { random, scale, thread, sequence } => {
-                session.transfer(&Transfer::draw(random, *scale, thread_key(*thread, *sequence)))?;
-                *sequence += 1;
-            }
-            Self::Reads { random, rows, shape, keys } => {
-                let is_right = read(session, random, *rows, *shape, keys)?;
-                tally.wrong_reads += u64::from(!is_right);
-            }
-            Self::Inserts { table, next } => {
-                session.insert(*table, *next, BATCH)?;
-                *next += BATCH;
-                tally.inserted.insert(table.0, *next);
-            }
-            Self::Pushes { flow } => {
-                let key = flow.next.fetch_add(1, Ordering::Relaxed);
-                session.push(key)?;
-                tally.pushed += 1;
-                tally.pushed_sum ^= key;
-                flow.give();
-            }
-            Self::Pops { flow, last, is_ordered } => {
-                let Some(key) = session.pop()? else {
-                    flow.give();
-                    return Ok(false);
-                };
-                tally.out_of_order += u64::from(*is_ordered && last.is_some_and(|last| last >= key));
-                *last = Some(key);
-                tally.popped += 1;
-                tally.popped_sum ^= key;
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// Runs one transaction of `read`, and says whether it returned the rows that were loaded.
-fn read(session: &mut dyn Session, random: &mut Random, rows: u64, shape: Shape, keys: &mut Vec<u64>) -> Result<bool> {
-    if shape == Shape::Range10 {
-        let count = RANGE_ROWS.min(rows);
-        let first = random.below(rows - count + 1);
-        let expected = (first..first + count).fold(0, |sum, key| sum ^ key);
-        return Ok(session.range(first, count)? == expected);
-    }
-    keys.clear();
-    keys.extend((0..shape.operations()).map(|_| random.below(rows)));
-    let expected = keys.iter().fold(0, |sum, key| sum ^ key);
-    let found = if shape == Shape::GetMany100 { session.get_many(keys)? } else { session.get(keys)? };
-    Ok(found == expected)
-}
-
 /// Runs the transactions of one thread until the phase says stop, then waits for those in flight.
 ///
 /// # Errors
 /// What the engine gives. The phase is `STOP` then.
 pub(crate) fn work(engine: &dyn Engine, spec: &Spec, thread: usize, flow: &Flow, phase: &Phase) -> Result<Tally> {
     let mut tally = Tally::new();
+    if spec.workload == Workload::Bulk {
+        let done = bulk(engine, spec, thread, &mut tally);
+        return done.inspect_err(|_| phase.raise(Phase::STOP)).map(|()| tally);
+    }
     let worked = engine.session(&mut |session| {
         let mut worker = Worker { phase, tally: &mut tally, begun: VecDeque::new() };
         worker.work(Task::new(spec, thread, flow), session)
@@ -248,6 +177,16 @@ pub(crate) fn work(engine: &dyn Engine, spec: &Spec, thread: usize, flow: &Flow,
         phase.raise(Phase::STOP);
     }
     worked.map(|()| tally)
+}
+
+/// Fills the table of one thread.
+fn bulk(engine: &dyn Engine, spec: &Spec, thread: usize, tally: &mut Tally) -> Result<()> {
+    let (table, rows, begun) = (Table(thread as u16), spec.bulk_rows(thread), Instant::now());
+    engine.bulk(table, &mut own_rows(0..rows))?;
+    tally.inserted.insert(table.0, rows);
+    (tally.commits, tally.measured) = (1, 1);
+    tally.latency.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    Ok(())
 }
 
 struct Worker<'a> {
@@ -260,7 +199,7 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn work(&mut self, mut task: Task<'_>, session: &mut dyn Session) -> Result<()> {
         let (timed, mut drawn) = (task.timed(), 0_u64);
-        while self.phase.get() != Phase::STOP {
+        while self.phase.get() != Phase::STOP && !task.is_over() {
             if !task.is_due() {
                 thread::sleep(PAUSE);
                 continue;

@@ -1,10 +1,27 @@
 //! What an engine is to a workload.
 
 use crate::{
-    error::Result,
-    workload::{Table, Transfer, Workload},
+    error::{Error, Result},
+    workload::{Rows, Shape, Table, Transfer, Workload, values::Seen},
 };
-use std::path::Path;
+use std::{ops::Range, path::Path};
+
+/// What a database is used for: it decides which settings are worth a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose {
+    pub(crate) workload: Workload,
+    /// Whether the transactions write.
+    pub(crate) writes: bool,
+    /// Whether a commit survives a loss of power when it is acknowledged.
+    pub(crate) durable: bool,
+}
+
+impl Purpose {
+    /// Returns the purpose of a row.
+    pub(crate) fn new(workload: Workload, shape: Option<Shape>, durable: bool) -> Self {
+        Self { workload, writes: shape.map_or(workload.writes(), Shape::writes), durable }
+    }
+}
 
 /// How a database is opened.
 #[derive(Clone, Copy, Debug)]
@@ -13,11 +30,9 @@ pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     /// Bytes of memory for cached pages and for changes that are not written yet.
     pub(crate) cache: u64,
-    /// Whether a commit survives a loss of power when it is acknowledged.
-    pub(crate) durable: bool,
+    pub(crate) purpose: Purpose,
     /// Name of a [`Variant`].
     pub(crate) variant: &'a str,
-    pub(crate) workload: Workload,
     /// Number of tables: `Table(0)` and on.
     pub(crate) tables: usize,
     /// Sessions at once, at most.
@@ -61,16 +76,13 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// The engine's own version.
     pub(crate) version: fn() -> String,
-    /// The settings worth a row for a workload, durable or not.
-    pub(crate) variants: fn(Workload, bool) -> Vec<Variant>,
+    /// The settings worth a row.
+    pub(crate) variants: fn(Purpose) -> Vec<Variant>,
     /// Whether it reads many keys by one call.
     pub(crate) has_get_many: bool,
     /// Opens a database, and creates it in an empty directory.
     pub(crate) open: fn(&Setup<'_>) -> Result<Box<dyn Engine>>,
 }
-
-/// Rows to load: keys ascending.
-pub(crate) type Rows<'a> = dyn Iterator<Item = (u64, [u8; crate::workload::ROW_BYTES])> + 'a;
 
 /// An open database.
 pub(crate) trait Engine: Sync {
@@ -79,6 +91,15 @@ pub(crate) trait Engine: Sync {
     /// # Errors
     /// What the engine gives.
     fn load(&self, table: Table, rows: &mut Rows<'_>) -> Result<()>;
+
+    /// Fills an empty table by the fastest way that the engine has. The rows are as durable as commits of the variant
+    /// when it returns.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn bulk(&self, table: Table, rows: &mut Rows<'_>) -> Result<()> {
+        self.load(table, rows)
+    }
 
     /// Brings a loaded database into the state of one that has run for long: written, checkpointed, compacted.
     ///
@@ -105,19 +126,24 @@ pub(crate) trait Engine: Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// The calls of the workloads. A write is repeated inside where the engine asks for that.
+/// The calls of the workloads. A write is repeated inside where the engine asks for that. A session may lack the calls
+/// of workloads that its variant is not for.
 pub(crate) trait Session {
     /// Runs a transfer of `tpcb` as one transaction.
     ///
     /// # Errors
     /// What the engine gives; `Lost` for a row that is missing.
-    fn transfer(&mut self, transfer: &Transfer) -> Result<()>;
+    fn transfer(&mut self, _transfer: &Transfer) -> Result<()> {
+        Err(Error::Unable { call: "transfer" })
+    }
 
     /// Reads rows by key in one transaction. Returns the exclusive or of their first words.
     ///
     /// # Errors
     /// What the engine gives; `Lost` for a row that is missing.
-    fn get(&mut self, keys: &[u64]) -> Result<u64>;
+    fn get(&mut self, _keys: &[u64]) -> Result<u64> {
+        Err(Error::Unable { call: "get" })
+    }
 
     /// As [`get`](Self::get), by the engine's call for many keys.
     ///
@@ -131,26 +157,66 @@ pub(crate) trait Session {
     ///
     /// # Errors
     /// What the engine gives.
-    fn range(&mut self, first: u64, rows: u64) -> Result<u64>;
+    fn range(&mut self, _first: u64, _rows: u64) -> Result<u64> {
+        Err(Error::Unable { call: "range" })
+    }
 
     /// Appends `rows` rows from key `first` on to a table in one transaction.
     ///
     /// # Errors
     /// What the engine gives.
-    fn insert(&mut self, table: Table, first: u64, rows: u64) -> Result<()>;
+    fn insert(&mut self, _table: Table, _first: u64, _rows: u64) -> Result<()> {
+        Err(Error::Unable { call: "insert" })
+    }
 
     /// Appends a row to the queue in one transaction.
     ///
     /// # Errors
     /// What the engine gives.
-    fn push(&mut self, key: u64) -> Result<()>;
+    fn push(&mut self, _key: u64) -> Result<()> {
+        Err(Error::Unable { call: "push" })
+    }
 
     /// Deletes the first row of the queue that no other transaction has claimed, in one transaction. Returns its key,
     /// or `None` if all rows are claimed.
     ///
     /// # Errors
     /// What the engine gives.
-    fn pop(&mut self) -> Result<Option<u64>>;
+    fn pop(&mut self) -> Result<Option<u64>> {
+        Err(Error::Unable { call: "pop" })
+    }
+
+    /// Puts a value in place of the one of `key`, in one transaction.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn put_value(&mut self, _key: u64, _value: &[u8]) -> Result<()> {
+        Err(Error::Unable { call: "put_value" })
+    }
+
+    /// Reads every byte of the value of `key`, in one transaction, with as few copies as the engine allows.
+    ///
+    /// # Errors
+    /// What the engine gives; `Lost` for a row that is missing.
+    fn sum_value(&mut self, _key: u64) -> Result<Seen> {
+        Err(Error::Unable { call: "sum_value" })
+    }
+
+    /// Deletes the rows of `old`, and inserts rows with the keys of `new`, in one transaction.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn churn(&mut self, _old: &[u64], _new: &[u64]) -> Result<()> {
+        Err(Error::Unable { call: "churn" })
+    }
+
+    /// Deletes all rows with keys in `range`, in one transaction.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn delete_range(&mut self, _range: Range<u64>) -> Result<()> {
+        Err(Error::Unable { call: "delete_range" })
+    }
 
     /// Waits until fewer than [`Variant::in_flight`] transactions are unacknowledged, and returns how many are.
     ///

@@ -11,14 +11,18 @@ pub(crate) enum Error {
     Workload {
         /// The name that was asked for.
         name: String,
+        known: Vec<&'static str>,
     },
     /// An engine, or a variant of one, that is not known.
     Engine {
         /// The name that was asked for.
         name: String,
+        known: Vec<&'static str>,
     },
     /// An option out of its range.
     Option { name: &'static str, value: String, expected: &'static str },
+    /// A session that lacks a call.
+    Unable { call: &'static str },
     /// An engine answered a call with an error.
     Failed { engine: &'static str, call: &'static str, cause: String },
     /// A row of the workload is missing or has other bytes than were written.
@@ -45,13 +49,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Workload { name } => {
-                write!(f, "no workload `{name}`: there are {}", crate::workload::Workload::names().join(", "))
-            }
-            Self::Engine { name } => {
-                write!(f, "no engine `{name}`: there are {}", crate::engines::names().join(", "))
-            }
+            Self::Workload { name, known } => write!(f, "no workload `{name}`: there are {}", known.join(", ")),
+            Self::Engine { name, known } => write!(f, "no engine `{name}`: there are {}", known.join(", ")),
             Self::Option { name, value, expected } => write!(f, "--{name} is {value}: expected {expected}"),
+            Self::Unable { call } => write!(f, "the session has no call {call}"),
             Self::Failed { engine, call, cause } => write!(f, "{engine}: {call} failed: {cause}"),
             Self::Lost { engine, what } => write!(f, "{engine}: {what}"),
             Self::Io { operation, path, cause } => write!(f, "cannot {operation} {path}: {cause}"),

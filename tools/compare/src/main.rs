@@ -8,6 +8,8 @@
 //! | `engine`, `engines` | the trait, and one file an engine |
 //! | `drive` | the worker threads of a row |
 //! | `verify` | the invariants |
+//! | `spec` | what a process is to do |
+//! | `load` | what is in the tables before |
 //! | `row` | one row, in a process of its own |
 //! | `rounds` | rows in rotated order, processes, copies of loaded databases |
 //! | `report` | medians, table, JSON |
@@ -17,18 +19,20 @@ mod drive;
 mod engine;
 mod engines;
 mod error;
+mod load;
 mod proc;
 mod random;
 mod report;
 mod rounds;
 mod row;
+mod spec;
 mod verify;
 mod workload;
 
 use crate::{
     cli::Cli,
     error::{Error, Result},
-    row::Spec,
+    spec::Spec,
 };
 use clap::Parser as _;
 use std::{path::Path, process::ExitCode};

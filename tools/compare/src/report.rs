@@ -5,6 +5,7 @@ use crate::{
     engines,
     proc::Machine,
     row::Row,
+    spec::size,
     workload::{Shape, Workload},
 };
 use serde::Serialize;
@@ -20,6 +21,7 @@ pub(crate) struct Config {
     durable: Vec<bool>,
     scale: u64,
     shapes: Vec<Shape>,
+    sizes: Vec<u64>,
     backlog: u64,
     cache: u64,
     seed: u64,
@@ -64,7 +66,8 @@ impl Report {
             rounds: cli.rounds,
             durable: cli.durabilities(workload),
             scale: cli.scale.unwrap_or(workload.default_scale()),
-            shapes: if workload == Workload::Read { cli.shapes.clone() } else { Vec::new() },
+            shapes: cli.shapes.clone(),
+            sizes: if workload == Workload::Values { cli.sizes.clone() } else { Vec::new() },
             backlog: cli.backlog,
             cache: cli.cache,
             seed: cli.seed,
@@ -111,6 +114,8 @@ impl Report {
             "p99 us",
             "CPU us/txn",
             "cores",
+            "after s",
+            "CPU s",
             "dev B/txn",
             "flush/txn",
             "RSS MiB",
@@ -127,7 +132,13 @@ impl Report {
     fn cells(&self, row: &Row) -> Vec<String> {
         let all = || row.repeats.iter().chain([row]).map(|row| row.tps);
         let optional = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
-        let durable = match (row.workload.writes(), row.durable) {
+        let shape = match (row.shape, row.value_bytes) {
+            (None, _) => "-".to_owned(),
+            (Some(shape), None) => shape.name().to_owned(),
+            (Some(shape), Some(bytes)) => format!("{} {}", shape.name(), size(bytes)),
+        };
+        let after = |seconds: f64| if row.workload.is_once() { format!("{seconds:.2}") } else { "-".to_owned() };
+        let durable = match (row.shape.map_or(row.workload.writes(), Shape::writes), row.durable) {
             (false, _) => "-",
             (true, true) if !self.machine.is_durable() => "n/a",
             (true, true) => "durable",
@@ -147,17 +158,19 @@ impl Report {
         }
         vec![
             format!("{}:{}", row.engine, row.variant),
-            row.shape.map_or("-", Shape::name).to_owned(),
+            shape,
             durable.to_owned(),
             row.threads.to_string(),
-            format!("{:.0}", row.tps),
-            format!("{:.0}", all().fold(f64::INFINITY, f64::min)),
-            format!("{:.0}", all().fold(0.0, f64::max)),
+            rate(row.tps),
+            rate(all().fold(f64::INFINITY, f64::min)),
+            rate(all().fold(0.0, f64::max)),
             format!("{:.0}", row.ops_per_s),
             format!("{:.1}", row.p50_us),
             format!("{:.1}", row.p99_us),
             format!("{:.2}", row.cpu_us_per_txn),
             format!("{:.2}", row.cpu_cores),
+            after(row.background_seconds),
+            after(row.background_cpu_seconds),
             optional(row.device_bytes_per_txn),
             optional(row.flushes_per_txn),
             format!("{:.0}", row.rss_peak_bytes as f64 / f64::from(1 << 20)),
@@ -185,6 +198,11 @@ impl Report {
             let _ = writeln!(text, "failed: {row}: {error}");
         }
     }
+}
+
+/// Returns a number a second, with three digits where it is small.
+fn rate(number: f64) -> String {
+    if number < 10.0 { format!("{number:.2}") } else { format!("{number:.0}") }
 }
 
 /// Appends lines with their columns aligned: the first three to the left, the last as it is, the others to the right.

@@ -2,11 +2,13 @@
 
 use crate::{
     cli::Cli,
+    engine::Purpose,
     engines,
     error::{Error, Result},
     proc::Machine,
     report::{Failure, Report, median},
-    row::{Row, Spec},
+    row::Row,
+    spec::{Choice, Spec},
     workload::{Shape, Workload},
 };
 use std::{
@@ -83,47 +85,60 @@ pub(crate) fn plan(cli: &Cli, workload: Workload) -> Result<Vec<Vec<Spec>>> {
         let (engine, variant) = name.split_once(':').map_or((name.as_str(), None), |(e, v)| (e, Some(v)));
         let is_missing = engines::missing().any(|missing| missing == engine);
         let has = |variant: &str| {
-            let all = |durable| engines::named(engine).map(|kind| (kind.variants)(workload, durable));
-            [true, false].into_iter().filter_map(all).flatten().any(|known| known.name == variant)
+            let kind = engines::named(engine);
+            let variants = |(shape, durable)| kind.map(|kind| (kind.variants)(Purpose::new(workload, shape, durable)));
+            let all = shapes(cli, workload).flat_map(|shape| [(shape, true), (shape, false)]);
+            all.filter_map(variants).flatten().any(|known| known.name == variant)
         };
         let is_known = engines::named(engine).is_some() && variant.is_none_or(has);
         if !is_known && !is_missing {
-            return Err(Error::Engine { name: name.clone() });
+            return Err(engines::unknown(name.clone()));
         }
     }
-    let shapes: Vec<Option<Shape>> = match workload {
-        Workload::Read => cli.shapes.iter().copied().map(Some).collect(),
-        _ => vec![None],
-    };
+    let sizes = if workload == Workload::Values { &cli.sizes[..] } else { &[0] };
     let mut groups = Vec::new();
-    for durable in cli.durabilities(workload) {
-        for &shape in &shapes {
-            for &threads in &cli.threads {
-                let group = group(cli, workload, shape, threads, durable);
-                groups.extend((!group.is_empty()).then_some(group));
+    for &value_bytes in sizes {
+        for durable in cli.durabilities(workload) {
+            for shape in shapes(cli, workload) {
+                for &threads in &cli.threads {
+                    let group = group(cli, Purpose::new(workload, shape, durable), shape, value_bytes, threads);
+                    groups.extend((!group.is_empty()).then_some(group));
+                }
             }
         }
     }
     Ok(groups)
 }
 
-fn group(cli: &Cli, workload: Workload, shape: Option<Shape>, threads: usize, durable: bool) -> Vec<Spec> {
+/// Returns the shapes that were asked for; `None` once if the workload has none.
+fn shapes(cli: &Cli, workload: Workload) -> impl Iterator<Item = Option<Shape>> {
+    let has_none = Shape::of(workload).is_empty();
+    cli.shapes.iter().copied().map(Some).chain(has_none.then_some(None))
+}
+
+/// Returns the rows of a group; none where readers would be asked for twice.
+fn group(cli: &Cli, purpose: Purpose, shape: Option<Shape>, value_bytes: u64, threads: usize) -> Vec<Spec> {
     let mut group = Vec::new();
+    let Purpose { workload, writes, durable } = purpose;
+    if !writes && !durable && cli.durable {
+        return group;
+    }
     for kind in engines::ALL {
         if shape == Some(Shape::GetMany100) && !kind.has_get_many {
             continue;
         }
-        for variant in (kind.variants)(workload, durable) {
+        for variant in (kind.variants)(purpose) {
             let name = format!("{}:{}", kind.name, variant.name);
             let is_asked = |asked: &String| *asked == name || *asked == kind.name;
             if cli.engines.is_empty() || cli.engines.iter().any(is_asked) {
                 group.push(Spec {
-                    engine: kind.name.to_owned(),
-                    variant: variant.name.to_owned(),
+                    choice: Choice { engine: kind.name.to_owned(), variant: variant.name.to_owned() },
                     workload,
                     shape,
+                    value_bytes,
                     threads,
-                    durable,
+                    // A row that only reads has nothing to lose.
+                    durable: durable || !writes,
                     cache: cli.cache,
                     secs: cli.secs,
                     scale: cli.scale.unwrap_or(workload.default_scale()),
@@ -157,7 +172,7 @@ fn one_row(home: &Path, spec: &Spec) -> Result<Row> {
 
 /// Measures a row on a copy of the engine's loaded database.
 fn fresh_row(home: &Path, spec: &Spec) -> Result<Row> {
-    let loaded = home.join(format!("loaded-{}", spec.engine));
+    let loaded = home.join(format!("loaded-{}-{}", spec.choice.engine, spec.value_bytes));
     if !loaded.exists() {
         load(&loaded, spec)?;
     }
@@ -171,10 +186,12 @@ fn fresh_row(home: &Path, spec: &Spec) -> Result<Row> {
 
 /// Loads a database at the settings of the engine's first durable variant.
 fn load(dir: &Path, spec: &Spec) -> Result<()> {
-    let kind = engines::named(&spec.engine).ok_or_else(|| Error::Engine { name: spec.engine.clone() })?;
-    let variant = (kind.variants)(spec.workload, true).first().map_or("", |variant| variant.name).to_owned();
+    let kind = engines::named(&spec.choice.engine).ok_or_else(|| engines::unknown(spec.choice.engine.clone()))?;
+    let purpose = Purpose { workload: spec.workload, writes: true, durable: true };
+    let variant = (kind.variants)(purpose).first().map_or("", |variant| variant.name).to_owned();
     fs::create_dir(dir).map_err(Error::io("create", dir))?;
-    let spec = Spec { dir: dir.to_owned(), variant, durable: true, ..spec.clone() };
+    let spec =
+        Spec { choice: Choice { variant, ..spec.choice.clone() }, dir: dir.to_owned(), durable: true, ..spec.clone() };
     child(LOAD, &spec).map(drop).inspect_err(|_| {
         // The next row must not find half a load.
         let _ = fs::remove_dir_all(dir);
@@ -236,7 +253,7 @@ mod tests {
     fn rows_are_those_of_the_engines_that_were_named() {
         let groups = planned("tpcb --engines foreshore,lmdb:nosync --durable --lazy --threads 1,2").unwrap();
         let names: Vec<Vec<String>> =
-            groups.iter().map(|group| group.iter().map(|spec| spec.variant.clone()).collect()).collect();
+            groups.iter().map(|group| group.iter().map(|spec| spec.choice.variant.clone()).collect()).collect();
         let (durable, lazy) = (["pipelined", "blocking"], ["async", "nosync"]);
         assert_eq!(names, [durable, durable, lazy, lazy]);
         assert!(matches!(planned("tpcb --engines oracle"), Err(Error::Engine { .. })));

@@ -2,16 +2,16 @@
 
 use crate::{
     drive::{Flow, Phase, Tally, work},
-    engine::{Engine, Kind, Setup, Variant},
-    engines,
-    error::{Error, Result},
+    engine::Engine,
+    error::Result,
+    load,
     proc::{self, DeviceUse},
+    spec::Spec,
     verify::{Checks, verify},
-    workload::{self, BATCH, Shape, Workload},
+    workload::{BATCH, CHURNED_ROWS, DELETED_ROWS, Shape, Table, Workload},
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -22,62 +22,11 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(5);
 /// Stolen time that marks a row, as a fraction of all cores.
 const STEAL: f64 = 0.01;
-
-/// What a process is to load or to measure.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Spec {
-    pub(crate) engine: String,
-    pub(crate) variant: String,
-    pub(crate) workload: Workload,
-    /// Only in `read`.
-    pub(crate) shape: Option<Shape>,
-    pub(crate) threads: usize,
-    pub(crate) durable: bool,
-    pub(crate) cache: u64,
-    pub(crate) secs: f64,
-    pub(crate) scale: u64,
-    /// Rows that are always in the queue.
-    pub(crate) backlog: u64,
-    pub(crate) seed: u64,
-    pub(crate) dir: PathBuf,
-}
-
-impl Spec {
-    /// Returns the number of threads that push in `queue`; the others pop.
-    pub(crate) const fn producers(&self) -> usize {
-        self.threads.div_ceil(2)
-    }
-
-    /// Returns a short description.
-    pub(crate) fn title(&self) -> String {
-        let shape = self.shape.map_or_else(String::new, |shape| format!(" {}", shape.name()));
-        let durable = if self.durable { "durable" } else { "lazy" };
-        let (engine, variant, workload) = (&self.engine, &self.variant, self.workload.name());
-        format!("{workload}{shape} {engine}:{variant}, {durable}, {} threads", self.threads)
-    }
-
-    fn kind(&self) -> Result<&'static Kind> {
-        engines::named(&self.engine).ok_or_else(|| Error::Engine { name: self.engine.clone() })
-    }
-
-    fn variant(&self) -> Result<Variant> {
-        let variants = (self.kind()?.variants)(self.workload, self.durable);
-        let found = variants.into_iter().find(|variant| variant.name == self.variant);
-        found.ok_or_else(|| Error::Engine { name: format!("{}:{}", self.engine, self.variant) })
-    }
-
-    fn open(&self) -> Result<Box<dyn Engine>> {
-        (self.kind()?.open)(&Setup {
-            dir: &self.dir,
-            cache: self.cache,
-            durable: self.durable,
-            variant: &self.variant,
-            workload: self.workload,
-            tables: self.workload.tables(self.threads),
-            threads: self.threads,
-        })
-    }
-}
+/// How long the threads of an engine must be idle until its work in the background is done, and the share of a core
+/// that they may use meanwhile. The longest wait for that.
+const QUIET: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2_000 });
+const IDLE: f64 = 0.002;
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 120 });
 
 /// A measured row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -90,6 +39,8 @@ pub(crate) struct Row {
     pub(crate) loses: Option<String>,
     pub(crate) workload: Workload,
     pub(crate) shape: Option<Shape>,
+    /// Bytes of a value; `null` where rows have 100 bytes.
+    pub(crate) value_bytes: Option<u64>,
     pub(crate) threads: usize,
     /// Transactions in flight a thread.
     pub(crate) clients: usize,
@@ -107,6 +58,10 @@ pub(crate) struct Row {
     /// As `cpu_us_per_txn`, over operations.
     pub(crate) cpu_us_per_op: f64,
     pub(crate) cpu_cores: f64,
+    /// After the last transaction of a row that ends when its work is done: time until the engine was idle, and its
+    /// processor time. `cpu_us_per_txn`, `cpu_us_per_op` and the device's numbers include it.
+    pub(crate) background_seconds: f64,
+    pub(crate) background_cpu_seconds: f64,
     /// Of the whole device: other processes count too.
     pub(crate) device_bytes_per_txn: Option<f64>,
     pub(crate) flushes_per_txn: Option<f64>,
@@ -134,8 +89,8 @@ impl Row {
 /// What the engine gives.
 pub(crate) fn load(spec: &Spec) -> Result<()> {
     let engine = spec.open()?;
-    for loaded in workload::loaded(spec.workload, spec.scale, spec.backlog) {
-        engine.load(loaded.table, &mut loaded.iter())?;
+    for (table, mut rows) in load::loaded(spec) {
+        engine.load(table, &mut *rows)?;
     }
     engine.settle()?;
     engine.close()
@@ -148,8 +103,8 @@ pub(crate) fn load(spec: &Spec) -> Result<()> {
 pub(crate) fn measure(spec: &Spec) -> Result<Row> {
     proc::reset_peak();
     let engine = spec.open()?;
-    for loaded in workload::loaded(spec.workload, spec.scale, spec.backlog) {
-        engine.scan(loaded.table, &mut |_, _| {})?;
+    for table in 0..spec.workload.loaded_tables() {
+        engine.scan(Table(table), &mut |_, _| {})?;
     }
     let (tally, window) = run(&*engine, spec)?;
     let rss_peak_bytes = proc::peak_bytes();
@@ -162,7 +117,8 @@ pub(crate) fn measure(spec: &Spec) -> Result<Row> {
     row(spec, &tally, &window, (rss_peak_bytes, file_bytes), checks)
 }
 
-/// What is read at both ends of the window.
+/// What is read at the ends of the window.
+#[derive(Clone, Copy)]
 struct Sample {
     at: Instant,
     cpu_seconds: f64,
@@ -181,30 +137,60 @@ impl Sample {
     }
 }
 
-fn run(engine: &dyn Engine, spec: &Spec) -> Result<(Tally, [Sample; 2])> {
+/// The measured time: its beginning, its end, and the end of the work that it left to the engine's own threads.
+struct Window {
+    begun: Sample,
+    ended: Sample,
+    idle: Sample,
+}
+
+fn run(engine: &dyn Engine, spec: &Spec) -> Result<(Tally, Window)> {
     let (phase, flow) = (Phase::new(), Flow::new(spec.backlog));
     let window = Duration::from_secs_f64(spec.secs);
+    let is_once = spec.workload.is_once();
+    if is_once {
+        phase.raise(Phase::MEASURE);
+    }
     thread::scope(|scope| {
+        let mut begun = Sample::take(spec);
         let workers: Vec<_> = (0..spec.threads)
             .map(|thread| {
                 let (phase, flow) = (&phase, &flow);
                 scope.spawn(move || work(engine, spec, thread, flow, phase))
             })
             .collect();
-        let begun = Instant::now();
-        sleep_while(&phase, || begun.elapsed() < WARM_UP.min(window));
-        let before = Sample::take(spec);
-        phase.raise(Phase::MEASURE);
-        // A row without a single transaction says nothing: the window waits for one.
-        sleep_while(&phase, || before.at.elapsed() < window || !phase.has_timed());
-        let after = Sample::take(spec);
-        phase.raise(Phase::STOP);
+        let mut ended = None;
+        if !is_once {
+            sleep_while(&phase, || begun.at.elapsed() < WARM_UP.min(window));
+            begun = Sample::take(spec);
+            phase.raise(Phase::MEASURE);
+            // A row without a single transaction says nothing: the window waits for one.
+            sleep_while(&phase, || begun.at.elapsed() < window || !phase.has_timed());
+            ended = Some(Sample::take(spec));
+            phase.raise(Phase::STOP);
+        }
         let mut tally = Tally::new();
         for worker in workers {
             tally.add(&worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
-        Ok((tally, [before, after]))
+        let ended = ended.unwrap_or_else(|| Sample::take(spec));
+        let idle = if is_once { wait_until_idle(spec, &ended) } else { ended };
+        Ok((tally, Window { begun, ended, idle }))
     })
+}
+
+/// Waits until the engine's own threads are idle. Returns what was read then, at the time when they became so.
+fn wait_until_idle(spec: &Spec, ended: &Sample) -> Sample {
+    let mut last = *ended;
+    loop {
+        thread::sleep(QUIET);
+        let now = Sample::take(spec);
+        let used = now.cpu_seconds - last.cpu_seconds;
+        if used < IDLE * QUIET.as_secs_f64() || now.at - ended.at >= PATIENCE {
+            return Sample { at: last.at, ..now };
+        }
+        last = now;
+    }
 }
 
 /// Sleeps while a condition holds, and no worker has failed.
@@ -219,34 +205,39 @@ fn operations(spec: &Spec) -> u64 {
     match spec.workload {
         Workload::Tpcb | Workload::Queue => 1,
         Workload::Insert => BATCH,
-        Workload::Read => spec.shape.map_or(1, Shape::operations),
+        Workload::Read | Workload::Values => spec.shape.map_or(1, Shape::operations),
+        Workload::Bulk => spec.scale / spec.threads as u64,
+        Workload::Churn => 2 * CHURNED_ROWS,
+        Workload::Scan => spec.scale,
+        Workload::DeleteRange => DELETED_ROWS,
     }
 }
 
 fn row(
     spec: &Spec,
     tally: &Tally,
-    [before, after]: &[Sample; 2],
+    Window { begun: before, ended, idle: after }: &Window,
     (rss_peak_bytes, file_bytes): (u64, u64),
     checks: Checks,
 ) -> Result<Row> {
     let (kind, variant) = (spec.kind()?, spec.variant()?);
-    let seconds = (after.at - before.at).as_secs_f64();
+    let seconds = (ended.at - before.at).as_secs_f64();
     let cpu = after.cpu_seconds - before.cpu_seconds;
-    let stolen = (after.stolen_seconds - before.stolen_seconds) / seconds;
+    let stolen = (ended.stolen_seconds - before.stolen_seconds) / seconds;
     let operations = operations(spec) as f64;
     let per_txn = |amount: f64| if tally.measured == 0 { 0.0 } else { thousandths(amount / tally.measured as f64) };
     let latency_us = |quantile| thousandths(tally.latency.value_at_quantile(quantile) as f64 / 1000.0);
     let device = before.device.zip(after.device);
     let tps = tally.measured as f64 / seconds;
     Ok(Row {
-        engine: spec.engine.clone(),
+        engine: spec.choice.engine.clone(),
         version: (kind.version)(),
-        variant: spec.variant.clone(),
+        variant: spec.choice.variant.clone(),
         settings: variant.settings.to_owned(),
         loses: variant.loses.map(str::to_owned),
         workload: spec.workload,
         shape: spec.shape,
+        value_bytes: (spec.value_bytes > 0).then_some(spec.value_bytes),
         threads: spec.threads,
         clients: variant.in_flight,
         durable: spec.durable,
@@ -258,7 +249,9 @@ fn row(
         p99_us: latency_us(0.99),
         cpu_us_per_txn: per_txn(cpu * 1e6),
         cpu_us_per_op: per_txn(cpu * 1e6 / operations),
-        cpu_cores: thousandths(cpu / seconds),
+        cpu_cores: thousandths((ended.cpu_seconds - before.cpu_seconds) / seconds),
+        background_seconds: thousandths((after.at - ended.at).as_secs_f64()),
+        background_cpu_seconds: thousandths(after.cpu_seconds - ended.cpu_seconds),
         device_bytes_per_txn: device.map(|(from, to)| per_txn((to.written_bytes - from.written_bytes) as f64)),
         flushes_per_txn: device.map(|(from, to)| per_txn((to.flushes - from.flushes) as f64)),
         rss_peak_bytes,

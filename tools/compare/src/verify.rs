@@ -4,10 +4,12 @@ use crate::{
     drive::Tally,
     engine::Engine,
     error::Result,
-    row::Spec,
+    spec::Spec,
     workload::{
         ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, HISTORY, HISTORY_BYTES, QUEUE, ROWS, TELLERS, TELLERS_PER_BRANCH,
-        Table, Workload, first_word, row, word,
+        Table, Workload, churned, deleted, first_word, row,
+        values::{Pool, Seen},
+        word,
     },
 };
 use std::collections::BTreeMap;
@@ -35,7 +37,7 @@ pub(crate) fn verify(engine: &dyn Engine, spec: &Spec, tally: &Tally, when: &str
             note("rows", found.is_sound && found.is_dense_from(0) && found.rows == spec.scale);
             note("reads", tally.wrong_reads == 0);
         }
-        Workload::Insert => {
+        Workload::Insert | Workload::Bulk => {
             let mut is_sound = true;
             for thread in 0..spec.threads as u16 {
                 let found = own_rows(engine, Table(thread))?;
@@ -43,6 +45,29 @@ pub(crate) fn verify(engine: &dyn Engine, spec: &Spec, tally: &Tally, when: &str
                 is_sound &= found.is_sound && found.is_dense_from(0) && found.rows == expected;
             }
             note("rows", is_sound);
+        }
+        Workload::Scan => {
+            let found = own_rows(engine, ROWS)?;
+            note("rows", found.is_sound && found.is_dense_from(0) && found.rows == spec.scale);
+            note("scans", tally.wrong_reads == 0);
+        }
+        Workload::Values => {
+            note("values", values_are_right(engine, spec, tally)?);
+            note("sums", tally.wrong_reads == 0);
+        }
+        Workload::Churn => {
+            let found = own_rows(engine, ROWS)?;
+            let loaded = (0..spec.scale).fold(0, |sum, number| sum ^ churned(number));
+            note("rows", found.is_sound && found.rows == spec.scale);
+            note("sums", found.sum == loaded ^ tally.churned_sum);
+        }
+        Workload::DeleteRange => {
+            let found = own_rows(engine, ROWS)?;
+            let loaded = (0..spec.scale).fold(0, |sum, key| sum ^ key);
+            note("rows", found.is_sound && found.rows + tally.deleted == spec.scale);
+            note("sums", found.sum == loaded ^ tally.deleted_sum);
+            let due: u64 = deleted(spec.scale).map(|range| range.end - range.start).sum();
+            note("whole", tally.deleted == due);
         }
         Workload::Queue => {
             let found = own_rows(engine, QUEUE)?;
@@ -82,6 +107,17 @@ fn own_rows(engine: &dyn Engine, table: Table) -> Result<OwnRows> {
         found.last = Some(key);
     })?;
     Ok(found)
+}
+
+/// Whether each value is there, in the version that was put last, with the sum of its bytes.
+fn values_are_right(engine: &dyn Engine, spec: &Spec, tally: &Tally) -> Result<bool> {
+    let (pool, mut next, mut is_right) = (Pool::new(), 0, true);
+    engine.scan(ROWS, &mut |key, value| {
+        let word = tally.words.get(&key).copied().unwrap_or(key);
+        is_right &= key == next && Seen::of(value) == pool.expected(word, spec.value_bytes);
+        next += 1;
+    })?;
+    Ok(is_right && next == spec.value_rows())
 }
 
 /// Sums of one table of `tpcb`, by branch.

@@ -6,15 +6,27 @@
 //! | `read` | one of `scale` rows | reads in one of the [`Shape`]s |
 //! | `insert` | one a thread, empty at first | 1,000 rows, keys ascending |
 //! | `queue` | one of `backlog` rows | insert at the tail, or claim and delete the first row that is free |
+//! | `values` | one of `scale` MiB of [`values`] | a value is replaced, or read and its bytes summed |
+//! | `bulk` | one a thread, empty at first | `scale` rows in all, keys ascending, once |
+//! | `churn` | one of `scale` rows | the oldest rows of the thread go, as many come, keys in no order |
+//! | `scan` | one of `scale` rows | all rows in key order |
+//! | `delete-range` | one of `scale` rows | [`DELETED_ROWS`] neighbours are deleted; nine of ten ranges, each once |
 //!
 //! A row has 100 bytes: eight that mean something, and filler that does not compress. History rows have 50.
 
+mod bytes;
+mod shape;
+pub(crate) mod values;
+
 use crate::{
     error::{Error, Result},
-    random::{Random, mix},
+    random::Random,
 };
-use clap::ValueEnum;
+use bytes::{filled, put_word};
+pub(crate) use bytes::{first_word, word};
 use serde::{Deserialize, Serialize};
+pub(crate) use shape::Shape;
+use std::ops::{Deref, Range};
 
 /// Bytes of a row.
 pub(crate) const ROW_BYTES: usize = 100;
@@ -26,6 +38,12 @@ pub(crate) const ACCOUNTS_PER_BRANCH: u64 = if cfg!(test) { 1_000 } else { 100_0
 pub(crate) const TELLERS_PER_BRANCH: u64 = 10;
 /// Rows of a transaction of `insert`.
 pub(crate) const BATCH: u64 = 1_000;
+/// Rows of a transaction of `churn` that go, and that come.
+pub(crate) const CHURNED_ROWS: u64 = 10;
+/// Rows of a transaction of `delete-range`.
+pub(crate) const DELETED_ROWS: u64 = if cfg!(test) { 50 } else { 10_000 };
+/// Of how many ranges of `delete-range` one stays.
+const KEPT_RANGES: u64 = 10;
 /// Largest amount that a transfer moves.
 const MAX_DELTA: u64 = 999_999;
 /// Bits of a key that count the rows of a thread; the thread's number is above.
@@ -39,7 +57,7 @@ pub(crate) const ACCOUNTS: Table = Table(0);
 pub(crate) const TELLERS: Table = Table(1);
 pub(crate) const BRANCHES: Table = Table(2);
 pub(crate) const HISTORY: Table = Table(3);
-/// The table of `read`.
+/// The table of `read`, `values`, `churn`, `scan` and `delete-range`.
 pub(crate) const ROWS: Table = Table(0);
 /// The table of `queue`.
 pub(crate) const QUEUE: Table = Table(0);
@@ -64,11 +82,25 @@ pub(crate) enum Workload {
     Read,
     Insert,
     Queue,
+    Values,
+    Bulk,
+    Churn,
+    Scan,
+    DeleteRange,
 }
 
 impl Workload {
-    const ALL: [(&str, Self); 4] =
-        [("tpcb", Self::Tpcb), ("read", Self::Read), ("insert", Self::Insert), ("queue", Self::Queue)];
+    const ALL: [(&str, Self); 9] = [
+        ("tpcb", Self::Tpcb),
+        ("read", Self::Read),
+        ("insert", Self::Insert),
+        ("queue", Self::Queue),
+        ("values", Self::Values),
+        ("bulk", Self::Bulk),
+        ("churn", Self::Churn),
+        ("scan", Self::Scan),
+        ("delete-range", Self::DeleteRange),
+    ];
 
     /// Returns the names of all workloads.
     pub(crate) fn names() -> Vec<&'static str> {
@@ -81,7 +113,9 @@ impl Workload {
     /// `Workload` for a name that is not built.
     pub(crate) fn named(name: &str) -> Result<Self> {
         let found = Self::ALL.iter().find(|(known, _)| *known == name);
-        found.map(|&(_, workload)| workload).ok_or_else(|| Error::Workload { name: name.to_owned() })
+        found
+            .map(|&(_, workload)| workload)
+            .ok_or_else(|| Error::Workload { name: name.to_owned(), known: Self::names() })
     }
 
     /// Returns its name.
@@ -93,66 +127,38 @@ impl Workload {
     pub(crate) const fn tables(self, threads: usize) -> usize {
         match self {
             Self::Tpcb => 4,
-            Self::Read | Self::Queue => 1,
-            Self::Insert => threads,
+            Self::Read | Self::Queue | Self::Values | Self::Churn | Self::Scan | Self::DeleteRange => 1,
+            Self::Insert | Self::Bulk => threads,
         }
     }
 
-    /// Whether its transactions write.
+    /// Returns the number of the tables that are loaded before a row is measured: the first ones.
+    pub(crate) const fn loaded_tables(self) -> u16 {
+        match self {
+            Self::Tpcb => 3,
+            Self::Insert | Self::Bulk => 0,
+            _ => 1,
+        }
+    }
+
+    /// Whether any of its transactions write.
     pub(crate) const fn writes(self) -> bool {
-        !matches!(self, Self::Read)
+        !matches!(self, Self::Read | Self::Scan)
+    }
+
+    /// Whether a row ends when its work is done, and not after a time.
+    pub(crate) const fn is_once(self) -> bool {
+        matches!(self, Self::Bulk | Self::DeleteRange)
     }
 
     /// Returns the scale that is used if none is asked for.
     pub(crate) const fn default_scale(self) -> u64 {
         match self {
             Self::Tpcb => 10,
-            Self::Read => 1_000_000,
+            Self::Values => 256,
+            Self::Bulk => 5_000_000,
+            Self::Read | Self::Churn | Self::Scan | Self::DeleteRange => 1_000_000,
             Self::Insert | Self::Queue => 1,
-        }
-    }
-}
-
-/// What a transaction of `read` reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Shape {
-    /// One row.
-    #[value(name = "get-1")]
-    #[serde(rename = "get-1")]
-    Get1,
-    /// A hundred rows, one call each.
-    #[value(name = "get-100")]
-    #[serde(rename = "get-100")]
-    Get100,
-    /// A hundred rows by one call, where the engine has one.
-    #[value(name = "get-many-100")]
-    #[serde(rename = "get-many-100")]
-    GetMany100,
-    /// Ten rows in key order from a random key on.
-    #[value(name = "range-10")]
-    #[serde(rename = "range-10")]
-    Range10,
-}
-
-impl Shape {
-    pub(crate) const ALL: [Self; 4] = [Self::Get1, Self::Get100, Self::GetMany100, Self::Range10];
-
-    /// Returns the name that `--shapes` takes.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Get1 => "get-1",
-            Self::Get100 => "get-100",
-            Self::GetMany100 => "get-many-100",
-            Self::Range10 => "range-10",
-        }
-    }
-
-    /// Returns the operations of one transaction: keys that are looked up, or one range.
-    pub(crate) const fn operations(self) -> u64 {
-        match self {
-            Self::Get1 | Self::Range10 => 1,
-            Self::Get100 | Self::GetMany100 => 100,
         }
     }
 }
@@ -199,21 +205,29 @@ pub(crate) const fn thread_key(thread: usize, sequence: u64) -> u64 {
     ((thread as u64) << SEQUENCE_BITS) | sequence
 }
 
+/// Returns the key of a row of `churn` that is the `number`th of all. Different numbers below 2^63 have different keys,
+/// in no order.
+pub(crate) const fn churned(number: u64) -> u64 {
+    const BITS: u64 = (1 << 63) - 1;
+    // Each step can be undone within 63 bits, which SQLite's keys have.
+    let key = number ^ (number >> 31);
+    let key = key.wrapping_mul(0x7FB5_D329_728E_A185) & BITS;
+    let key = key ^ (key >> 27);
+    let key = key.wrapping_mul(0x1B03_7387_12FA_D5C9) & BITS;
+    key ^ (key >> 33)
+}
+
+/// Returns the ranges that `delete-range` deletes from a table of `rows` rows: all whole ones but one in ten.
+pub(crate) fn deleted(rows: u64) -> impl Iterator<Item = Range<u64>> {
+    let ranges = (0..rows / DELETED_ROWS).filter(|range| range % KEPT_RANGES != KEPT_RANGES - 1);
+    ranges.map(|range| range * DELETED_ROWS..(range + 1) * DELETED_ROWS)
+}
+
 /// Returns the row of `key` that begins with `word`.
 pub(crate) fn row(key: u64, word: u64) -> [u8; ROW_BYTES] {
     let mut row = filled(key);
     put_word(&mut row, 0, word);
     row
-}
-
-/// Returns the word that a row begins with: a balance, an amount, or the row's own key. 0 for a row that is too short.
-pub(crate) fn first_word(row: &[u8]) -> u64 {
-    word(row, 0)
-}
-
-/// Returns the word at byte `at`, 0 where the row is too short.
-pub(crate) fn word(row: &[u8], at: usize) -> u64 {
-    row.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 /// Adds `delta` to the balance of a row.
@@ -222,57 +236,29 @@ pub(crate) fn add(row: &mut [u8], delta: i64) {
     put_word(row, 0, sum as u64);
 }
 
-fn put_word(row: &mut [u8], at: usize, word: u64) {
-    row[at..at + 8].copy_from_slice(&word.to_le_bytes());
+/// The bytes of a row that is loaded.
+pub(crate) enum RowBytes {
+    Row([u8; ROW_BYTES]),
+    Value(Vec<u8>),
 }
 
-/// Returns bytes that do not compress, the same ones for the same key.
-fn filled<const N: usize>(key: u64) -> [u8; N] {
-    let mut row = [0; N];
-    for (i, chunk) in row.chunks_mut(8).enumerate() {
-        let bytes = mix(key.wrapping_mul(64).wrapping_add(i as u64)).to_le_bytes();
-        chunk.copy_from_slice(&bytes[..chunk.len()]);
-    }
-    row
-}
+impl Deref for RowBytes {
+    type Target = [u8];
 
-/// A table that is loaded before a row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Loaded {
-    pub(crate) table: Table,
-    /// Number of its rows, with keys from 0 on.
-    pub(crate) rows: u64,
-    /// Whether rows begin with their key; else with a balance of 0.
-    has_keys: bool,
-}
-
-impl Loaded {
-    const fn balances(table: Table, rows: u64) -> Self {
-        Self { table, rows, has_keys: false }
-    }
-
-    const fn keys(table: Table, rows: u64) -> Self {
-        Self { table, rows, has_keys: true }
-    }
-
-    /// Returns its rows in key order.
-    pub(crate) fn iter(self) -> impl Iterator<Item = (u64, [u8; ROW_BYTES])> {
-        (0..self.rows).map(move |key| (key, row(key, if self.has_keys { key } else { 0 })))
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Row(row) => row,
+            Self::Value(value) => value,
+        }
     }
 }
 
-/// Returns the tables that are loaded.
-pub(crate) fn loaded(workload: Workload, scale: u64, backlog: u64) -> Vec<Loaded> {
-    match workload {
-        Workload::Tpcb => vec![
-            Loaded::balances(ACCOUNTS, scale * ACCOUNTS_PER_BRANCH),
-            Loaded::balances(TELLERS, scale * TELLERS_PER_BRANCH),
-            Loaded::balances(BRANCHES, scale),
-        ],
-        Workload::Read => vec![Loaded::keys(ROWS, scale)],
-        Workload::Insert => Vec::new(),
-        Workload::Queue => vec![Loaded::keys(QUEUE, backlog)],
-    }
+/// Rows of a table: keys ascending.
+pub(crate) type Rows<'a> = dyn Iterator<Item = (u64, RowBytes)> + 'a;
+
+/// Returns rows that begin with their keys.
+pub(crate) fn own_rows(keys: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, RowBytes)> {
+    keys.map(|key| (key, RowBytes::Row(row(key, key))))
 }
 
 #[cfg(test)]
@@ -304,9 +290,28 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_churn_differ() {
+        let mut keys: Vec<u64> = (0..50_000).chain((1 << 40)..(1 << 40) + 50_000).map(churned).collect();
+        assert!(keys.iter().all(|&key| key < 1 << 63) && !keys.is_sorted());
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 100_000);
+    }
+
+    #[test]
+    fn nine_of_ten_ranges_are_deleted() {
+        let ranges: Vec<_> = deleted(20 * DELETED_ROWS + 1).collect();
+        assert_eq!(ranges.len(), 18);
+        assert!(!ranges.iter().any(|range| range.contains(&(9 * DELETED_ROWS))));
+    }
+
+    #[test]
     fn a_workload_that_is_not_built_is_refused_with_those_that_are() {
         let refused = Workload::named("ycsb").unwrap_err();
-        assert_eq!(refused.to_string(), "no workload `ycsb`: there are tpcb, read, insert, queue");
+        assert_eq!(
+            refused.to_string(),
+            "no workload `ycsb`: there are tpcb, read, insert, queue, values, bulk, churn, scan, delete-range"
+        );
         for name in Workload::names() {
             assert_eq!(Workload::named(name).unwrap().name(), name);
         }

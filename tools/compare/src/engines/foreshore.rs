@@ -6,15 +6,15 @@
 //! | `blocking` | `commit`, one at a time a thread |
 //! | `async` | `Durability::Relaxed`: counted when the commit record is in the log buffer |
 //!
-//! Readers use snapshots (`Db::read`).
+//! Readers use snapshots (`Db::read`). Large values are read in parts (`ReadTable::get_reader`).
 
 use crate::{
-    engine::{Engine, Kind, Rows, Session, Setup, Variant},
+    engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{BATCH, HISTORY, QUEUE, ROWS, Table, Transfer, Workload, add, first_word, row},
+    workload::{BATCH, HISTORY, QUEUE, ROWS, Rows, Table, Transfer, Workload, add, first_word, row, values::Seen},
 };
 use foreshore::{CommitTicket, Db, Durability, Options, RowLock, TableDef, Transaction, TxnOptions};
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
 const NAME: &str = "foreshore";
 
@@ -26,13 +26,18 @@ pub(super) const KIND: Kind = Kind {
     open: |setup| Ok(Box::new(Foreshore::open(setup)?)),
 };
 
+/// Bytes of a value that are read at once: they stay in the cache of a core.
+const PART: usize = 64 << 10;
 /// Tickets in flight a session.
 const IN_FLIGHT: usize = 64;
 
-fn variants(workload: Workload, durable: bool) -> Vec<Variant> {
+fn variants(Purpose { workload, writes, durable }: Purpose) -> Vec<Variant> {
     let pipelined = Variant::durable("pipelined", "default options; commit=pipelined, 64 in flight a thread");
     match (workload, durable) {
-        (Workload::Read, _) => vec![Variant::durable("snapshot", "default options; snapshot reads")],
+        _ if !writes => vec![Variant::durable("snapshot", "default options; snapshot reads")],
+        (Workload::Bulk, true) => {
+            vec![Variant::durable("inserts", "default options; 1,000 rows a commit, commit=async, synced at the end")]
+        }
         (_, true) => vec![
             Variant { in_flight: IN_FLIGHT, ..pipelined },
             Variant::durable("blocking", "default options; commit=blocking"),
@@ -51,6 +56,7 @@ struct Foreshore {
     db: Db,
     names: Vec<String>,
     options: TxnOptions,
+    durable: bool,
     in_flight: usize,
 }
 
@@ -61,10 +67,11 @@ fn failed(call: &'static str) -> impl FnOnce(foreshore::Error) -> Error {
 impl Foreshore {
     fn open(setup: &Setup<'_>) -> Result<Self> {
         let db = Options::new().memory_limit(setup.cache).open(setup.dir).map_err(failed("open"))?;
-        let durability = if setup.durable { Durability::Durable } else { Durability::Relaxed };
+        let durability = if setup.purpose.durable { Durability::Durable } else { Durability::Relaxed };
         let options = TxnOptions::new().label("compare").durability(durability);
         let names: Vec<String> = setup.tables().map(Table::name).collect();
-        let this = Self { db, names, options, in_flight: if setup.variant == "pipelined" { IN_FLIGHT } else { 1 } };
+        let in_flight = if setup.variant == "pipelined" { IN_FLIGHT } else { 1 };
+        let this = Self { db, names, options, durable: setup.purpose.durable, in_flight };
         this.db
             .run(|tx| (0..setup.tables as u16).try_for_each(|table| tx.open(this.table(Table(table))).map(drop)))
             .map_err(failed("create"))?;
@@ -92,13 +99,18 @@ impl Engine for Foreshore {
         Ok(())
     }
 
+    fn bulk(&self, table: Table, rows: &mut Rows<'_>) -> Result<()> {
+        self.load(table, rows)?;
+        if self.durable { self.db.sync().map_err(failed("sync")) } else { Ok(()) }
+    }
+
     fn settle(&self) -> Result<()> {
         self.db.sync().map_err(failed("sync"))?;
         self.db.checkpoint().map_err(failed("checkpoint"))
     }
 
     fn session(&self, work: &mut dyn FnMut(&mut dyn Session) -> Result<()>) -> Result<()> {
-        work(&mut Own { engine: self, tickets: VecDeque::with_capacity(self.in_flight) })
+        work(&mut Own { engine: self, tickets: VecDeque::with_capacity(self.in_flight), part: Vec::new() })
     }
 
     fn scan(&self, table: Table, visit: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
@@ -120,6 +132,8 @@ struct Own<'a> {
     engine: &'a Foreshore,
     /// Commits that are not known to be durable, oldest first.
     tickets: VecDeque<CommitTicket>,
+    /// A part of a value.
+    part: Vec<u8>,
 }
 
 impl Own<'_> {
@@ -211,6 +225,40 @@ impl Session for Own<'_> {
             table.remove(key)?;
             Ok(Some(key))
         })
+    }
+
+    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        let engine = self.engine;
+        self.write(|tx| tx.open(engine.table(ROWS))?.put(key, value))
+    }
+
+    fn sum_value(&mut self, key: u64) -> Result<Seen> {
+        let tx = self.engine.db.read();
+        let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
+        let mut reader = table.get_reader(key).map_err(failed("get"))?.ok_or_else(lost)?;
+        self.part.resize(PART.min(reader.len() as usize), 0);
+        let (mut seen, mut at) = (None::<Seen>, 0);
+        while at < reader.len() {
+            let len = reader.read_at(at, &mut self.part).map_err(failed("read a part"))?;
+            let part = Seen::of(&self.part[..len]);
+            seen = Some(seen.map_or(part, |seen| seen.then(part)));
+            at += len as u64;
+        }
+        seen.ok_or_else(lost)
+    }
+
+    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
+        let engine = self.engine;
+        self.write(|tx| {
+            let table = tx.open(engine.table(ROWS))?;
+            old.iter().try_for_each(|key| table.remove(key).map(drop))?;
+            new.iter().try_for_each(|key| table.put(key, &row(*key, *key)[..]))
+        })
+    }
+
+    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
+        let engine = self.engine;
+        self.write(|tx| tx.open(engine.table(ROWS))?.remove_range(&range)).map(drop)
     }
 
     fn pending(&mut self) -> Result<usize> {

@@ -13,12 +13,12 @@
 //! LMDB has no cache of its own: pages are the kernel's. `cache` is therefore not used.
 
 use crate::{
-    engine::{Engine, Kind, Rows, Session, Setup, Variant},
+    engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROWS, Table, Transfer, Workload, add, first_word, row},
+    workload::{HISTORY, QUEUE, ROWS, Rows, Table, Transfer, add, first_word, row, values::Seen},
 };
 use lmdb_master_sys as ffi;
-use std::{ffi::CStr, ffi::CString, os::unix::ffi::OsStrExt, ptr};
+use std::{ffi::CStr, ffi::CString, ops::Range, os::unix::ffi::OsStrExt, ptr};
 
 const NAME: &str = "lmdb";
 
@@ -37,9 +37,9 @@ fn version() -> String {
     format!("{major}.{minor}.{patch}")
 }
 
-fn variants(workload: Workload, durable: bool) -> Vec<Variant> {
-    match (workload, durable) {
-        (Workload::Read, _) => vec![Variant::durable("default", "INTEGERKEY; reader renewed")],
+fn variants(Purpose { writes, durable, .. }: Purpose) -> Vec<Variant> {
+    match (writes, durable) {
+        (false, _) => vec![Variant::durable("default", "INTEGERKEY; reader renewed")],
         (_, true) => vec![
             Variant::durable("default", "INTEGERKEY, NOMEMINIT"),
             Variant::durable("writemap", "INTEGERKEY, WRITEMAP"),
@@ -178,6 +178,13 @@ impl Txn {
         let key = key.to_ne_bytes();
         // SAFETY: the transaction is alive, and the library copies key and row.
         check("put", unsafe { ffi::mdb_put(self.0, table, &mut value_of(&key), &mut value_of(row), flags) })
+    }
+
+    /// Deletes a row, which is there.
+    fn remove(&mut self, table: ffi::MDB_dbi, key: u64) -> Result<()> {
+        let key = key.to_ne_bytes();
+        // SAFETY: the transaction is alive, and the key lives through the call.
+        check("delete", unsafe { ffi::mdb_del(self.0, table, &mut value_of(&key), ptr::null_mut()) })
     }
 
     fn cursor(&self, table: ffi::MDB_dbi) -> Result<Cursor> {
@@ -324,6 +331,39 @@ impl Session for Own<'_> {
     fn push(&mut self, key: u64) -> Result<()> {
         let mut txn = self.engine.begin(0)?;
         txn.put(self.engine.table(QUEUE), key, &row(key, key), 0)?;
+        txn.commit()
+    }
+
+    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        let mut txn = self.engine.begin(0)?;
+        txn.put(self.engine.table(ROWS), key, value, 0)?;
+        txn.commit()
+    }
+
+    fn sum_value(&mut self, key: u64) -> Result<Seen> {
+        let table = self.engine.table(ROWS);
+        self.read(|own| Ok(Seen::of(own.reader.get(table, key)?)))
+    }
+
+    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
+        let mut txn = self.engine.begin(0)?;
+        let table = self.engine.table(ROWS);
+        old.iter().try_for_each(|&key| txn.remove(table, key))?;
+        new.iter().try_for_each(|&key| txn.put(table, key, &row(key, key), 0))?;
+        txn.commit()
+    }
+
+    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
+        let txn = self.engine.begin(0)?;
+        let mut cursor = txn.cursor(self.engine.table(ROWS))?;
+        let mut key = cursor.step(range.start, ffi::MDB_SET_RANGE)?.map(|(key, _)| key);
+        while key.is_some_and(|key| key < range.end) {
+            // SAFETY: the cursor stands on a row of the write transaction.
+            check("delete", unsafe { ffi::mdb_cursor_del(cursor.0, 0) })?;
+            // The cursor stands on the row behind the deleted one, and this step stays there.
+            key = cursor.step(0, ffi::MDB_NEXT)?.map(|(key, _)| key);
+        }
+        drop(cursor);
         txn.commit()
     }
 

@@ -9,7 +9,7 @@ mod sqlite;
 #[cfg(have_wiredtiger)]
 mod wiredtiger;
 
-use crate::engine::Kind;
+use crate::{engine::Kind, error::Error};
 
 /// The engines that this program was built with.
 pub(crate) const ALL: &[Kind] = &[
@@ -36,7 +36,7 @@ pub(crate) fn missing() -> impl Iterator<Item = &'static str> {
     OF_THE_SYSTEM.into_iter().filter(|name| named(name).is_none())
 }
 
-/// Returns the names of all engines, missing ones included.
-pub(crate) fn names() -> Vec<&'static str> {
-    ALL.iter().map(|kind| kind.name).chain(missing()).collect()
+/// Returns the error for an engine, or a variant of one, that is not known. It names all engines, missing ones too.
+pub(crate) fn unknown(name: String) -> Error {
+    Error::Engine { name, known: ALL.iter().map(|kind| kind.name).chain(missing()).collect() }
 }

@@ -6,11 +6,12 @@
 //! | `none` | `Durability::None`; closing commits durably | lazy |
 
 use crate::{
-    engine::{Engine, Kind, Rows, Session, Setup, Variant},
+    engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROWS, Table, Transfer, Workload, add, first_word, row},
+    workload::{HISTORY, QUEUE, ROWS, Rows, Table, Transfer, add, first_word, row, values::Seen},
 };
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use std::ops::Range;
 
 const NAME: &str = "redb";
 
@@ -22,9 +23,9 @@ pub(super) const KIND: Kind = Kind {
     open: |setup| Ok(Box::new(Redb::open(setup)?)),
 };
 
-fn variants(workload: Workload, durable: bool) -> Vec<Variant> {
-    match (workload, durable) {
-        (Workload::Read, _) => vec![Variant::durable("immediate", "cache_size")],
+fn variants(Purpose { writes, durable, .. }: Purpose) -> Vec<Variant> {
+    match (writes, durable) {
+        (false, _) => vec![Variant::durable("immediate", "cache_size")],
         (_, true) => vec![Variant::durable("immediate", "Durability::Immediate, one-phase commit")],
         (_, false) => vec![Variant::lazy(
             "none",
@@ -52,7 +53,7 @@ impl Redb {
     fn open(setup: &Setup<'_>) -> Result<Self> {
         let path = setup.dir.join("data.redb");
         let db = Database::builder().set_cache_size(setup.cache as usize).create(path).map_err(failed("open"))?;
-        let durability = if setup.durable { Durability::Immediate } else { Durability::None };
+        let durability = if setup.purpose.durable { Durability::Immediate } else { Durability::None };
         let this = Self { db, names: setup.tables().map(Table::name).collect(), durability };
         let tx = this.db.begin_write().map_err(failed("begin"))?;
         for table in setup.tables() {
@@ -163,6 +164,44 @@ impl Session for Own<'_> {
 
     fn push(&mut self, key: u64) -> Result<()> {
         self.insert(QUEUE, key, 1)
+    }
+
+    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        let engine = self.engine;
+        engine.write(|tx| {
+            let mut table = tx.open_table(engine.table(ROWS)).map_err(failed("open a table"))?;
+            table.insert(key, value).map_err(failed("insert"))?;
+            Ok(())
+        })
+    }
+
+    fn sum_value(&mut self, key: u64) -> Result<Seen> {
+        let tx = self.engine.db.begin_read().map_err(failed("begin"))?;
+        let table = tx.open_table(self.engine.table(ROWS)).map_err(failed("open a table"))?;
+        let value = table.get(key).map_err(failed("get"))?.ok_or_else(lost)?;
+        Ok(Seen::of(value.value()))
+    }
+
+    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
+        let engine = self.engine;
+        engine.write(|tx| {
+            let mut table = tx.open_table(engine.table(ROWS)).map_err(failed("open a table"))?;
+            for key in old {
+                table.remove(key).map_err(failed("remove"))?;
+            }
+            for &key in new {
+                table.insert(key, &row(key, key)[..]).map_err(failed("insert"))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
+        let engine = self.engine;
+        engine.write(|tx| {
+            let mut table = tx.open_table(engine.table(ROWS)).map_err(failed("open a table"))?;
+            table.retain_in(range, |_, _| false).map_err(failed("retain"))
+        })
     }
 
     fn pop(&mut self) -> Result<Option<u64>> {

@@ -5,6 +5,7 @@
 //! | `default` | one write queue |
 //! | `pipelined` | `enable_pipelined_write` |
 //! | `two-queues` | `two_write_queues` |
+//! | `plain` | no transactions: [`plain`] | `bulk` and `delete-range`, which `TransactionDB` has no fast calls for |
 //!
 //! Each is measured durable (`WriteOptions::sync`) and lazy. All tables are in one column family, with the table's
 //! number before the key, as MyRocks does it. A quarter of the cache is for memtables. No transfer can deadlock, since
@@ -12,13 +13,15 @@
 
 mod ffi;
 mod own;
+mod plain;
 
 use crate::{
-    engine::{Engine, Kind, Rows, Session, Setup, Variant},
+    engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{BATCH, Table, Workload},
+    workload::{BATCH, Rows, Table, Workload},
 };
 use own::Own;
+use plain::Plain;
 use std::{
     ffi::{CStr, CString, c_char},
     os::unix::ffi::OsStrExt,
@@ -33,12 +36,32 @@ pub(super) const KIND: Kind = Kind {
     version: || env!("COMPARE_ROCKSDB").to_owned(),
     variants,
     has_get_many: true,
-    open: |setup| Ok(Box::new(Rocks::open(setup)?)),
+    open: |setup| match setup.variant {
+        PLAIN => Ok(Box::new(Plain::open(setup)?)),
+        _ => Ok(Box::new(Rocks::open(setup)?)),
+    },
 };
 
-fn variants(workload: Workload, durable: bool) -> Vec<Variant> {
+/// The variant without transactions.
+const PLAIN: &str = "plain";
+/// Values from which on they lie in blob files: RocksDB's "BlobDB" documentation.
+const BLOB_BYTES: u32 = 4096;
+
+fn variants(Purpose { workload, writes, durable }: Purpose) -> Vec<Variant> {
     const LOSES: &str = "a crash of the machine loses the newest commits; a crash of the process loses nothing";
-    if workload == Workload::Read {
+    if workload == Workload::Bulk {
+        return match durable {
+            true => vec![Variant::durable(PLAIN, "one SstFileWriter file, ingested")],
+            false => Vec::new(),
+        };
+    }
+    if workload == Workload::DeleteRange {
+        return vec![match durable {
+            true => Variant::durable(PLAIN, "DeleteRange, sync=1, no transactions"),
+            false => Variant::lazy(PLAIN, "DeleteRange, sync=0, no transactions", LOSES),
+        }];
+    }
+    if !writes {
         return vec![Variant::durable("default", "bloom filter 10 bits, compacted, no compression")];
     }
     let settings = [
@@ -60,6 +83,12 @@ fn options(setup: &Setup<'_>) -> String {
         "two-queues" => "two_write_queues=true",
         _ => "enable_pipelined_write=false",
     };
+    let blobs = match setup.purpose.workload {
+        Workload::Values => {
+            format!(";enable_blob_files=true;min_blob_size={BLOB_BYTES};enable_blob_garbage_collection=true")
+        }
+        _ => String::new(),
+    };
     format!(
         "create_if_missing=true;{queues};compression=kNoCompression;bottommost_compression=kNoCompression;\
          write_buffer_size={};max_write_buffer_number=4;max_background_jobs={};max_open_files=-1;\
@@ -68,14 +97,43 @@ fn options(setup: &Setup<'_>) -> String {
         memtables / 4,
         cores.max(2),
         setup.cache - memtables,
-    )
+    ) + &blobs
+}
+
+/// Returns the path of a database.
+fn path_of(setup: &Setup<'_>) -> Result<CString> {
+    CString::new(setup.dir.as_os_str().as_bytes()).map_err(Error::failed(NAME, "open"))
+}
+
+/// Options of a database, destroyed when they are dropped.
+struct ParsedOptions(*mut ffi::Options);
+
+impl ParsedOptions {
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let text = CString::new(options(setup)).map_err(Error::failed(NAME, "parse options"))?;
+        // SAFETY: both options are new, and the text ends with a zero.
+        unsafe {
+            let (base, parsed) = (ffi::rocksdb_options_create(), Self(ffi::rocksdb_options_create()));
+            let made = call("parse options", |error| {
+                ffi::rocksdb_get_options_from_string(base, text.as_ptr(), parsed.0, error);
+            });
+            ffi::rocksdb_options_destroy(base);
+            made.map(|()| parsed)
+        }
+    }
+}
+
+impl Drop for ParsedOptions {
+    fn drop(&mut self) {
+        // SAFETY: a database is closed before its options are dropped.
+        unsafe { ffi::rocksdb_options_destroy(self.0) };
+    }
 }
 
 struct Rocks {
     db: *mut ffi::TransactionDb,
     path: CString,
-    /// The parsed options.
-    options: *mut ffi::Options,
+    options: ParsedOptions,
     durable: bool,
     /// Whether closing compacts: the C header has no call that compacts an open `TransactionDB`.
     compacts: AtomicBool,
@@ -135,19 +193,13 @@ fn decoded(table: Table, bytes: &[u8]) -> Option<u64> {
 
 impl Rocks {
     fn open(setup: &Setup<'_>) -> Result<Self> {
-        let path = CString::new(setup.dir.as_os_str().as_bytes()).map_err(Error::failed(NAME, "open"))?;
-        let text = CString::new(options(setup)).map_err(Error::failed(NAME, "open"))?;
-        let compacts = AtomicBool::new(false);
-        // SAFETY: the options are new and live until the engine is dropped; text and path end with a zero.
+        let path = path_of(setup)?;
+        let options = ParsedOptions::new(setup)?;
+        let (durable, compacts) = (setup.purpose.durable, AtomicBool::new(false));
+        let mut this = Self { db: ptr::null_mut(), path, options, durable, compacts };
+        // SAFETY: the options live until the engine is dropped, and the path ends with a zero.
         unsafe {
-            let (base, parsed) = (ffi::rocksdb_options_create(), ffi::rocksdb_options_create());
-            let made = call("parse options", |error| {
-                ffi::rocksdb_get_options_from_string(base, text.as_ptr(), parsed, error);
-            });
-            ffi::rocksdb_options_destroy(base);
-            let mut this = Self { db: ptr::null_mut(), path, options: parsed, durable: setup.durable, compacts };
-            made?;
-            let transactions = ffi::rocksdb_transactiondb_options_create();
+            let (parsed, transactions) = (this.options.0, ffi::rocksdb_transactiondb_options_create());
             let opened =
                 call("open", |error| ffi::rocksdb_transactiondb_open(parsed, transactions, this.path.as_ptr(), error));
             ffi::rocksdb_transactiondb_options_destroy(transactions);
@@ -169,7 +221,7 @@ impl Rocks {
     fn compact(&self) -> Result<()> {
         // SAFETY: the database is closed, and a null range is all of it.
         unsafe {
-            let db = call("open", |error| ffi::rocksdb_open(self.options, self.path.as_ptr(), error))?;
+            let db = call("open", |error| ffi::rocksdb_open(self.options.0, self.path.as_ptr(), error))?;
             ffi::rocksdb_compact_range(db, ptr::null(), 0, ptr::null(), 0);
             ffi::rocksdb_close(db);
         }
@@ -180,8 +232,6 @@ impl Rocks {
 impl Drop for Rocks {
     fn drop(&mut self) {
         self.shut();
-        // SAFETY: the options were created with the engine, and no database uses them any more.
-        unsafe { ffi::rocksdb_options_destroy(self.options) };
     }
 }
 

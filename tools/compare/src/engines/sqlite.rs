@@ -5,7 +5,8 @@
 //! | `full` | WAL, `synchronous=FULL` | durable |
 //! | `normal` | WAL, `synchronous=NORMAL` | lazy |
 //! | `off` | WAL, `synchronous=OFF` | lazy |
-//! | `reader` | WAL, a connection a thread, `mmap_size` = cache | `read` |
+//! | `rollback` | rollback journal, `synchronous=FULL` | `bulk`: pages behind the old end are written once |
+//! | `reader` | WAL, a connection a thread, `mmap_size` = cache | rows that only read |
 //!
 //! Writers share one connection behind a mutex, in `locking_mode=EXCLUSIVE`. SQLite has one writer at a time anyway. A
 //! connection of its own for each thread would lose its cached pages at each commit of another, and would poll for the
@@ -13,12 +14,16 @@
 //! by one `UPDATE … SET n = n + ?`.
 
 use crate::{
-    engine::{Engine, Kind, Rows, Session, Setup, Variant},
+    engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROWS, Table, Transfer, Workload, first_word, row},
+    workload::{
+        HISTORY, QUEUE, ROWS, Rows, Table, Transfer, Workload, first_word, row,
+        values::{Seen, byte_sum},
+    },
 };
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
 use std::{
+    ops::Range,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -33,14 +38,22 @@ pub(super) const KIND: Kind = Kind {
     open: |setup| Ok(Box::new(Sqlite::open(setup)?)),
 };
 
-/// Pages in the log before a checkpoint: 256 MiB.
-const CHECKPOINT_PAGES: u32 = 65_536;
+/// Bytes of log before a checkpoint.
+const CHECKPOINT_BYTES: u32 = 256 << 20;
+/// Bytes of a page: the default, and what SQLite's documentation finds best for large values ("Internal Versus External
+/// BLOBs").
+const PAGE: u32 = 4096;
+const VALUE_PAGE: u32 = 16_384;
 /// Statements that the writing connection keeps.
 const STATEMENTS: usize = 1024;
 
-fn variants(workload: Workload, durable: bool) -> Vec<Variant> {
+fn variants(Purpose { workload, writes, durable }: Purpose) -> Vec<Variant> {
     match (workload, durable) {
-        (Workload::Read, _) => vec![Variant::durable("reader", "WAL, a connection a thread, mmap_size=cache")],
+        _ if !writes => vec![Variant::durable("reader", "WAL, a connection a thread, mmap_size=cache")],
+        (Workload::Bulk, true) => vec![
+            Variant::durable("full", "one transaction, WAL, synchronous=FULL, automatic checkpoint"),
+            Variant::durable("rollback", "one transaction, rollback journal, synchronous=FULL"),
+        ],
         (_, true) => vec![Variant::durable("full", "WAL, synchronous=FULL, shared exclusive connection")],
         (_, false) => vec![
             Variant::lazy(
@@ -81,6 +94,9 @@ struct Sql {
     insert: String,
     pop: String,
     scan: String,
+    put: String,
+    remove: String,
+    remove_range: String,
 }
 
 impl Sql {
@@ -91,6 +107,9 @@ impl Sql {
             insert: format!("INSERT INTO {name} (k, n, v) VALUES (?1, ?2, ?3)"),
             pop: format!("DELETE FROM {name} WHERE k = (SELECT min(k) FROM {name}) RETURNING k"),
             scan: format!("SELECT k, n, v FROM {name} ORDER BY k"),
+            put: format!("UPDATE {name} SET n = ?2, v = ?3 WHERE k = ?1"),
+            remove: format!("DELETE FROM {name} WHERE k = ?1"),
+            remove_range: format!("DELETE FROM {name} WHERE k >= ?1 AND k < ?2"),
         }
     }
 }
@@ -104,12 +123,17 @@ impl Sqlite {
             "off" => "OFF",
             _ => "FULL",
         };
-        let is_read = !setup.workload.writes();
+        let is_read = !setup.purpose.writes;
         let locking = if is_read { "NORMAL" } else { "EXCLUSIVE" };
+        let journal = if setup.variant == "rollback" { "DELETE" } else { "WAL" };
+        // Counts for a new database only.
+        let page_size = if setup.purpose.workload == Workload::Values { VALUE_PAGE } else { PAGE };
         let pragmas = format!(
-            "PRAGMA locking_mode={locking}; PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous};
-             PRAGMA cache_size=-{}; PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}; PRAGMA temp_store=MEMORY;",
-            setup.cache / 1024
+            "PRAGMA page_size={page_size}; PRAGMA locking_mode={locking}; PRAGMA journal_mode={journal};
+             PRAGMA synchronous={synchronous};
+             PRAGMA cache_size=-{}; PRAGMA wal_autocheckpoint={}; PRAGMA temp_store=MEMORY;",
+            setup.cache / 1024,
+            CHECKPOINT_BYTES / page_size
         );
         connection.execute_batch(&pragmas).map_err(failed("set pragmas"))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -183,6 +207,7 @@ impl Engine for Sqlite {
                 begin: prepare("BEGIN")?,
                 commit: prepare("COMMIT")?,
                 get: prepare(&format!("SELECT n, v FROM {name} WHERE k = ?1"))?,
+                value: prepare(&format!("SELECT n, v FROM {name} WHERE k = ?1"))?,
                 range: prepare(&format!("SELECT n, v FROM {name} WHERE k >= ?1 ORDER BY k LIMIT ?2"))?,
             };
             return work(&mut Own { engine: self, reader: Some(&mut reader) });
@@ -222,6 +247,7 @@ struct Reader<'c> {
     begin: Statement<'c>,
     commit: Statement<'c>,
     get: Statement<'c>,
+    value: Statement<'c>,
     range: Statement<'c>,
 }
 
@@ -236,6 +262,12 @@ impl Reader<'_> {
 fn word_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
     std::hint::black_box(row.get_ref(1)?.as_blob()?);
     Ok(row.get::<_, i64>(0)? as u64)
+}
+
+/// Reads every byte of a value where it is.
+fn seen(row: &rusqlite::Row<'_>) -> rusqlite::Result<Seen> {
+    let (word, rest) = (row.get::<_, i64>(0)? as u64, row.get_ref(1)?.as_blob()?);
+    Ok(Seen { word, sum: byte_sum(&word.to_le_bytes()) + byte_sum(rest), len: 8 + rest.len() as u64 })
 }
 
 struct Own<'a, 'r, 'c> {
@@ -294,6 +326,38 @@ impl Session for Own<'_, '_, '_> {
 
     fn push(&mut self, key: u64) -> Result<()> {
         self.insert(QUEUE, key, 1)
+    }
+
+    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        let (engine, connection) = (self.engine, self.engine.writer());
+        transaction(&connection, || {
+            let mut put = cached(&connection, &engine.sql[ROWS.index()].put)?;
+            let changed = put.execute(params![key as i64, first_word(value) as i64, &value[8..]]);
+            if changed.map_err(failed("update"))? == 1 { Ok(()) } else { Err(lost()) }
+        })
+    }
+
+    fn sum_value(&mut self, key: u64) -> Result<Seen> {
+        let seen = self.reader()?.value.query_row([key as i64], seen).optional().map_err(failed("get"))?;
+        seen.ok_or_else(lost)
+    }
+
+    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
+        let (engine, connection) = (self.engine, self.engine.writer());
+        transaction(&connection, || {
+            let sql = &engine.sql[ROWS.index()];
+            let (mut remove, mut insert) = (cached(&connection, &sql.remove)?, cached(&connection, &sql.insert)?);
+            old.iter().try_for_each(|&key| remove.execute([key as i64]).map(drop)).map_err(failed("delete"))?;
+            new.iter().try_for_each(|&key| insert_row(&mut insert, key, &row(key, key)))
+        })
+    }
+
+    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
+        let (engine, connection) = (self.engine, self.engine.writer());
+        transaction(&connection, || {
+            let mut remove = cached(&connection, &engine.sql[ROWS.index()].remove_range)?;
+            remove.execute([range.start as i64, range.end as i64]).map(drop).map_err(failed("delete"))
+        })
     }
 
     fn pop(&mut self) -> Result<Option<u64>> {

@@ -13,6 +13,7 @@ fn row(tps: f64) -> Row {
         loses: Some("loses the newest".to_owned()),
         workload: Workload::Tpcb,
         shape: None,
+        value_bytes: None,
         threads: 2,
         clients: 1,
         durable: false,
@@ -25,6 +26,8 @@ fn row(tps: f64) -> Row {
         cpu_us_per_txn: 3.0,
         cpu_us_per_op: 3.0,
         cpu_cores: 1.0,
+        background_seconds: 0.0,
+        background_cpu_seconds: 0.0,
         device_bytes_per_txn: None,
         flushes_per_txn: None,
         rss_peak_bytes: 1 << 20,
@@ -82,7 +85,7 @@ fn the_table_says_settings_spread_and_what_may_be_lost() {
     let table = report(vec![spread]).table();
     let line = table.lines().find(|line| line.starts_with("foreshore:async")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words[..7], ["foreshore:async", "-", "lazy", "2", "5", "1", "9"], "{table}");
+    assert_eq!(words[..7], ["foreshore:async", "-", "lazy", "2", "5.00", "1.00", "9.00"], "{table}");
     assert!(table.contains("foreshore:async 1: defaults; loses the newest"), "{table}");
 }
 

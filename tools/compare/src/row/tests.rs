@@ -1,7 +1,13 @@
 //! A tiny run of every engine of this build on every workload, and of the checks on a database that lacks something.
 
 use super::*;
-use std::path::Path;
+use crate::{
+    engine::{Kind, Purpose},
+    engines,
+    spec::Choice,
+    workload,
+};
+use std::path::{Path, PathBuf};
 
 /// A directory below the system's folder for temporary files, removed with the value.
 struct Scratch(PathBuf);
@@ -22,15 +28,18 @@ impl Drop for Scratch {
 
 fn spec(kind: &Kind, variant: &str, workload: Workload, durable: bool, dir: &Path) -> Spec {
     Spec {
-        engine: kind.name.to_owned(),
-        variant: variant.to_owned(),
+        choice: Choice { engine: kind.name.to_owned(), variant: variant.to_owned() },
         workload,
         shape: None,
+        value_bytes: if workload == Workload::Values { 100_000 } else { 0 },
         threads: 2,
         durable,
         cache: 64 << 20,
         secs: 0.05,
-        scale: if workload == Workload::Read { 1_000 } else { 1 },
+        scale: match workload {
+            Workload::Tpcb | Workload::Values => 1,
+            _ => 1_000,
+        },
         backlog: 20,
         seed: 1,
         dir: dir.to_owned(),
@@ -52,14 +61,13 @@ fn check(spec: &Spec) {
 fn check_all(workload: Workload) {
     let scratch = Scratch::new(workload.name());
     for kind in engines::ALL {
-        for durable in if workload.writes() { &[true, false][..] } else { &[true] } {
-            for variant in (kind.variants)(workload, *durable) {
-                let spec = spec(kind, variant.name, workload, *durable, &scratch.0.join("row"));
-                match workload {
-                    Workload::Read => {
-                        Shape::ALL.iter().for_each(|&shape| check(&Spec { shape: Some(shape), ..spec.clone() }))
-                    }
-                    _ => check(&spec),
+        let shapes: Vec<Option<Shape>> = Shape::of(workload).iter().copied().map(Some).collect();
+        for shape in if shapes.is_empty() { vec![None] } else { shapes } {
+            let writes = shape.map_or(workload.writes(), Shape::writes);
+            for durable in if writes { &[true, false][..] } else { &[true] } {
+                for variant in (kind.variants)(Purpose::new(workload, shape, *durable)) {
+                    let spec = spec(kind, variant.name, workload, *durable, &scratch.0.join("row"));
+                    check(&Spec { shape, ..spec });
                 }
             }
         }
@@ -87,12 +95,37 @@ fn every_engine_keeps_the_order_of_a_queue() {
 }
 
 #[test]
+fn every_engine_keeps_large_values() {
+    check_all(Workload::Values);
+}
+
+#[test]
+fn every_engine_keeps_a_bulk_load() {
+    check_all(Workload::Bulk);
+}
+
+#[test]
+fn every_engine_keeps_what_churns() {
+    check_all(Workload::Churn);
+}
+
+#[test]
+fn every_engine_scans_what_was_loaded() {
+    check_all(Workload::Scan);
+}
+
+#[test]
+fn every_engine_deletes_ranges() {
+    check_all(Workload::DeleteRange);
+}
+
+#[test]
 fn checks_see_a_commit_that_is_missing_and_one_too_many() {
     let scratch = Scratch::new("flaws");
     for kind in engines::ALL {
         let dir = scratch.0.join(kind.name);
         std::fs::create_dir(&dir).unwrap();
-        let variant = (kind.variants)(Workload::Tpcb, true)[0];
+        let variant = (kind.variants)(Purpose::new(Workload::Tpcb, None, true))[0];
         let spec = spec(kind, variant.name, Workload::Tpcb, true, &dir);
         load(&spec).unwrap();
         let engine = spec.open().unwrap();
@@ -105,7 +138,7 @@ fn checks_see_a_commit_that_is_missing_and_one_too_many() {
         engine.session(&mut |session| session.transfer(&transfer).and_then(|()| session.drain())).unwrap();
         assert!(holds(&tally).values().all(|&holds| holds), "{}", kind.name);
         // A history row without its balances.
-        let lost = &mut [(2_u64, workload::row(2, 5))].into_iter();
+        let lost = &mut [(2_u64, workload::RowBytes::Row(workload::row(2, 5)))].into_iter();
         engine.load(workload::HISTORY, lost).unwrap();
         tally.commits = 2;
         assert_eq!(holds(&tally).get("sums_live"), Some(&false), "{}", kind.name);

@@ -15,7 +15,7 @@ macro_rules! opaque {
 }
 
 opaque! { Db Options TransactionDb TransactionDbOptions TransactionOptions Transaction WriteOptions ReadOptions
-FlushOptions Iterator Pinned Snapshot }
+FlushOptions Iterator Pinned Snapshot EnvOptions SstFileWriter IngestOptions WriteBatch }
 
 #[link(name = "rocksdb")]
 unsafe extern "C" {
@@ -38,6 +38,49 @@ unsafe extern "C" {
         start_len: usize,
         limit: *const c_char,
         limit_len: usize,
+    );
+
+    pub(super) fn rocksdb_flush_wal(db: *mut Db, sync: c_uchar, error: *mut *mut c_char);
+    pub(super) fn rocksdb_create_iterator(db: *mut Db, options: *const ReadOptions) -> *mut Iterator;
+    pub(super) fn rocksdb_write(
+        db: *mut Db,
+        options: *const WriteOptions,
+        batch: *mut WriteBatch,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_writebatch_create() -> *mut WriteBatch;
+    pub(super) fn rocksdb_writebatch_destroy(batch: *mut WriteBatch);
+    pub(super) fn rocksdb_writebatch_delete_range(
+        batch: *mut WriteBatch,
+        start: *const c_char,
+        start_len: usize,
+        end: *const c_char,
+        end_len: usize,
+    );
+
+    pub(super) fn rocksdb_envoptions_create() -> *mut EnvOptions;
+    pub(super) fn rocksdb_envoptions_destroy(options: *mut EnvOptions);
+    pub(super) fn rocksdb_sstfilewriter_create(env: *const EnvOptions, options: *const Options) -> *mut SstFileWriter;
+    pub(super) fn rocksdb_sstfilewriter_destroy(writer: *mut SstFileWriter);
+    pub(super) fn rocksdb_sstfilewriter_open(writer: *mut SstFileWriter, name: *const c_char, error: *mut *mut c_char);
+    pub(super) fn rocksdb_sstfilewriter_put(
+        writer: *mut SstFileWriter,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_sstfilewriter_finish(writer: *mut SstFileWriter, error: *mut *mut c_char);
+    pub(super) fn rocksdb_ingestexternalfileoptions_create() -> *mut IngestOptions;
+    pub(super) fn rocksdb_ingestexternalfileoptions_destroy(options: *mut IngestOptions);
+    pub(super) fn rocksdb_ingestexternalfileoptions_set_move_files(options: *mut IngestOptions, moves: c_uchar);
+    pub(super) fn rocksdb_ingest_external_file(
+        db: *mut Db,
+        files: *const *const c_char,
+        count: usize,
+        options: *const IngestOptions,
+        error: *mut *mut c_char,
     );
 
     pub(super) fn rocksdb_transactiondb_options_create() -> *mut TransactionDbOptions;

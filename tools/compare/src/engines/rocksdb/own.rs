@@ -4,9 +4,9 @@ use super::{KEY_BYTES, NAME, Rocks, call, decoded, encoded, ffi, is_lock_lost, l
 use crate::{
     engine::Session,
     error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROW_BYTES, ROWS, Table, Transfer, add, first_word, row},
+    workload::{HISTORY, QUEUE, ROW_BYTES, ROWS, Table, Transfer, add, first_word, row, values::Seen},
 };
-use std::{ffi::c_char, ptr};
+use std::{ffi::c_char, ops::Range, ptr};
 
 /// How long a transaction waits for a row, in milliseconds.
 const LOCK_TIMEOUT_MS: i64 = 10_000;
@@ -98,14 +98,22 @@ impl<'a> Own<'a> {
         Ok(Pinned::new(found))
     }
 
-    fn get_by(&self, options: *const ffi::ReadOptions, key: u64) -> Result<u64> {
+    fn get_by(&self, options: *const ffi::ReadOptions, key: u64) -> Result<Pinned> {
         let key = encoded(ROWS, key);
         // SAFETY: database and options are alive, and the key lives through the call.
         let found = call("get", |error| unsafe {
             let (bytes, len) = (key.as_ptr().cast(), key.len());
             ffi::rocksdb_transactiondb_get_pinned(self.engine.db, options, bytes, len, error)
         })?;
-        Ok(first_word(Pinned::new(found).ok_or_else(lost)?.bytes()))
+        Pinned::new(found).ok_or_else(lost)
+    }
+
+    fn delete(&mut self, table: Table, key: u64) -> Result<()> {
+        let bytes = encoded(table, key);
+        // SAFETY: the transaction has begun, and the key lives through the call.
+        call("delete", |error| unsafe {
+            ffi::rocksdb_transaction_delete(self.txn, bytes.as_ptr().cast(), bytes.len(), error);
+        })
     }
 
     /// Runs `work` with read options that name a snapshot.
@@ -123,14 +131,9 @@ impl<'a> Own<'a> {
     }
 
     pub(super) fn iterate(&self, table: Table, first: u64) -> Iterate {
-        let key = encoded(table, first);
-        // SAFETY: database and options are alive, and the key lives through the call.
-        let iterator = unsafe {
-            let iterator = ffi::rocksdb_transactiondb_create_iterator(self.engine.db, self.read);
-            ffi::rocksdb_iter_seek(iterator, key.as_ptr().cast(), key.len());
-            iterator
-        };
-        Iterate { iterator, table }
+        // SAFETY: database and options are alive.
+        let iterator = unsafe { ffi::rocksdb_transactiondb_create_iterator(self.engine.db, self.read) };
+        Iterate::from(iterator, table, first)
     }
 
     /// Claims and deletes the first free row of the queue from `first` on.
@@ -140,11 +143,7 @@ impl<'a> Own<'a> {
         while let Some((key, _)) = rows.here()? {
             match self.get_for_update(QUEUE, key) {
                 Ok(Some(_)) => {
-                    let bytes = encoded(QUEUE, key);
-                    // SAFETY: the transaction has begun, and the key lives through the call.
-                    call("delete", |error| unsafe {
-                        ffi::rocksdb_transaction_delete(self.txn, bytes.as_ptr().cast(), bytes.len(), error);
-                    })?;
+                    self.delete(QUEUE, key)?;
                     self.commit()?;
                     return Ok(Some(key));
                 }
@@ -208,6 +207,14 @@ pub(super) struct Iterate {
 }
 
 impl Iterate {
+    /// Places a new iterator at the first row from `first` on.
+    pub(super) fn from(iterator: *mut ffi::Iterator, table: Table, first: u64) -> Self {
+        let key = encoded(table, first);
+        // SAFETY: the iterator is new, and the key lives through the call.
+        unsafe { ffi::rocksdb_iter_seek(iterator, key.as_ptr().cast(), key.len()) };
+        Self { iterator, table }
+    }
+
     /// Returns the row at the iterator's place, if there is one.
     pub(super) fn here(&self) -> Result<Option<(u64, &[u8])>> {
         // SAFETY: the iterator is alive; key and value are valid until it moves, which needs `&mut self`.
@@ -254,9 +261,11 @@ impl Session for Own<'_> {
 
     fn get(&mut self, keys: &[u64]) -> Result<u64> {
         if let &[key] = keys {
-            return self.get_by(self.read, key);
+            return Ok(first_word(self.get_by(self.read, key)?.bytes()));
         }
-        self.at_snapshot(|own, options| keys.iter().try_fold(0, |sum, &key| Ok(sum ^ own.get_by(options, key)?)))
+        self.at_snapshot(|own, options| {
+            keys.iter().try_fold(0, |sum, &key| Ok(sum ^ first_word(own.get_by(options, key)?.bytes())))
+        })
     }
 
     fn get_many(&mut self, keys: &[u64]) -> Result<u64> {
@@ -313,6 +322,25 @@ impl Session for Own<'_> {
 
     fn push(&mut self, key: u64) -> Result<()> {
         self.insert(QUEUE, key, 1)
+    }
+
+    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
+        self.write(|own| own.put(ROWS, key, value))
+    }
+
+    fn sum_value(&mut self, key: u64) -> Result<Seen> {
+        Ok(Seen::of(self.get_by(self.read, key)?.bytes()))
+    }
+
+    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
+        self.write(|own| {
+            old.iter().try_for_each(|&key| own.delete(ROWS, key))?;
+            new.iter().try_for_each(|&key| own.put(ROWS, key, &row(key, key)))
+        })
+    }
+
+    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
+        self.write(|own| range.clone().try_for_each(|key| own.delete(ROWS, key)))
     }
 
     fn pop(&mut self) -> Result<Option<u64>> {

@@ -44,6 +44,10 @@ unsafe extern "C" {
     pub(super) fn shim_insert(session: *mut Session, table: usize, key: u64, value: *const c_void, len: usize)
     -> c_int;
     pub(super) fn shim_remove(session: *mut Session, table: usize) -> c_int;
+    pub(super) fn shim_remove_key(session: *mut Session, table: usize, key: u64) -> c_int;
+    pub(super) fn shim_truncate(session: *mut Session, table: usize, first: u64, last: u64) -> c_int;
+    pub(super) fn shim_bulk_open(connection: *mut Connection, uri: *const c_char, session: *mut *mut Session) -> c_int;
+    pub(super) fn shim_bulk_end(session: *mut Session) -> c_int;
     pub(super) fn shim_reset(session: *mut Session, table: usize) -> c_int;
     pub(super) fn shim_seek(
         session: *mut Session,

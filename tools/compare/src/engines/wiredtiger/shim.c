@@ -153,6 +153,59 @@ int shim_remove(struct shim_session *shim, size_t table)
 	return cursor->remove(cursor);
 }
 
+int shim_remove_key(struct shim_session *shim, size_t table, uint64_t key)
+{
+	WT_CURSOR *cursor = shim->cursors[table];
+	cursor->set_key(cursor, key);
+	return cursor->remove(cursor);
+}
+
+/* Deletes all rows from `first` to `last`. */
+int shim_truncate(struct shim_session *shim, size_t table, uint64_t first, uint64_t last)
+{
+	WT_SESSION *session = shim->session;
+	WT_CURSOR *start = shim->cursors[table], *stop;
+	int code = session->open_cursor(session, start->uri, NULL, NULL, &stop);
+	if (code != 0)
+		return code;
+	start->set_key(start, first);
+	stop->set_key(stop, last);
+	code = session->truncate(session, NULL, start, stop, NULL);
+	int closed = stop->close(stop);
+	int reset = start->reset(start);
+	return code != 0 ? code : closed != 0 ? closed : reset;
+}
+
+/* Opens a session with a bulk cursor of one table, which is empty, as its only cursor. */
+int shim_bulk_open(WT_CONNECTION *connection, const char *uri, struct shim_session **out)
+{
+	struct shim_session *shim;
+	int code = shim_session_open(connection, NULL, 0, &shim);
+	if (code != 0)
+		return code;
+	struct shim_session *grown = realloc(shim, sizeof *shim + sizeof shim->cursors[0]);
+	if (grown == NULL) {
+		shim_session_close(shim);
+		return WT_PANIC;
+	}
+	code = grown->session->open_cursor(grown->session, uri, NULL, "bulk", &grown->cursors[0]);
+	if (code != 0) {
+		shim_session_close(grown);
+		return code;
+	}
+	grown->tables = 1;
+	*out = grown;
+	return 0;
+}
+
+/* Closes the bulk cursor, which writes its last pages. */
+int shim_bulk_end(struct shim_session *shim)
+{
+	WT_CURSOR *cursor = shim->cursors[0];
+	shim->tables = 0;
+	return cursor->close(cursor);
+}
+
 int shim_reset(struct shim_session *shim, size_t table)
 {
 	WT_CURSOR *cursor = shim->cursors[table];
