@@ -15,6 +15,7 @@ mod generated;
 mod imports;
 mod layers;
 mod length;
+mod links;
 mod manifest;
 mod marks;
 mod modules;
@@ -38,8 +39,8 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   verify   rustfmt --check, clippy -D warnings on all targets, tidy with a tight ratchet; writes nothing
   fix      rustfmt, generated documents, format hashes, ratchet entries that shrank
-  tidy     layer edges, banned imports and words, assertions, ORDERING and WAIT comments, test files, documents in
-           step; under the ratchet lengths, cycles of modules, wide objects, words of comments
+  tidy     layer edges, banned imports and words, assertions, ORDERING and WAIT comments, test files, links,
+           documents in step; under the ratchet lengths, cycles of modules, wide objects, words of comments
   counts [RULE [PLACE]]
            what the ratchet counts today, or each finding of a rule and a place
   sample --seed TEXT [--count N]
@@ -124,6 +125,7 @@ fn tidy(tree: &Tree) -> Result<(), String> {
         findings.extend(length::check(source));
     }
     findings.extend(suites::check(tree.texts()));
+    findings.extend(links::check(tree.texts()));
     findings.extend(assertions::check(&sources));
     findings.extend(sabotage::check(tree.text(sabotage::LIST), tree.text(sabotage::DOCUMENT), tree.texts()));
     findings.extend(ratchet::check(tree.text(RATCHET), &amounts(tree, &sources)));

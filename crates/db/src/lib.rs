@@ -51,6 +51,7 @@
 //! [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 mod admission;
 mod backup;

@@ -42,6 +42,7 @@
 //! and has no generic parameters.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 mod attribute;
 mod fields;

@@ -37,6 +37,7 @@
 //! another [`Stored::NAME`]. JSON stores the names: a field may be added if it has `#[serde(default)]`, and removed.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 use foreshore::Value;
 use serde::{Serialize, de::DeserializeOwned};
