@@ -1,0 +1,48 @@
+//! The chapters of the guide, so that each block of code in them is compiled and run as a doctest.
+
+#![forbid(unsafe_code)]
+
+/// Makes a module of each chapter, with its text as the documentation.
+macro_rules! chapters {
+    ($($chapter:ident $file:literal)*) => {$(
+        #[doc = include_str!(concat!("src/", $file))]
+        pub mod $chapter {}
+    )*};
+}
+
+chapters! {
+    about "about.md"
+    first "first.md"
+    types "types.md"
+    tables "tables.md"
+    transactions "transactions.md"
+    durability "durability.md"
+    options "options.md"
+    disk "disk.md"
+    asynchronous "async.md"
+    queues "queues.md"
+    time_series "time-series.md"
+    large_values "large-values.md"
+    indexes "indexes.md"
+    backups "backups.md"
+    testing "tests.md"
+    errors "errors.md"
+    inside "inside.md"
+    tuning "tuning.md"
+}
+
+#[cfg(test)]
+mod tests {
+    /// What a caller does about each error is in the chapter of errors.
+    #[test]
+    fn each_error_has_a_row() {
+        let (source, chapter) = (include_str!("../../crates/db/src/error.rs"), include_str!("src/errors.md"));
+        let (_, variants) = source.split_once("pub enum Error {").expect("the enum");
+        let variants = variants.lines().filter_map(|line| line.strip_prefix("    "));
+        let names = variants.filter(|line| line.starts_with(char::is_uppercase));
+        let names: Vec<&str> = names.map(|line| line.trim_end_matches([' ', '{', ','])).collect();
+        assert!(names.len() > 40, "{names:?}");
+        let missing = |name: &&str| !chapter.contains(&format!("`{name}`"));
+        assert_eq!(names.into_iter().filter(missing).collect::<Vec<_>>(), [""; 0]);
+    }
+}
