@@ -78,6 +78,7 @@ mod memory;
 mod open;
 mod options;
 mod passes;
+mod popped;
 mod prepared;
 mod profile;
 mod purge;

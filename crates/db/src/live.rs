@@ -2,6 +2,7 @@
 
 use crate::idle::IdleCursor;
 use crate::index_state::IndexState;
+use crate::popped::Popped;
 use crate::tables::TableInfo;
 use crate::watches::TableSet;
 use foreshore_base::{Lsn, TableId};
@@ -31,8 +32,8 @@ pub(crate) struct Scratch {
     pub(crate) batch: Batch,
     /// The cursor of its iterations.
     pub(crate) cursor: Arc<IdleCursor>,
-    /// The last row that was taken from an end of a table.
-    pub(crate) popped: Option<Popped>,
+    /// The last rows that were taken from the ends of a table.
+    pub(crate) popped: Popped,
     /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
     pub(crate) created: Vec<TableInfo>,
     /// Tables that this transaction dropped, in order. Their pages become free after it commits.
@@ -45,22 +46,11 @@ pub(crate) struct Scratch {
     pub(crate) reindexed: Vec<Arc<IndexState>>,
 }
 
-/// The last row that a serializable transaction took from an end of a table: there is none before it.
-#[derive(Debug)]
-pub(crate) struct Popped {
-    pub(crate) table: TableId,
-    /// Whether it was the row with the smallest key.
-    pub(crate) is_first: bool,
-    pub(crate) key: Vec<u8>,
-    /// The transaction's last change.
-    pub(crate) at: Lsn,
-}
-
 impl Scratch {
     /// Frees the memory of a transaction with large keys or values, of which some may have been refused for that.
     fn shrink(&mut self) {
         self.batch.shrink_to(KEPT_BYTES);
-        self.popped = None;
+        self.popped = Popped::default();
         self.reindexed.clear();
         for buffer in [&mut self.key, &mut self.value, &mut self.found] {
             buffer.clear();

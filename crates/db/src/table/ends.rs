@@ -2,38 +2,22 @@
 //!
 //! A row that was taken stays in its leaf, as a deleted one, until its transaction has ended. So a transaction that
 //! takes many passes all of them each time. One case is spared that: a serializable transaction that takes one row
-//! after the other from the same end of a table. It notes the last one that it took, and begins behind that.
+//! after the other from the ends of a table. It notes the last one that it took from each end, and looks between these.
 //!
 //! - At the other levels other transactions may insert there. A serializable one keeps them out by its intervals.
-//! - Any other write of the transaction, to whichever table, loses the note, since it may have inserted there itself.
-//!   So does a pop from the other end or from another table.
+//! - A pop inserts nothing, so it keeps the note of the other end.
+//! - Any other write of the transaction, to whichever table, loses both notes, since it may have inserted there itself.
+//!   So does a pop from another table.
 
 use super::Table;
 use super::codec::undecodable;
 use super::kept::{Write, Writer};
 use super::scan::{End, Span};
 use crate::Result;
-use crate::live::{Popped, Scratch};
-use foreshore_base::TableId;
+use crate::live::Scratch;
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::RowLock;
-use foreshore_txn::{Isolation, Txn};
-use std::ops::Bound;
-
-/// Returns the keys that may have rows.
-fn left(popped: Option<&Popped>, txn: &Txn, table: TableId, end: End) -> Span {
-    let mut span = Span::all();
-    if let Some(popped) = popped
-        && (popped.table, popped.is_first, popped.at) == (table, end == End::Front, txn.last_lsn())
-    {
-        let bound = Bound::Excluded(popped.key.clone());
-        match end {
-            End::Front => span.lower = bound,
-            End::Back => span.upper = bound,
-        }
-    }
-    span
-}
+use foreshore_txn::Isolation;
 
 impl<K: Key, V: Value> Table<'_, K, V> {
     /// Removes the row with the smallest key and returns it.
@@ -76,7 +60,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|engine, live| {
             let table = self.tree.table();
             let (txn, Scratch { key, found, popped, reindexed, dropped, inserted, .. }) = live.parts();
-            let mut cursor = left(popped.as_ref(), txn, table, end).cursor(&self.tree, txn, Some(RowLock::update()))?;
+            let (lower, upper) = popped.left(txn, table);
+            let mut cursor = Span { lower, upper }.cursor(&self.tree, txn, Some(RowLock::update()))?;
             let Some((row_key, row_value)) = end.step(&mut cursor, txn)? else { return Ok(None) };
             let owned = K::decode_key(row_key).ok_or_else(|| undecodable(table, row_key, "key"))?;
             let value = self.value(row_key, row_value)?;
@@ -86,9 +71,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
                 self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)?;
             assert!(is_removed, "a row that was locked is there");
             if txn.isolation() == Isolation::Serializable {
-                let mut kept = popped.take().map_or_else(Vec::new, |popped| popped.key);
-                kept.clone_from(key);
-                *popped = Some(Popped { table, is_first: end == End::Front, key: kept, at: txn.last_lsn() });
+                popped.note(txn, table, end == End::Front, key);
             }
             Ok(Some((owned, value)))
         })
