@@ -145,6 +145,16 @@ pub enum Error {
         /// The encoded key.
         key: Arc<[u8]>,
     },
+    /// A row to load does not follow those before it: its key is not above theirs, or not above all keys of the table.
+    /// Nothing was loaded.
+    LoadOrder {
+        /// The table.
+        table: TableRef,
+        /// How many rows came before it.
+        row: u64,
+        /// Its encoded key.
+        key: Arc<[u8]>,
+    },
     /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {
         /// The cycle, from the victim on: each waits for the next, and the last for the first. The first [`MAX_NAMED`]

@@ -5,6 +5,7 @@
 use crate::chain;
 use crate::chain_record::{ChainBegin, ChainPageImage, decode_cut};
 use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
+use crate::load_record::{Load, decode_unload};
 use crate::node::{self, Damage, Node};
 use crate::record::{
     Absorb, CreateTable, Delta, DropTable, Link, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind,
@@ -35,6 +36,7 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
             node::retain(page, |entry| ghosts.binary_search(&entry).is_err())
         }
         (TreeKind::Split, 0) => split_left(page, &Split::decode(body)?, second()?),
+        (TreeKind::Load | TreeKind::Unload, _) => apply_load(kind, record, index, page),
         (TreeKind::Split, 1) => node::apply_image(page, record.table, Split::decode(body)?.image),
         (TreeKind::Split | TreeKind::Grow, 2) => mark_allocated(page, second()?),
         (TreeKind::Link, 0) => link(page, &Link::decode(body)?),
@@ -169,6 +171,37 @@ fn split_left(page: &mut impl PageMut, split: &Split<'_>, right: PageId) -> Resu
     page.write(PAGE_HEADER, &left[PAGE_HEADER..]);
     node::set_flags(page, INCOMPLETE | HAS_HIGH, 0);
     Ok(())
+}
+
+/// Applies a record of loads.
+fn apply_load(kind: TreeKind, record: &ChangeRecord<'_>, index: usize, page: &mut impl PageMut) -> Result<(), Damage> {
+    let second = || record.pages().get(1).copied().ok_or(NO_PAGE);
+    match (kind, index) {
+        (TreeKind::Load, 0) => load_right(page, Load::decode(record.body)?.image, second()?),
+        (TreeKind::Load, 1) => node::apply_image(page, record.table, Load::decode(record.body)?.image),
+        (TreeKind::Load, 2) => mark_allocated(page, second()?),
+        (TreeKind::Unload, 0) => unload(page, &decode_unload(record.body)?),
+        _ => Err(NO_PAGE),
+    }
+}
+
+/// Gives the last leaf of a tree a right sibling with the content of an image.
+fn load_right(page: &mut impl PageMut, image: &[u8], right: PageId) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    if !node.is_leaf() || node.has_high() {
+        return Err("a loaded leaf follows one that is not the last");
+    }
+    let separator = node::image_low(image)?;
+    split_left(page, &Split { from: node.len(), separator, image }, right)
+}
+
+/// Removes runs of entries from a leaf.
+fn unload(page: &mut impl PageMut, runs: &[(usize, usize)]) -> Result<(), Damage> {
+    let leaf = Node::parse(page.bytes())?;
+    if !leaf.is_leaf() || runs.iter().any(|&(first, count)| first + count > leaf.len()) {
+        return Err("a leaf loses rows that it does not have");
+    }
+    node::retain(page, |entry| !runs.iter().any(|&(first, count)| (first..first + count).contains(&entry)))
 }
 
 /// Enters a separator, and the child to its right, in an inner node.

@@ -39,6 +39,8 @@ mod end;
 pub mod format;
 mod intent;
 mod level;
+mod load;
+mod load_record;
 mod locking;
 mod lookup;
 mod many;
@@ -60,6 +62,7 @@ mod write;
 
 pub use census::Census;
 pub use cursor::{Cursor, End};
+pub use load::Loader;
 pub use many::Batch;
 pub use merge::Merged;
 pub use overflow::{ChainRef, FreedChains, OpenValue, ValueWriter};

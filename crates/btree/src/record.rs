@@ -24,6 +24,8 @@
 //!  chain-extend  index page, page*, map       chain page
 //!  chain-cut     index page, map              freed pages u32, each, in their order
 //!  chain-end     leaf, map                    head u64 | kind u8 of the row change | its body
+//!  load          left, right*, map            root u64 | image of right
+//!  unload        leaf                         first entry u16, number of entries u16, each
 //! ```
 //!
 //! `*`: the record initialises the page. `owner` is the first word of a row header: xid and flags. A row change carries
@@ -87,11 +89,14 @@ foreshore_space::record_kinds! {
         ChainCut = 54 => "chain-cut",
         /// The end of a chain: its row is removed, and its first page is free.
         ChainEnd = 55 => "chain-end",
+        /// A new leaf at the end of a table, full of new rows. Undone by [`TreeKind::Unload`].
+        Load = 56 => "load",
+        /// Compensation of a load: the rows are removed.
+        Unload = 57 => "unload",
     }
 }
 
-const _: () =
-    assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::ChainEnd as u8 <= *TREE_KINDS.end());
+const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::Unload as u8 <= *TREE_KINDS.end());
 
 pub(crate) const SHORT: Damage = "the body of a record is cut short";
 

@@ -3,6 +3,7 @@
 use crate::apply::apply;
 use crate::damage::Row;
 use crate::format::{CHAINS, GHOST, RowHeader};
+use crate::load_record::Loaded;
 use crate::node;
 use crate::record::{
     CreateTable, DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase,
@@ -117,7 +118,7 @@ impl ResourceManager for Trees {
 
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>> {
         let row = match TreeKind::from_number(kind) {
-            Some(TreeKind::CreateTable) => return Ok(None),
+            Some(TreeKind::CreateTable | TreeKind::Load | TreeKind::Unload) => return Ok(None),
             Some(TreeKind::RowInsert) => RowInsert::decode(body).map(|insert| (insert.root, insert.key)),
             Some(TreeKind::RowWrite) => RowWrite::decode(body).map(|write| (write.root, write.key)),
             Some(kind @ (TreeKind::RowErase | TreeKind::RowRestore)) => {
@@ -128,6 +129,16 @@ impl ResourceManager for Trees {
         let (root, key) = row.map_err(|why| self.corrupted(PageId::ZERO, why))?;
         // The row of a chain changes back only after the row of a table that refers to the chain.
         Ok((root != CHAINS_ROOT).then_some(key))
+    }
+
+    fn shorten(&self, kind: u8, body: &[u8]) -> Result<Option<(u8, Vec<u8>)>> {
+        if TreeKind::from_number(kind) != Some(TreeKind::Load) {
+            return Ok(None);
+        }
+        let loaded = Loaded::of(TreeKind::Load, body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        let mut short = Vec::new();
+        loaded.encode(&mut short);
+        Ok(Some((TreeKind::Unload as u8, short)))
     }
 
     fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>> {
@@ -159,6 +170,8 @@ impl Trees {
                 }
                 self.undo_lock(context, entry, kind).map(|()| false)
             }
+            // The transaction keeps the lock of the table.
+            Some(kind @ (TreeKind::Load | TreeKind::Unload)) => self.undo_load(context, entry, kind).map(|()| false),
             // The transaction keeps the lock of the catalogue, and the entry refers to a dropped table.
             Some(TreeKind::CreateTable) => {
                 self.undo_create(context, &UndoEntry { keep: None, ..*entry }).map(|()| false)

@@ -84,6 +84,8 @@ enum Aim {
     Fit(usize),
     /// The entry of the key becomes the first one of its leaf.
     Apart,
+    /// The root is no leaf.
+    Grown,
 }
 
 /// The cut of a node. Entries from `from` on go to the right node, and so do keys from `separator` on.
@@ -111,6 +113,11 @@ impl Tree {
         self.split_for(structure, key, 0, Aim::Apart)
     }
 
+    /// Gives the root a child if it is a leaf.
+    pub(crate) fn grow_root(&self, structure: &mut Structure<'_>) -> Result<()> {
+        self.split_for(structure, &[], 0, Aim::Grown)
+    }
+
     fn split_for(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, aim: Aim) -> Result<()> {
         let mut new = NewPage::take(&self.trees, structure)?;
         let mut linked = None;
@@ -121,6 +128,7 @@ impl Tree {
             let is_done = match aim {
                 Aim::Fit(need) => view.free() >= need,
                 Aim::Apart => !view.search(key).is_ok_and(|found| found.is_ok_and(|at| at > 0)),
+                Aim::Grown => pid != self.root,
             };
             if is_done || view.level() != level {
                 return Ok(());
@@ -164,6 +172,7 @@ impl Tree {
         let cut = match aim {
             Aim::Fit(need) => choose_cut(&node, key, need),
             Aim::Apart => cut_before(&node, key),
+            Aim::Grown => Err("a leaf that is no root grows"),
         };
         let cut = cut.map_err(damage)?;
         let first = cut.from + usize::from(!node.is_leaf());
@@ -349,7 +358,13 @@ fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
             _ if is_inside && at <= from => {
                 let before: usize = sizes[..at].iter().sum();
                 let fits = before + need <= total + node.free();
-                (at, if fits { separator(key, node.key(at)?)? } else { separator(node.key(at - 1)?, key)? })
+                let (previous, next) = (node.key(at - 1)?, node.key(at)?);
+                let beside = if fits { separator(key, next)? } else { separator(previous, key)? };
+                // A separator beside the new key may be longer than all that leaves one of the halves.
+                let left = total - before + node.high()?.map_or(0, <[u8]>::len);
+                let right = before + node.low()?.len();
+                let has_space = beside.len() <= left.min(right) + node.free();
+                (at, if has_space { beside } else { separator(previous, next)? })
             }
             _ => {
                 let from = from.min(len - 1);

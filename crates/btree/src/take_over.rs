@@ -9,6 +9,7 @@
 use crate::before::before;
 use crate::damage::Row;
 use crate::format::RowHeader;
+use crate::load_record::Loaded;
 use crate::node::{self, Damage, NO_WRITER};
 use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase};
 use crate::split::structure_cost;
@@ -18,7 +19,7 @@ use foreshore_base::{Error, Lsn, PageId, Result, TableId, Xid};
 use foreshore_buffer::ExclusiveGuard;
 use foreshore_space::{CATALOGUE_ROOT, Purpose};
 use foreshore_txn::{Before, LoggedChange, TakeOver, UndoPtr, Undoable};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Table and key of a row.
 type RowKey<'a> = (TableId, &'a [u8]);
@@ -45,6 +46,8 @@ struct Change<'a> {
     value: Vec<u8>,
     /// The table that the change creates, if its row is one of the catalogue.
     creates: Option<TableId>,
+    /// The rows of a load. Its key is that of the first one.
+    loaded: Option<Loaded<'a>>,
 }
 
 impl<'a> Change<'a> {
@@ -70,7 +73,13 @@ impl<'a> Change<'a> {
                 old: &[],
                 value: Vec::new(),
                 creates: None,
+                loaded: None,
             });
+        }
+        if matches!(kind, TreeKind::Load | TreeKind::Unload) {
+            let loaded = Loaded::of(kind, &logged.body)?;
+            let new_row = Self::of_new_row(logged, loaded.root, loaded.first, Vec::new());
+            return Ok(Self { kind: TreeKind::Unload, loaded: Some(loaded), ..new_row });
         }
         if kind != TreeKind::CreateTable {
             return Self::of_row(logged, RowChange { kind, body: &logged.body }, (old_xid, new_xid));
@@ -121,12 +130,25 @@ impl<'a> Change<'a> {
         RowRestore { owner: header.owner(), ..restore }.encode(&mut body);
         let RowRestore { key, prefix, cut, middle: old, .. } = restore;
         let (header, value) = (Some(header), Vec::new());
-        Ok(Self { logged, root, key, kind, body, header, prefix, cut, old, value, creates: None })
+        Ok(Self { logged, root, key, kind, body, header, prefix, cut, old, value, creates: None, loaded: None })
     }
 
     fn of_new_row(logged: &'a LoggedChange, root: PageId, key: &'a [u8], body: Vec<u8>) -> Self {
         let (kind, value) = (TreeKind::RowErase, Vec::new());
-        Self { logged, root, key, kind, body, header: None, prefix: 0, cut: 0, old: &[], value, creates: None }
+        Self {
+            logged,
+            root,
+            key,
+            kind,
+            body,
+            header: None,
+            prefix: 0,
+            cut: 0,
+            old: &[],
+            value,
+            creates: None,
+            loaded: None,
+        }
     }
 }
 
@@ -178,6 +200,9 @@ impl Trees {
         // Rows that cannot be reached: for good, or until the next restart.
         let mut lost: HashSet<RowKey<'_>> = HashSet::new();
         for at in (0..changes.len()).rev() {
+            if changes[at].loaded.is_some() {
+                continue;
+            }
             let Change { logged, root, key, .. } = changes[at];
             let row = (logged.table, key);
             if lost.contains(&row) {
@@ -209,16 +234,39 @@ impl Trees {
                 values.insert(row, (at, value));
             }
         }
-        for (oldest, value) in values.into_values() {
-            changes[oldest].value = value;
+        let loads = Loads::of(&changes);
+        // Of a row that was loaded no earlier value is needed.
+        for ((table, key), (oldest, value)) in values {
+            if !loads.has(table, key) {
+                changes[oldest].value = value;
+            }
         }
+        self.hold_all(txn, &changes, &loads, &lost)
+    }
+
+    /// Enters all changes but those of lost rows.
+    fn hold_all(
+        &self,
+        txn: &mut dyn TakeOver,
+        changes: &[Change<'_>],
+        loads: &Loads,
+        lost: &HashSet<RowKey<'_>>,
+    ) -> Result<()> {
         let mut newest: HashMap<RowKey<'_>, UndoPtr> = HashMap::new();
-        for change in &changes {
+        for change in changes {
+            if let Some(loaded) = &change.loaded {
+                let (table, lsn) = (change.logged.table, change.logged.lsn);
+                let is_own = |key: &[u8]| loads.inserts.contains(&(table, key.to_vec()));
+                self.hold_load(txn, (lsn, loaded), &self.tree(table, loaded.root), is_own)?;
+                continue;
+            }
             if lost.contains(&(change.logged.table, change.key)) {
                 Self::enter_lost(txn, change)?;
                 continue;
             }
-            let row = newest.entry((change.logged.table, change.key)).or_default();
+            let row = newest.entry((change.logged.table, change.key)).or_insert_with(|| {
+                if loads.has(change.logged.table, change.key) { UndoPtr::ABSENT } else { UndoPtr::NULL }
+            });
             *row = self.hold_row(txn, change, *row)?;
         }
         Ok(())
@@ -277,10 +325,44 @@ impl Trees {
     }
 }
 
+/// The loads of a transaction, and the rows that it has inserted one by one.
+struct Loads {
+    /// The first and the last key of each load.
+    spans: BTreeMap<(TableId, Vec<u8>), Vec<u8>>,
+    /// Empty if there is no load.
+    inserts: HashSet<(TableId, Vec<u8>)>,
+}
+
+impl Loads {
+    fn of(changes: &[Change<'_>]) -> Self {
+        let span = |change: &Change<'_>| {
+            let loaded = change.loaded.as_ref()?;
+            Some(((change.logged.table, loaded.first.to_vec()), loaded.last.to_vec()))
+        };
+        let spans: BTreeMap<_, _> = changes.iter().filter_map(span).collect();
+        let mut inserts = HashSet::new();
+        if !spans.is_empty() {
+            let rows = changes.iter().filter(|change| change.header.is_none() && change.loaded.is_none());
+            inserts.extend(rows.map(|change| (change.logged.table, change.key.to_vec())));
+        }
+        Self { spans, inserts }
+    }
+
+    /// Returns whether the row was loaded. No row of a load existed before, and none was inserted one by one.
+    fn has(&self, table: TableId, key: &[u8]) -> bool {
+        if self.spans.is_empty() {
+            return false;
+        }
+        let (from, to) = ((table, Vec::new()), (table, key.to_vec()));
+        let load = self.spans.range(from..=to.clone()).next_back();
+        load.is_some_and(|(_, last)| key <= &**last) && !self.inserts.contains(&to)
+    }
+}
+
 const GONE: Damage = "a row of a prepared transaction is gone";
 
 impl Tree {
-    fn leaf_of(&self, txn: &mut dyn TakeOver, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
+    pub(crate) fn leaf_of(&self, txn: &mut dyn TakeOver, key: &[u8]) -> Result<ExclusiveGuard<'_>> {
         let (purpose, pages) = (Purpose::Rollback, Purpose::Rollback);
         self.find(&mut Structure { session: txn.session(), purpose, pages, links: true }, key, 0, 0)
     }

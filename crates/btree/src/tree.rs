@@ -37,6 +37,7 @@ struct Base {
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) leaf_splits: ShardedCounter,
+    pub(crate) loaded_leaves: ShardedCounter,
     pub(crate) contention_splits: ShardedCounter,
     pub(crate) inner_splits: ShardedCounter,
     pub(crate) root_splits: ShardedCounter,
@@ -55,6 +56,8 @@ pub(crate) struct Counters {
 pub struct TreeStats {
     /// Leaves that were split.
     pub leaf_splits: u64,
+    /// Leaves that were built whole, from rows that were loaded.
+    pub loaded_leaves: u64,
     /// Splits of leaves, or of roots before, because several threads changed rows of one leaf at once.
     pub contention_splits: u64,
     /// Inner nodes that were split.
@@ -83,6 +86,7 @@ impl Trees {
     pub fn new(pool: Pool, space: Arc<Space>) -> Self {
         let counters = Counters {
             leaf_splits: ShardedCounter::new(),
+            loaded_leaves: ShardedCounter::new(),
             contention_splits: ShardedCounter::new(),
             inner_splits: ShardedCounter::new(),
             root_splits: ShardedCounter::new(),
@@ -103,6 +107,7 @@ impl Trees {
     pub fn stats(&self) -> TreeStats {
         let Counters {
             leaf_splits,
+            loaded_leaves,
             contention_splits,
             inner_splits,
             root_splits,
@@ -116,6 +121,7 @@ impl Trees {
         } = self.counters();
         TreeStats {
             leaf_splits: leaf_splits.sum(),
+            loaded_leaves: loaded_leaves.sum(),
             contention_splits: contention_splits.sum(),
             inner_splits: inner_splits.sum(),
             root_splits: root_splits.sum(),

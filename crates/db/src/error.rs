@@ -216,6 +216,15 @@ pub enum Error {
         /// The encoded key.
         key: Arc<[u8]>,
     },
+    /// The key of a row to load is not above those before it and all of the table. Nothing was loaded.
+    LoadOrder {
+        /// The table.
+        table: TableRef,
+        /// How many rows of the load came before it.
+        row: u64,
+        /// Its encoded key.
+        key: Arc<[u8]>,
+    },
     /// A write would give an index key to a second row, and the index is unique. Nothing was changed.
     IndexKeyExists {
         /// The index, named with its table.
@@ -276,10 +285,8 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// The waiting thread itself seems to keep the lock from being released. It was the last thread to use the
-    /// transaction that holds the lock, or one that the holder waits for. Returned after a tenth of a second. Not
-    /// retryable: the holder has to end first, or to be one transaction with the waiter, or to run an operation in
-    /// another thread.
+    /// The waiting thread was the last to use the transaction that holds the lock, or one that the holder waits for.
+    /// Returned after a tenth of a second. Not retryable: end the holder first, or let another thread use it.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,
@@ -288,8 +295,7 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// A row, or its table, is locked, and the request does not wait. Nothing was changed, and the transaction goes on.
-    /// Not retryable: a request without a wait leaves that decision to its caller.
+    /// A row, or its table, is locked, and the request does not wait. Nothing was changed. Not retryable.
     RowLocked {
         /// The row or the table.
         what: Lockable,
@@ -357,8 +363,7 @@ pub enum Error {
         /// Label of the oldest transaction.
         oldest: &'static str,
     },
-    /// All transaction ids are used up, or the files say so. Reads go on. Not retryable: the rows have to be copied
-    /// into a new database.
+    /// All transaction ids are used up, or the files say so. Reads go on. Not retryable: copy the rows elsewhere.
     XidsUsedUp {
         /// Number of ids.
         max: u64,
@@ -376,8 +381,7 @@ pub enum Error {
         /// Label of one of them; empty if none is known.
         holder: &'static str,
     },
-    /// No log space became free within the time limit of the wait: checkpoints do not keep up with the writers, or the
-    /// log buffer is full. Retryable.
+    /// No log space became free in time: checkpoints do not keep up, or the log buffer is full. Retryable.
     LogSpace,
     /// Every frame of the buffer pool is in use at once.
     OutOfFrames {

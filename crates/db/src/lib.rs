@@ -131,8 +131,8 @@ pub use read::{ReadTable, ReadTransaction};
 pub use stats::Stats;
 pub use submit::Submitted;
 pub use table::{
-    ByIndex, ByteValue, Cursor, Entry, ExtractIf, IndexEntries, IndexRange, KeyPrefix, KeyRange, Keys, Range, Table,
-    TableStats, ValueReader,
+    ByIndex, ByteValue, Cursor, Entry, ExtractIf, IndexEntries, IndexRange, KeyPrefix, KeyRange, Keys, LoadOptions,
+    Range, Table, TableStats, ValueReader,
 };
 pub use table_def::TableDef;
 pub use ticket::CommitTicket;

@@ -230,7 +230,7 @@ impl Parts<'_> {
         let mut taken_over = take_over(&txns, in_doubt)?;
         undo(log, recovered, &txns, &**trees, &mut unended, &mut stats)?;
         for taken in &mut taken_over {
-            let changes = unended.changes_of(recovered, taken.in_doubt().xid)?;
+            let changes = unended.changes_of(recovered, &**trees, taken.in_doubt().xid)?;
             taken.hold_rows(changes)?;
         }
         Ok((txns, taken_over, stats))

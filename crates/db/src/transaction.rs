@@ -27,9 +27,9 @@ use std::{fmt, mem, time::Duration};
 ///
 /// **Errors that change nothing**, after which the transaction goes on:
 ///
-/// - errors of the request: [`Error::KeyExists`], [`Error::IndexKeyExists`], [`Error::KeyTooLarge`],
-///   [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`], [`Error::IndexTypes`],
-///   [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
+/// - errors of the request: [`Error::KeyExists`], [`Error::IndexKeyExists`], [`Error::LoadOrder`],
+///   [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`],
+///   [`Error::IndexTypes`], [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
 /// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
 /// - [`Error::RowLocked`], returned only to a request that does not wait
 /// - [`Error::ReaderFailed`], by the reader of a new value
@@ -247,6 +247,7 @@ pub(crate) const fn leaves_transaction(error: &Error) -> bool {
     matches!(
         error,
         Error::KeyExists { .. }
+            | Error::LoadOrder { .. }
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
             | Error::ReaderFailed { .. }

@@ -55,10 +55,11 @@ impl Unended {
     }
 
     /// Calls `found` for each remaining change in a run of stretches, of the transactions that `trace_of` knows, in
-    /// log order.
+    /// log order. Changes are as short as their undo permits.
     fn read<'t>(
         &self,
         log: &Recovered,
+        manager: &dyn ResourceManager,
         run: RangeInclusive<StretchNo>,
         trace_of: impl Fn(Xid) -> Option<&'t Trace>,
         mut found: impl FnMut(Xid, LoggedChange),
@@ -79,7 +80,12 @@ impl Unended {
                     found(xid, LoggedChange { lsn, kind, table, body: body.into() });
                 });
             } else if change.flags & (CLR | UNDOABLE) == UNDOABLE && trace.stands(lsn) {
-                found(xid, LoggedChange { lsn, kind: change.kind, table: change.table, body: change.body.into() });
+                let (kind, table) = (change.kind, change.table);
+                let (kind, body) = match manager.shorten(kind, change.body)? {
+                    Some((kind, body)) => (kind, body.into()),
+                    None => (kind, change.body.into()),
+                };
+                found(xid, LoggedChange { lsn, kind, table, body });
             }
         }
         Ok(())
@@ -89,21 +95,26 @@ impl Unended {
     ///
     /// # Errors
     /// `Corrupted` if the log no longer has as many; `Io`.
-    pub fn changes_of(&self, log: &Recovered, xid: Xid) -> Result<Vec<LoggedChange>> {
+    pub fn changes_of(&self, log: &Recovered, manager: &dyn ResourceManager, xid: Xid) -> Result<Vec<LoggedChange>> {
         let Some(trace) = self.prepared.get(&xid) else { return Ok(Vec::new()) };
         let mut changes = Vec::new();
         for run in trace.runs() {
-            self.read(log, run, |other| (other == xid).then_some(trace), |_, change| changes.push(change))?;
+            self.read(log, manager, run, |other| (other == xid).then_some(trace), |_, change| changes.push(change))?;
         }
         if changes.len() as u64 == trace.left() { Ok(changes) } else { Err(self.corrupted(TOO_FEW)) }
     }
 
     /// Returns the remaining changes of losers in a stretch, in log order.
-    fn losers_in(&self, log: &Recovered, stretch: StretchNo) -> Result<Vec<(Xid, LoggedChange)>> {
+    fn losers_in(
+        &self,
+        log: &Recovered,
+        manager: &dyn ResourceManager,
+        stretch: StretchNo,
+    ) -> Result<Vec<(Xid, LoggedChange)>> {
         let mut changes = Vec::new();
         if self.losers.values().any(|rollback| rollback.open.trace.is_in(stretch)) {
             let trace_of = |xid| self.losers.get(&xid).map(|rollback| &rollback.open.trace);
-            self.read(log, stretch..=stretch, trace_of, |xid, change| changes.push((xid, change)))?;
+            self.read(log, manager, stretch..=stretch, trace_of, |xid, change| changes.push((xid, change)))?;
         }
         Ok(changes)
     }
@@ -157,7 +168,7 @@ pub fn undo(
     }
     let mut undo = Undo { session: log.session()?, manager, hasher: RandomState::new() };
     for stretch in (0..unended.stretches.count()).rev() {
-        let mut changes = unended.losers_in(recovered, stretch)?;
+        let mut changes = unended.losers_in(recovered, manager, stretch)?;
         if mutant("sabotage: losers are undone the oldest change first") {
             changes.reverse();
         }
@@ -192,6 +203,11 @@ pub fn undo(
     log.force(log.current())?;
     pause::point("restart: the ends of losers are durable");
     stats.parked = unfinished.len() as u64;
+    // Those that keep others out of a table lock it before those that only wrote there.
+    unfinished.sort_by_cached_key(|unfinished: &Unfinished| {
+        let mut changes = unfinished.changes.iter();
+        changes.all(|change| matches!(manager.row_of(change.kind, &change.body), Ok(Some(_))))
+    });
     // WAIT: help - no wait of its own; drawing an xid may have to write the log.
     unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))
 }

@@ -4,7 +4,7 @@ use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_m
 use crate::logged::LoggedChange;
 use crate::undo::{UndoEntry, UndoPtr, Undoable};
 use crate::visibility::Visibility;
-use foreshore_base::{Error, Lsn, Result, Xid};
+use foreshore_base::{Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard};
 use foreshore_wal::{Dep, Record, Session, undo_log_cost};
@@ -38,6 +38,15 @@ pub trait ResourceManager: Send + Sync {
     /// # Errors
     /// `Corrupted` for a body that no engine writes.
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>>;
+
+    /// Returns a shorter change for one that a restart has read from the log, if its undo needs less of it: kind and
+    /// body.
+    ///
+    /// # Errors
+    /// `Corrupted` for a body that no engine writes.
+    fn shorten(&self, _kind: u8, _body: &[u8]) -> Result<Option<(u8, Vec<u8>)>> {
+        Ok(None)
+    }
 
     /// Returns the body of an undo entry of `kind` with the transaction's xid `was` replaced by `is`. After a restart,
     /// the log has a transaction under another xid than the rows have.
@@ -73,6 +82,9 @@ pub trait TakeOver {
     /// # Errors
     /// `cause`.
     fn leave_out(&mut self, cause: Error) -> Result<()>;
+
+    /// Keeps other transactions out of the table, as [`Txn::exclude_others`](crate::Txn::exclude_others) does.
+    fn exclude_others(&mut self, table: TableId);
 
     /// Returns the xid that goes into the headers of its rows.
     fn xid(&self) -> Xid;

@@ -39,7 +39,7 @@ fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
 }
 
 /// Writes bytes below the heap and returns their offset.
-fn write_below(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
+pub(super) fn write_below(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
     let size = parts.iter().map(|part| part.len()).sum::<usize>();
     assert!(SLOTS + size <= heap, "{size} bytes reach from the heap at {heap} into the slots");
     let at = heap - size;
@@ -55,13 +55,13 @@ fn put_run(page: &mut impl PageMut, run_end: usize, shared: usize) {
     put_u16(page, AT_RUN, run(run_end, shared));
 }
 
-fn run(run_end: usize, shared: usize) -> usize {
+pub(super) fn run(run_end: usize, shared: usize) -> usize {
     assert!(run_end < 1 << RUN_END_BITS && shared <= MAX_SHARED, "a run of {run_end} entries, {shared} bytes shared");
     run_end | shared << RUN_END_BITS
 }
 
 /// Writes the first four numbers of the node header: slots, heap, garbage, run.
-fn put_bounds(page: &mut impl PageMut, numbers: [usize; 4]) {
+pub(super) fn put_bounds(page: &mut impl PageMut, numbers: [usize; 4]) {
     let mut bytes = [0; 8];
     for (to, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
         *to = sixteen_bits(number);
@@ -70,7 +70,7 @@ fn put_bounds(page: &mut impl PageMut, numbers: [usize; 4]) {
 }
 
 /// Writes slot `index`: the tuple is at `at`, and the first `shared` bytes of its key are left out of the head.
-fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8], shared: usize) {
+pub(super) fn write_slot(page: &mut impl PageMut, index: usize, at: usize, key: &[u8], shared: usize) {
     assert!(SLOTS + (index + 1) * SLOT <= at, "slot {index} reaches into its own tuple at {at}");
     assert!(at + key.len() <= PAGE_SIZE, "slot {index} leads to {at}, and {} bytes there leave the node", key.len());
     let mut slot = [0; SLOT];

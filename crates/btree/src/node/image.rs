@@ -8,13 +8,15 @@
 
 use super::edit::{copy_entries, init, insert_inner, set_fences, set_flags, set_leftmost, set_right};
 use super::{Damage, Node};
-use crate::format::{HAS_HIGH, INCOMPLETE, SLOT, SLOTS};
-use foreshore_base::codec::{Decoder, Put, Short};
+use crate::format::{AT_LOW, AT_SLOTS, HAS_HIGH, INCOMPLETE, LEAF_HEADER, SLOT, SLOTS};
+use foreshore_base::codec::{Decoder, Put, Short, u16_at};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, TableId};
 use foreshore_buffer::format::{PAGE_HEADER, page_flags};
 use foreshore_buffer::{PageMut, PageType};
 use std::ops::Range;
+
+const CUT_SHORT: Damage = "the image of a node is cut short";
 
 /// Builds a node from entries `range` of `from`, within new fences.
 pub(crate) fn build_part(
@@ -90,6 +92,52 @@ pub(crate) fn give_away(page: &mut impl PageMut, image: &[u8]) -> Result<(), Dam
     Ok(())
 }
 
+/// The part of an image that lies on the heap, and the front before it, which begins with the node header.
+fn image_parts(image: &[u8]) -> Result<(u8, &[u8], &[u8]), Damage> {
+    let fields = || -> Result<_, Short> {
+        let mut from = Decoder::new(image);
+        let (level, _) = (from.u8()?, from.u16()?);
+        Ok((level, from.short_bytes()?, from.rest()))
+    };
+    let (level, front, heap) = fields().map_err(|Short| CUT_SHORT)?;
+    if front.len() < SLOTS - PAGE_HEADER || PAGE_HEADER + front.len() + heap.len() > PAGE_SIZE {
+        return Err(CUT_SHORT);
+    }
+    Ok((level, front, heap))
+}
+
+/// Returns `len` bytes at offset `at` of the node of an image.
+fn on_heap(heap: &[u8], at: usize, len: usize) -> Result<&[u8], Damage> {
+    let from = at.checked_sub(PAGE_SIZE - heap.len()).ok_or("an entry lies outside the heap")?;
+    heap.get(from..from + len).ok_or("an entry reaches beyond the node")
+}
+
+fn u16_in(front: &[u8], at: usize) -> usize {
+    usize::from(u16_at(front, at - PAGE_HEADER))
+}
+
+/// Returns the low fence of the node of an image.
+pub(crate) fn image_low(image: &[u8]) -> Result<&[u8], Damage> {
+    let (_, front, heap) = image_parts(image)?;
+    match u16_in(front, AT_LOW + 2) {
+        0 => Ok(&[]),
+        len => on_heap(heap, u16_in(front, AT_LOW), len),
+    }
+}
+
+/// Returns the first and the last key of the leaf of an image.
+pub(crate) fn image_ends(image: &[u8]) -> Result<(&[u8], &[u8]), Damage> {
+    let (level, front, heap) = image_parts(image)?;
+    let (slots, _) = front[SLOTS - PAGE_HEADER..].as_chunks::<SLOT>();
+    let (Some(first), Some(last)) = (slots.first(), slots.last()) else { return Err("the image of a leaf has no row") };
+    if level > 0 || slots.len() != u16_in(front, AT_SLOTS) {
+        return Err("the image of a leaf has slots of another node");
+    }
+    let key =
+        |slot: &[u8; SLOT]| on_heap(heap, usize::from(u16_at(slot, 0)) + LEAF_HEADER, usize::from(u16_at(slot, 2)));
+    Ok((key(first)?, key(last)?))
+}
+
 /// Replaces a page by the node of an image.
 pub(crate) fn apply_image(page: &mut impl PageMut, table: TableId, image: &[u8]) -> Result<(), Damage> {
     let mut fresh = [0; PAGE_SIZE];
@@ -104,7 +152,7 @@ pub(crate) fn apply_image(page: &mut impl PageMut, table: TableId, image: &[u8])
         fresh[PAGE_SIZE - heap.len()..].copy_from_slice(heap);
         Ok((level, flags))
     };
-    let (level, flags) = fields().map_err(|Short| "the image of a node is cut short")?;
+    let (level, flags) = fields().map_err(|Short| CUT_SHORT)?;
     fresh.set_page_type(PageType::Tree);
     fresh.set_page_level(level);
     Node::parse(&fresh)?;

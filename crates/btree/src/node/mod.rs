@@ -7,6 +7,7 @@ mod edit;
 mod fill;
 mod goal;
 mod image;
+mod pack;
 mod search;
 mod validate;
 
@@ -16,7 +17,8 @@ pub(crate) use edit::{
 };
 pub(crate) use fill::CAPACITY;
 pub(crate) use goal::Goal;
-pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away};
+pub(crate) use image::{absorb, apply_image, build_part, encode_image, give_away, image_ends, image_low};
+pub(crate) use pack::Packed;
 pub(crate) use validate::is_sound;
 
 use crate::format::{

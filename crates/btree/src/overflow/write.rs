@@ -288,7 +288,7 @@ impl Tree {
     }
 
     /// Builds the chain of a value.
-    fn build_chain(&self, txn: &mut Txn, value: &[u8]) -> Result<(Stub, Dep)> {
+    pub(crate) fn build_chain(&self, txn: &mut Txn, value: &[u8]) -> Result<(Stub, Dep)> {
         let mut chain = ChainWriter::new(self, txn)?;
         let built = match chain.write(txn, value) {
             Ok(()) => chain.finish(txn),
@@ -301,7 +301,7 @@ impl Tree {
     }
 
     /// Deletes the row of a chain that a row is about to refer to.
-    pub(super) fn adopt(&self, txn: &mut Txn, chain: ChainId) -> Result<()> {
+    pub(crate) fn adopt(&self, txn: &mut Txn, chain: ChainId) -> Result<()> {
         let chains = self.trees.chains();
         if chains.remove_only(txn, &chain.key(), &mut Vec::new())? {
             return Ok(());

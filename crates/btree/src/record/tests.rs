@@ -1,10 +1,11 @@
 use super::*;
+use crate::load_record::{Load, Loaded, decode_unload};
 use proptest::prelude::*;
 
 #[test]
 fn kinds_are_named_once() {
     let kinds: Vec<_> = (0..=255).filter_map(TreeKind::from_number).collect();
-    assert_eq!(kinds.len(), 21);
+    assert_eq!(kinds.len(), 23);
     for kind in kinds {
         assert_eq!(TreeKind::from_number(kind as u8), Some(kind));
         assert!(foreshore_buffer::format::TREE_KINDS.contains(&(kind as u8)), "{}", kind.name());
@@ -47,6 +48,8 @@ proptest! {
         let _ = CreateTable::decode(&bytes);
         let _ = DropTable::decode(&bytes);
         let _ = (decode_erase(&bytes), decode_page(&bytes), decode_purge(&bytes));
+        let _ = (Load::decode(&bytes).map(|load| load.image), decode_unload(&bytes));
+        let _ = [TreeKind::Load, TreeKind::Unload].map(|kind| Loaded::of(kind, &bytes).map(drop));
         prop_assert!(Delta::splice(&bytes, bytes.len() + 1, 0, b"").is_err());
         prop_assert!(Delta::splice(&bytes, bytes.len(), 1, b"").is_err());
     }

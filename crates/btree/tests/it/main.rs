@@ -9,6 +9,7 @@ mod chains;
 mod cursors;
 mod empty_leaves;
 mod hostile;
+mod loads;
 mod locks;
 mod merges;
 mod model;

@@ -207,3 +207,36 @@ fn a_cursor_sees_what_its_transaction_writes_ahead_of_it() {
     txn.rollback().unwrap();
     assert_eq!(bed.contents().len(), 10);
 }
+
+/// Long keys that differ in their last byte, and the separator of two of them is as long. A run ends between them and
+/// few bytes, which lie behind it or before it.
+#[test]
+fn a_leaf_with_a_run_beside_few_bytes_is_split_whatever_the_separator() {
+    let long = |n: u8| {
+        let mut key = vec![b'm'; 991];
+        key.push(n);
+        key
+    };
+    let check = |rows: Vec<(Vec<u8>, usize)>| {
+        let bed = Bed::new(64);
+        let mut model = Model::new();
+        for (key, len) in rows {
+            let value = vec![7; len];
+            bed.run(|txn| bed.tree.put(txn, &key, &value));
+            model.insert(key, value);
+        }
+        assert_eq!(bed.contents(), model);
+        bed.verify();
+    };
+    let filler = || (b'a'..b'm').map(|n| (vec![n], 900));
+    for (len, few) in (0..60).step_by(6).flat_map(|len| (300..480).step_by(12).map(move |few| (len, few))) {
+        let behind = [(b"z1".to_vec(), few), (b"z2".to_vec(), few)];
+        check(filler().chain(behind).chain((b'a'..=b'y').map(|n| (long(n), len))).collect());
+    }
+    for (len, few) in (0..240).step_by(8).flat_map(|len| (2..9).map(move |few| (len, few))) {
+        let before = (1..few).map(|n| (vec![b'l', n], 1));
+        let run = (b'c'..b'c' + few).map(|n| (long(n), len));
+        let rest = [b'b', b'a'].map(|n| (long(n), len));
+        check(filler().chain(run).chain(before).chain(rest).collect());
+    }
+}

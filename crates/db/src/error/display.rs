@@ -40,6 +40,7 @@ impl fmt::Display for Error {
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
             Self::NoSavepoint => f.write_str(NO_SAVEPOINT),
             Self::KeyExists { table, key } => write_exists(f, table, key),
+            Self::LoadOrder { table, row, key } => write_order(f, table, *row, key),
             Self::IndexKeyExists { index, key } => write_index_key(f, index, key),
             Self::IndexMismatch { index, entry } => write_mismatch(f, index, entry),
             Self::IndexUndeclared { table, index } => write_undeclared(f, table, index),
@@ -181,6 +182,14 @@ fn write_reader(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8], source
 
 fn write_exists(f: &mut fmt::Formatter<'_>, table: &TableRef, key: &[u8]) -> fmt::Result {
     write!(f, "table {table} already has the key ")?;
+    write_key(f, table.key_type.as_deref(), key)
+}
+
+fn write_order(f: &mut fmt::Formatter<'_>, table: &TableRef, row: u64, key: &[u8]) -> fmt::Result {
+    write!(
+        f,
+        "row {row} of a load is not above those before it and all rows of the table, sort them: table {table} key "
+    )?;
     write_key(f, table.key_type.as_deref(), key)
 }
 

@@ -32,6 +32,7 @@ impl From<Storage> for Error {
             Storage::TableDropped { table } => Self::TableDropped { table },
             Storage::NoSavepoint => Self::NoSavepoint,
             Storage::KeyExists { table, key } => Self::KeyExists { table, key },
+            Storage::LoadOrder { table, row, key } => Self::LoadOrder { table, row, key },
             Storage::Deadlock { cycle } => Self::Deadlock { cycle },
             Storage::LockTimeout { holder, what, waited } => Self::LockTimeout { holder, what, waited },
             Storage::OwnThreadLock { holder, what, waited } => Self::OwnThreadLock { holder, what, waited },
@@ -89,6 +90,7 @@ impl Error {
                 put(what.table_mut());
             }
             Self::KeyExists { table, .. }
+            | Self::LoadOrder { table, .. }
             | Self::KeyTooLarge { table, .. }
             | Self::ValueTooLarge { table: Some(table), .. }
             | Self::TableDropped { table }

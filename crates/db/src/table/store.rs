@@ -208,7 +208,7 @@ fn remove_entry(txn: &mut Txn, index: &Declared<'_>, entry: &[u8], primary: &[u8
     if is_sound { Ok(()) } else { Err(mismatch(index, entry)) }
 }
 
-fn insert_entry(txn: &mut Txn, index: &Declared<'_>, entry: &[u8], primary: &[u8]) -> Result<()> {
+pub(super) fn insert_entry(txn: &mut Txn, index: &Declared<'_>, entry: &[u8], primary: &[u8]) -> Result<()> {
     if !index.def.is_unique() {
         let was_there = index.tree.put_only(txn, entry, &[], &mut Vec::new())?;
         return if was_there { Err(mismatch(index, entry)) } else { Ok(()) };

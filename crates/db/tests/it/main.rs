@@ -32,6 +32,7 @@ mod isolation_stage;
 mod key_ranges;
 mod large_values;
 mod limits;
+mod loads;
 mod lock;
 mod log_budget;
 mod max_age;

@@ -451,3 +451,41 @@ fn a_request_without_threads_waits_for_the_end_of_a_try() {
 fn a_request_to_a_thread_waits_for_the_end_of_a_try() {
     a_request_waits_for_the_end_of_a_try(true);
 }
+
+/// Rows of a load may be removed in part, so others must not write there before the load is undone.
+#[test]
+fn others_are_kept_out_of_a_table_whose_load_is_parked_over_restarts() {
+    let sim = disk(6);
+    let db = roomy(&sim).lab(|lab| lab.segment_bytes = 4 << 20).log_budget(16 << 20).open(DIR).unwrap();
+    with_rows(&db, ROWS);
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    let tx = db.begin_with(TxnOptions::new().label("shrinks"));
+    tx.open(NUMBERS).unwrap().load((2..3000).map(|n| (n, n as i64))).unwrap();
+    change_all(&tx, ROWS, 10).unwrap();
+    (0..100).for_each(|_| db.step());
+    fill_disk(&sim);
+    use_up_pages(&db, ROWS);
+    db.sync().unwrap();
+    let mut image = sim.crash_image(&Persist::All, 1);
+    drop((tx, db));
+    for round in 0..3 {
+        fill_disk(&image);
+        let db = roomy(&image).log_budget(16 << 20).open(DIR).unwrap_or_else(|error| panic!("{round}: {error:?}"));
+        assert_eq!(db.stats().txn.parked, 1, "round {round}");
+        for key in [0, 5, 2000, 5000] {
+            let other = db.begin_with(TxnOptions::new().lock_timeout(Duration::ZERO));
+            let put = other.open(NUMBERS).and_then(|table| table.put(key, 9));
+            assert!(matches!(put, Err(Error::LockTimeout { .. })), "round {round}, key {key}: {put:?}");
+        }
+        let seen = db.read().open(NUMBERS).unwrap().iter().collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(seen, [(1, 1)], "round {round}");
+        image = image.crash_image(&Persist::All, round);
+    }
+    let db = roomy(&image).log_budget(16 << 20).open(DIR).unwrap();
+    (0..100).for_each(|_| db.step());
+    assert_eq!(db.stats().txn.parked, 0);
+    db.run(|tx| tx.open(NUMBERS)?.load([(2, 2), (5, 5)]).map(drop)).unwrap();
+    assert_eq!(db.read().open(NUMBERS).unwrap().len().unwrap(), 3);
+    verify_rows(&db, ROWS);
+    db.check().unwrap();
+}

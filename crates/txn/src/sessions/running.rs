@@ -39,6 +39,8 @@ pub(crate) struct Trail {
     pub(crate) observed: Csn,
     /// For a prepared transaction, the xid under which the log has it. After a restart its rows have another xid.
     pub(crate) prepared_as: Option<Xid>,
+    /// Its commit is durable before its locks go.
+    pub(crate) excludes: bool,
 }
 
 impl Trail {

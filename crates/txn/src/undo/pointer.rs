@@ -18,6 +18,10 @@ impl UndoPtr {
     /// The null pointer, which points to no entry.
     pub const NULL: Self = Self(0);
 
+    /// Stands for the entry of a row that its writer has loaded with many others: there was no row before. It is no
+    /// place in the arena, so it is never read, pruned or dropped.
+    pub const ABSENT: Self = Self((1 << 48) - 1);
+
     /// Decodes the pointer from 48 bits of a tuple header.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

@@ -63,7 +63,8 @@ pub(super) fn look(entry: Option<Entry<'_>>, at: Csn, image: &mut Vec<u8>) -> Co
     let Some(entry) = entry else { return ControlFlow::Break(Older::Lost) };
     let since = entry.since();
     if since > at {
-        return ControlFlow::Continue(entry.next());
+        let next = entry.next();
+        return if next == UndoPtr::ABSENT { ControlFlow::Break(Older::Absent) } else { ControlFlow::Continue(next) };
     }
     let Some(flags) = entry.flags() else { return ControlFlow::Break(Older::Absent) };
     image.clear();
@@ -83,6 +84,9 @@ impl Arena {
     /// `holds` returns whether the page that led here is unchanged. It returns false while a writer has the page
     /// latched, and true again if that writer changes nothing.
     pub(crate) fn older(&self, entry: UndoPtr, at: Csn, image: &mut Vec<u8>, holds: impl Fn() -> bool) -> Older {
+        if entry == UndoPtr::ABSENT {
+            return Older::Absent;
+        }
         let mut next = entry;
         // Pointers of a damaged page may form a cycle.
         for step in 1..=self.limit_bytes() / 8 {
@@ -138,6 +142,9 @@ impl Arena {
     /// meanwhile. An entry in the file, or on its way there, does not change, and neither does the chain after it.
     pub(crate) fn clear(&self, first: UndoPtr, csn: Csn, pinned: Csn, view: &View) -> Link {
         let link = Link { since: csn, next: first, ..Link::default() };
+        if first == UndoPtr::ABSENT {
+            return Link { countdown: CLEAR_EVERY, ..link };
+        }
         if csn > pinned && self.is_leaving(first) {
             return Link { countdown: CLEAR_EVERY, ..link };
         }

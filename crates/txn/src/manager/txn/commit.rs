@@ -107,6 +107,7 @@ impl Txn {
         self.before_record();
         let (last_lsn, observed) = (self.last_lsn(), self.observed());
         let mut lease = self.lease.take().expect("a running transaction has its lease");
+        let excludes = lease.run.trail.excludes;
         pause::point("txn: about to give up its undo");
         let TxnManager { log, locks, visibility, xids, ended, .. } = &**self.manager;
         if mutant("sabotage: shared locks are free before the commit has its place") {
@@ -129,6 +130,10 @@ impl Txn {
         let (ticket, session) = (lease.session.ticket(lsn, csn, csn.lsn()), lease.session.number());
         if mutant("txn: callbacks before the locks are free") {
             flush.acknowledge(log, session);
+        }
+        if excludes {
+            // WAIT: help - or park behind the leader. An error is that of a log that has stopped, as the ticket says.
+            let _ = log.force(csn.lsn());
         }
         match self.manager.hold_until_durable {
             None => self.manager.release(lease, csn),

@@ -28,6 +28,17 @@ impl Txn {
         granted
     }
 
+    /// Locks a table exclusively to the end of the transaction, and until the commit is durable. So while a restart
+    /// may have to undo the transaction, no other one has changed the table since.
+    ///
+    /// # Errors
+    /// Those of [`lock_table`](Self::lock_table).
+    pub fn exclude_others(&mut self, table: TableId) -> Result<()> {
+        self.lock_table(table, TableMode::Exclusive)?;
+        self.run_mut().trail.excludes = true;
+        Ok(())
+    }
+
     /// Locks a table as [`lock_table`](Self::lock_table) does, if that needs no wait. Otherwise returns false, and
     /// nothing has changed.
     pub fn try_lock_table(&mut self, table: TableId, mode: TableMode) -> bool {

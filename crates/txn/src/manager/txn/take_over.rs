@@ -78,7 +78,8 @@ impl TxnManager {
         let lost = retaken.lost;
         let tables: BTreeSet<TableId> = changes.iter().map(|change| change.table).collect();
         for table in tables {
-            // This cannot conflict: a prepared transaction that excludes it cannot have run beside it.
+            // This cannot conflict: a prepared transaction that excludes it cannot have run beside it. A table that it
+            // excludes others from is locked already.
             txn.try_lock_table(table, TableMode::IntentExclusive);
         }
         txn.release();
@@ -165,6 +166,14 @@ impl TakeOver for Retaken<'_> {
         }
         self.lost.get_or_insert(cause);
         Ok(())
+    }
+
+    fn exclude_others(&mut self, table: TableId) {
+        self.txn.run_mut().trail.excludes = true;
+        // Those of a prepared transaction are locked later. No other one has changed the table since.
+        if self.may_lose {
+            self.txn.try_lock_table(table, TableMode::Exclusive);
+        }
     }
 
     fn xid(&self) -> Xid {
