@@ -27,6 +27,8 @@ mod inspect;
 #[cfg(foreshore_sim)]
 mod life;
 #[cfg(foreshore_sim)]
+mod load;
+#[cfg(foreshore_sim)]
 mod plan;
 #[cfg(foreshore_sim)]
 mod run;

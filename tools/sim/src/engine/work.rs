@@ -51,6 +51,7 @@ impl Session<'_> {
                     steps.push(Step::Back { changes: *changes });
                 }
                 8 if one_in(&mut self.random, 3) => self.sweep(tx, steps)?,
+                10 if one_in(&mut self.random, 2) => self.load(tx, steps)?,
                 9 => device::pause(Duration::from_micros(self.random.below(3_000))),
                 _ => self.operate(tx, steps)?,
             }
@@ -79,6 +80,11 @@ impl Session<'_> {
             20 if one_in(&mut self.random, 4) => open.lock_against_writes().map_err(Stop::from),
             _ => self.scan(&open, table, keys, steps),
         }
+    }
+
+    /// Removes a row.
+    pub(super) fn remove(&self, open: &RawTable<'_>, row: Row, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        self.write(open, row, REMOVE, steps)
     }
 
     /// Sets a row, adds one, or removes one.
