@@ -106,6 +106,9 @@ impl Options {
     /// lock in a row returns [`Error::ReadOnly`](crate::Error::ReadOnly). [`Device`](crate::Device) says only
     /// whether the files are in memory.
     ///
+    /// What a start and a close would write is kept in memory, beside the memory limit. Transactions go on after
+    /// `ReadOnly`, except one that opens a table without an index that its definition declares.
+    ///
     /// # Errors
     /// `NotClosed` if the database has to be recovered first, because it was not closed or has prepared transactions.
     /// The same holds for a [backup](Db::backup). `NoDatabase` if there is none. `Io` if the file `LOCK` is missing.
