@@ -54,6 +54,7 @@ pub fn exercise(disk: &Sim) {
     (0..8).for_each(|_| db.step());
     tried("checkpoint", db.checkpoint());
     tried("vacuum", db.vacuum());
+    tried("compact", db.compact());
     let report = tried("examine", db.examine());
     let damaged = report.map_or_else(Vec::new, |report| report.damaged);
     assert!(!is_sound || damaged.is_empty(), "a sound database was damaged by use: {damaged:?}");

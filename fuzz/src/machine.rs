@@ -202,10 +202,11 @@ impl Machine {
                 self.states.drain(..self.states.len() - 1);
                 Ok(())
             }
-            // Both wait for the locks of the transaction that runs.
+            // They wait for the locks of the transaction that runs.
             2 if self.running.is_none() => self.db().check().map(drop),
             3 if self.running.is_none() => self.db().vacuum().map(drop),
             4 => self.reopen(),
+            5 if self.running.is_none() => self.db().compact().map(drop),
             _ => {
                 (0..choice / 8).for_each(|_| self.db().step());
                 Ok(())

@@ -8,7 +8,7 @@ use crate::format::{HAS_HIGH, INCOMPLETE, RowHeader};
 use crate::load_record::{Load, decode_unload};
 use crate::node::{self, Damage, Node};
 use crate::record::{
-    Absorb, CreateTable, Delta, DropTable, Link, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind,
+    Absorb, CreateTable, Delta, DropTable, Link, Move, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind,
     decode_erase, decode_page, decode_purge,
 };
 use foreshore_base::limits::MAX_PAGES;
@@ -85,6 +85,7 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
         (TreeKind::Collapse, 0) => collapse(page, record.table, Absorb::decode(body)?),
         (TreeKind::Merge, 1) if mutant("sabotage: the map does not learn of a free page") => Ok(()),
         (TreeKind::Merge | TreeKind::Collapse, 1) => mark_free(page, in_range(Absorb::decode(body)?.page)?),
+        (TreeKind::Move, _) => apply_move(record, index, page, &Move::decode(body)?),
         (TreeKind::ChainBegin | TreeKind::ChainExtend | TreeKind::ChainCut | TreeKind::ChainEnd, _) => {
             apply_to_chain(kind, record, index, page)
         }
@@ -95,6 +96,31 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
 
 fn in_range(pid: PageId) -> Result<PageId, Damage> {
     if pid == PageId::ZERO || pid.0 >= MAX_PAGES { Err("a log record names a page out of range") } else { Ok(pid) }
+}
+
+/// Applies the move of a node. The two pages may have one map.
+fn apply_move(
+    record: &ChangeRecord<'_>,
+    index: usize,
+    page: &mut impl PageMut,
+    moved: &Move<'_>,
+) -> Result<(), Damage> {
+    let new = record.pages().get(1).copied().ok_or(NO_PAGE)?;
+    let old = in_range(moved.old)?;
+    let at_left = if moved.has_left { Some(3) } else { None };
+    let at_old_map = 3 + usize::from(moved.has_left);
+    match index {
+        0 => node::replace_child(page, old, new),
+        1 => node::apply_image(page, record.table, moved.image),
+        2 if record.pages().len() == at_old_map => {
+            mark_free(page, old)?;
+            mark_allocated(page, new)
+        }
+        2 => mark_allocated(page, new),
+        index if Some(index) == at_left => node::replace_sibling(page, old, new),
+        index if index == at_old_map => mark_free(page, old),
+        _ => Err(NO_PAGE),
+    }
 }
 
 /// Applies a record of chains.

@@ -17,7 +17,8 @@
 //! 6.2.4), applied to removes instead of inserts.
 
 use crate::descend::Unlinked;
-use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, Pair, is_open};
+use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, is_open};
+use crate::neighbours::Pair;
 use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
 use crate::record::{Absorb, TreeKind};
 use crate::sound::{all_sound, assert_fits, assert_marked, assert_sound};
@@ -36,7 +37,7 @@ impl Tree {
         let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, AccessPattern::Scan)));
         let (left, middle, right) = (left?, middle?, right?);
         let Some(most) = self.plan(merging, [&left, &middle, &right])? else { return Ok(false) };
-        if !self.shift(&mut merging.structure(), first, &middle, most)? {
+        if !self.shift(&mut merging.structure(), first, &middle, (most, MOST))? {
             return Ok(false);
         }
         self.merge(merging, second, 0)
@@ -62,17 +63,18 @@ impl Tree {
         Ok(most)
     }
 
-    /// Runs steps 1 to 3. The left leaf of the pair has at most `most` bytes afterwards. Returns false if no row moves.
-    fn shift<'p>(
+    /// Runs steps 1 to 3. Afterwards the rows of the left leaf have at most `most` bytes, and with the fences at most
+    /// `limit`. Returns false if no row moves.
+    pub(crate) fn shift<'p>(
         &'p self,
         structure: &mut Structure<'_>,
         pair: &Pair,
         right: &Pinned<'p>,
-        most: usize,
+        (most, limit): (usize, usize),
     ) -> Result<bool> {
         let bytes = change_cost(2, MAX_LINK_BODY) + change_cost(2, MAX_ABSORB_BODY);
         let Some(mut left) = self.unlink(structure, pair, 0, bytes)? else { return Ok(false) };
-        let shifted = self.shift_rows(structure, pair.right, &mut left, &mut right.exclusive(), most);
+        let shifted = self.shift_rows(structure, pair.right, &mut left, &mut right.exclusive(), (most, limit));
         drop(left);
         let low = shifted?;
         let is_done = low.is_some();
@@ -87,13 +89,12 @@ impl Tree {
         pid: PageId,
         left: &mut ExclusiveGuard<'p>,
         right: &mut ExclusiveGuard<'p>,
-        most: usize,
+        (most, limit): (usize, usize),
     ) -> Result<Option<Vec<u8>>> {
         let damage = |why| self.corrupted(pid, why);
         let from = self.parse(pid, right)?;
-        let Some(Moved { image, low }) = moved(&self.parse(left.pid(), left)?, &from, most).map_err(damage)? else {
-            return Ok(None);
-        };
+        let moved = moved(&self.parse(left.pid(), left)?, &from, (most, limit)).map_err(damage)?;
+        let Some(Moved { image, low }) = moved else { return Ok(None) };
         let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
         Absorb::encode_front(&mut body, pid);
         let front = body.len();
@@ -116,7 +117,7 @@ impl Tree {
 }
 
 /// Returns the total bytes and the number of the first rows of a leaf that fit in `most` bytes. At least one row stays.
-fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize), Damage> {
+pub(crate) fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize), Damage> {
     let (mut sum, mut count) = (0, 0);
     while count + 1 < leaf.len() {
         let more = leaf.entry_size(count)?;
@@ -152,17 +153,25 @@ struct Moved {
     low: Vec<u8>,
 }
 
-/// Returns the rows that the left leaf takes, up to `most` bytes including its own rows; `None` if it has no space.
-fn moved(left: &Node<'_>, right: &Node<'_>, most: usize) -> Result<Option<Moved>, Damage> {
+/// Returns the rows that the left leaf takes, up to `most` bytes including its own rows, and up to `limit` with the
+/// fences; `None` if it has no space.
+fn moved(left: &Node<'_>, right: &Node<'_>, (most, limit): (usize, usize)) -> Result<Option<Moved>, Damage> {
     let before = left.entry_bytes()?;
-    let (sum, count) = first_rows(right, most.saturating_sub(before))?;
-    if is_open(right) || count == 0 {
+    let (mut sum, mut count) = first_rows(right, most.saturating_sub(before))?;
+    if is_open(right) {
         return Ok(None);
     }
-    let low = separator(right.key(count - 1)?, right.key(count)?)?.to_vec();
-    if left.low()?.len() + before + sum + low.len() > MOST {
-        return Ok(None);
-    }
+    let low = loop {
+        if count == 0 {
+            return Ok(None);
+        }
+        let low = separator(right.key(count - 1)?, right.key(count)?)?;
+        if left.low()?.len() + before + sum + low.len() <= limit {
+            break low.to_vec();
+        }
+        count -= 1;
+        sum -= right.entry_size(count)?;
+    };
     let fences = (right.low()?, Some(&low[..]));
     let image = build_part(right, 0..count, fences, left.right(), None)?;
     Ok(Some(Moved { image, low }))

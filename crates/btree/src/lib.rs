@@ -2,9 +2,10 @@
 //!
 //! A table is a tree of pages. Rows are in the leaves and separators above them. Every node lies between two fences.
 //! The page of the root never changes. Descents read nodes without latches unless writers disturb them too often.
-//! Latches are taken from the root downwards and from left to right: at most two of nodes at a time, then that of the
-//! map page. No thread waits for the disk under a latch. Splits and merges have two steps each. Between the steps the
-//! tree has the same intermediate state in both cases: the parent does not know the right sibling of a node.
+//! Latches are taken from the root downwards and from left to right: at most two of nodes at a time, or four to move a
+//! node. Then come those of map pages. No thread waits for the disk under a latch. Splits and merges have two steps.
+//! Between the steps the tree has the same intermediate state in both cases: the parent does not know the right sibling
+//! of a node.
 //!
 //! - [`Trees`]: all trees of a database, and the redo and undo of their records.
 //! - [`Tree`]: the rows of one table, by key, in serializable transactions.
@@ -45,12 +46,15 @@ mod locking;
 mod lookup;
 mod many;
 mod merge;
+mod neighbours;
 mod node;
 mod overflow;
+mod pack;
 mod purge;
 mod queue;
 mod record;
 mod recover;
+mod relocate;
 mod row;
 mod sample;
 mod sound;
@@ -66,9 +70,11 @@ pub use cursor::{Cursor, End};
 pub use load::Loader;
 pub use many::Batch;
 pub use merge::Merged;
-pub use overflow::{ChainRef, FreedChains, OpenValue, ValueWriter};
+pub use overflow::{ChainRef, FarValues, FreedChains, OpenValue, ValueWriter};
+pub use pack::PackedLeaf;
 pub use purge::PurgedLeaf;
 pub use queue::{QueuedLeaf, QueuedRange};
 pub use record::TreeKind;
+pub use relocate::{MovedNodes, NodePlace};
 pub use tree::{Tree, TreeStats, Trees};
 pub use verify::TreeReport;

@@ -23,7 +23,7 @@
 //! page, as the records of [`crate::drop`] do.
 
 use crate::descend::Unlinked;
-use crate::format::{INNER_HEADER, SLOT};
+use crate::neighbours::{Pair, are_neighbours, fits, pairs_of};
 use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image};
 use crate::purge::live_writer;
 use crate::record::{Absorb, Link, TreeKind};
@@ -42,13 +42,6 @@ pub(crate) const MAX_ABSORB_BODY: usize = 16 + PAGE_SIZE;
 /// Most bytes that a merge leaves in use, so that the next row does not split the node again.
 pub(crate) const MOST: usize = CAPACITY * 15 / 16;
 
-/// Two neighbours below one parent.
-pub(crate) struct Pair {
-    pub(crate) left: PageId,
-    pub(crate) right: PageId,
-    pub(crate) separator: Vec<u8>,
-}
-
 /// The result of [`Tree::merge_leaf`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
@@ -64,9 +57,16 @@ pub(crate) struct Merging<'t> {
     txn: &'t mut Txn,
     /// The writer with a live row that the last attempts met.
     live: Option<Xid>,
+    /// Most bytes that a merge leaves in use.
+    pub(crate) most: usize,
 }
 
-impl Merging<'_> {
+impl<'t> Merging<'t> {
+    /// Returns merges of `txn` that leave at most `most` bytes of a node in use.
+    pub(crate) const fn new(txn: &'t mut Txn, most: usize) -> Self {
+        Self { txn, live: None, most }
+    }
+
     pub(crate) fn structure(&mut self) -> Structure<'_> {
         Structure::of_freeing(self.txn)
     }
@@ -101,7 +101,7 @@ impl Tree {
             let mut merged = Merged::default();
             loop {
                 // Retried for a leaf that had no neighbour below its parent, or is still thin after a merge.
-                let Merged { pages, live } = self.merge_path(&mut Merging { txn, live: None }, key)?;
+                let Merged { pages, live } = self.merge_path(&mut Merging::new(txn, MOST), key, 0)?;
                 merged = Merged { pages: merged.pages + pages, live };
                 if pages == 0 {
                     return Ok(merged);
@@ -110,9 +110,9 @@ impl Tree {
         })
     }
 
-    /// Merges the nodes that cover `key`, from the leaf up, as long as they are thin and lose entries.
-    fn merge_path(&self, merging: &mut Merging<'_>, key: &[u8]) -> Result<Merged> {
-        let (mut freed, mut live, mut level) = (0, None, 0);
+    /// Merges the nodes that cover `key`, from level `from` up, as long as they are thin and lose entries.
+    pub(crate) fn merge_path(&self, merging: &mut Merging<'_>, key: &[u8], from: u8) -> Result<Merged> {
+        let (mut freed, mut live, mut level) = (0, None, from);
         while let Some(Family { page, pairs, is_top }) = self.family(&mut merging.structure(), key, level)? {
             let mut merged = false;
             for pair in &pairs {
@@ -168,11 +168,12 @@ impl Tree {
         if !self.would_fit(merging, &left_pin, &right_pin)? {
             return Ok(false);
         }
+        let most = merging.most;
         let structure = &mut merging.structure();
         let map = self.map_of(structure, pair.right)?;
         let bytes = change_cost(2, MAX_LINK_BODY) + change_cost(2, MAX_ABSORB_BODY);
         let Some(mut left) = self.unlink(structure, pair, level, bytes)? else { return Ok(false) };
-        let merged = self.absorb(structure, pair, &mut left, &right_pin, &map);
+        let merged = self.absorb(structure, pair, &mut left, (&right_pin, most), &map);
         drop(left);
         if merged? {
             self.trees.space().give_back(pair.right);
@@ -184,7 +185,7 @@ impl Tree {
 
     /// Returns the map page of a page that is about to be freed. A map that has the page as free is damaged, and that
     /// is found before anything is changed. The result stays valid, because only this thread frees pages of the tree.
-    fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
+    pub(crate) fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
         let map = self.trees.space().map_page(pid, structure.session, structure.purpose)?;
         let is_allocated = is_allocated(&map.shared(), pid).and_then(|found| match found {
             true => Ok(()),
@@ -206,7 +207,7 @@ impl Tree {
             return Ok(false);
         }
         let damage = |why| self.corrupted(right.pid(), why);
-        if !fits(&first, &second).map_err(damage)? {
+        if !fits(&first, &second, merging.most).map_err(damage)? {
             return Ok(false);
         }
         Ok(!merging.is_live(&first).map_err(damage)? && !merging.is_live(&second).map_err(damage)?)
@@ -253,13 +254,13 @@ impl Tree {
         structure: &mut Structure<'_>,
         pair: &Pair,
         left: &mut ExclusiveGuard<'p>,
-        right: &Pinned<'p>,
+        (right, most): (&Pinned<'p>, usize),
         map: &Pinned<'p>,
     ) -> Result<bool> {
         let damage = |why| self.corrupted(pair.right, why);
         let mut right = right.exclusive();
         let node = self.parse(pair.right, &right)?;
-        if is_open(&node) || !fits(&self.parse(pair.left, left)?, &node).map_err(damage)? {
+        if is_open(&node) || !fits(&self.parse(pair.left, left)?, &node, most).map_err(damage)? {
             return Ok(false);
         }
         let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
@@ -282,7 +283,7 @@ impl Tree {
     }
 
     /// Replaces the root by its only child, repeatedly while it has only one. Returns how many pages were freed.
-    fn collapse(&self, structure: &mut Structure<'_>) -> Result<usize> {
+    pub(crate) fn collapse(&self, structure: &mut Structure<'_>) -> Result<usize> {
         let mut freed = 0;
         while let Some(child) = self.only_child()? {
             let pin = self.named(self.pool().pin(child))?;
@@ -347,52 +348,8 @@ pub(crate) fn expire(page: &mut ExclusiveGuard<'_>) {
     }
 }
 
-/// Returns the pairs below `parent` of the node that covers `key`, which is page `thin`.
-fn pairs_of(parent: &Node<'_>, key: &[u8], thin: PageId) -> Result<Vec<Pair>, Damage> {
-    let entries = parent.entries_to(Goal::At(key))?;
-    let child = |entries: usize| match entries {
-        0 => parent.leftmost(),
-        entries => parent.child(entries - 1),
-    };
-    let mut pairs = Vec::new();
-    // The node was split or merged meanwhile.
-    if child(entries)? != thin {
-        return Ok(pairs);
-    }
-    let pair = |entries: usize| {
-        let (left, right) = (child(entries - 1)?, child(entries)?);
-        Ok::<_, Damage>(Pair { left, right, separator: parent.key(entries - 1)?.to_vec() })
-    };
-    // The merge into the left neighbour comes first, because it moves little.
-    if entries > 0 {
-        pairs.push(pair(entries)?);
-    }
-    if entries < parent.len() {
-        pairs.push(pair(entries + 1)?);
-    }
-    Ok(pairs)
-}
-
-/// Returns whether the parent leads to both nodes of a pair, side by side.
-fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Damage> {
-    let Ok(at) = parent.search(&pair.separator)? else { return Ok(false) };
-    let left = if at == 0 { parent.leftmost()? } else { parent.child(at - 1)? };
-    Ok(left == pair.left && parent.child(at)? == pair.right)
-}
-
-/// Returns whether `left` can take the content of `right` and is then at most fifteen sixteenths full, so that the
-/// next row does not split it again. An empty left node takes anything.
-fn fits(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
-    let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
-    let entries = [left.entry_bytes()?, right.entry_bytes()?];
-    let fences = left.low()?.len() + right.high()?.map_or(0, <[u8]>::len);
-    let sum = entries[0] + entries[1] + separator + fences;
-    let most = if entries.contains(&0) { CAPACITY } else { MOST };
-    Ok(sum <= most)
-}
-
 /// Returns a copy of a node without garbage. The node has no open split.
-fn image_of(node: &Node<'_>) -> Result<[u8; PAGE_SIZE], Damage> {
+pub(crate) fn image_of(node: &Node<'_>) -> Result<[u8; PAGE_SIZE], Damage> {
     let leftmost = if node.is_leaf() { None } else { Some(node.leftmost()?) };
     let fences = (node.low()?, node.high()?);
     build_part(node, 0..node.len(), fences, node.right(), leftmost)

@@ -20,6 +20,8 @@
 //!  merge         left, map                    right u64 | image of right
 //!  collapse      root, map                    child u64 | image of child
 //!  shift         left, right                  right u64 | image of what moves, between its fences
+//!  move          parent, new*, map, then left and the map of the old page, as far as there are such
+//!                                             old u64 | has left u8 | image
 //!  chain-begin   leaf of chains, head*, map   table u32 | kind u8 of the row change | len u16, its body | chain page
 //!  chain-extend  index page, page*, map       chain page
 //!  chain-cut     index page, map              freed pages u32, each, in their order
@@ -33,9 +35,13 @@
 //! row. A write carries only the bytes that differ between the two values, between their common prefix and their common
 //! suffix.
 
+mod body;
 mod delta;
+mod image;
 
+pub(crate) use body::{SHORT, decode};
 pub(crate) use delta::Delta;
+pub(crate) use image::{Absorb, Move};
 
 use crate::node::Damage;
 use foreshore_base::codec::{Decoder, Put, Short};
@@ -93,19 +99,12 @@ foreshore_space::record_kinds! {
         Load = 56 => "load",
         /// Compensation of a load: the rows are removed.
         Unload = 57 => "unload",
+        /// A node moves to another page, and its old page is free.
+        Move = 58 => "move",
     }
 }
 
-const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::Unload as u8 <= *TREE_KINDS.end());
-
-pub(crate) const SHORT: Damage = "the body of a record is cut short";
-
-pub(crate) fn decode<'a, T>(
-    body: &'a [u8],
-    fields: impl FnOnce(&mut Decoder<'a>) -> Result<T, Short>,
-) -> Result<T, Damage> {
-    fields(&mut Decoder::new(body)).map_err(|Short| SHORT)
-}
+const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::Move as u8 <= *TREE_KINDS.end());
 
 /// Body of [`TreeKind::RowInsert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,25 +292,6 @@ impl<'a> Link<'a> {
 
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
         decode(body, |from| Ok(Self { right: PageId(from.u64()?), separator: from.rest() }))
-    }
-}
-
-/// Body of [`TreeKind::Merge`], [`TreeKind::Collapse`] and [`TreeKind::Shift`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Absorb<'a> {
-    /// The freed page, with its content in `image`. For a shift: the right leaf, with the rows that it gives away.
-    pub(crate) page: PageId,
-    pub(crate) image: &'a [u8],
-}
-
-impl<'a> Absorb<'a> {
-    /// Appends everything but the image, which the caller appends afterwards.
-    pub(crate) fn encode_front(out: &mut Vec<u8>, page: PageId) {
-        out.put_u64(page.0);
-    }
-
-    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
-        decode(body, |from| Ok(Self { page: PageId(from.u64()?), image: from.rest() }))
     }
 }
 

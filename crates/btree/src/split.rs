@@ -52,8 +52,17 @@ pub(crate) struct NewPage<'p> {
 
 impl<'p> NewPage<'p> {
     pub(crate) fn take(trees: &'p Trees, structure: &mut Structure<'_>) -> Result<Self> {
+        let pid = trees.space().take(structure.session.number(), structure.pages)?;
+        Self::resident(trees, structure, pid)
+    }
+
+    /// Takes a page below `limit`; `None` if none is free there. The file does not grow for it.
+    pub(crate) fn take_below(trees: &'p Trees, structure: &mut Structure<'_>, limit: PageId) -> Result<Option<Self>> {
+        trees.space().take_below(limit).map(|pid| Self::resident(trees, structure, pid)).transpose()
+    }
+
+    fn resident(trees: &'p Trees, structure: &mut Structure<'_>, pid: PageId) -> Result<Self> {
         let space = trees.space();
-        let pid = space.take(structure.session.number(), structure.pages)?;
         let mut resident = || -> Result<(Pinned<'p>, Pinned<'p>)> {
             let map = space.map_page(pid, structure.session, structure.purpose)?;
             Ok((trees.pool().pin_unread(pid)?, map))

@@ -45,6 +45,7 @@ pub(crate) struct Counters {
     pub(crate) merges: ShardedCounter,
     pub(crate) shifts: ShardedCounter,
     pub(crate) collapses: ShardedCounter,
+    pub(crate) moves: ShardedCounter,
     pub(crate) chains_built: ShardedCounter,
     pub(crate) chains_freed: ShardedCounter,
     pub(crate) restarts: ShardedCounter,
@@ -72,6 +73,8 @@ pub struct TreeStats {
     pub shifts: u64,
     /// Roots that took the content of their only child.
     pub collapses: u64,
+    /// Nodes that were moved to another page.
+    pub moves: u64,
     /// Large values whose pages were written, also those of transactions that were rolled back.
     pub chains_built: u64,
     /// Large values whose pages were freed.
@@ -94,6 +97,7 @@ impl Trees {
             merges: ShardedCounter::new(),
             shifts: ShardedCounter::new(),
             collapses: ShardedCounter::new(),
+            moves: ShardedCounter::new(),
             chains_built: ShardedCounter::new(),
             chains_freed: ShardedCounter::new(),
             restarts: ShardedCounter::new(),
@@ -115,6 +119,7 @@ impl Trees {
             merges,
             shifts,
             collapses,
+            moves,
             chains_built,
             chains_freed,
             restarts,
@@ -129,6 +134,7 @@ impl Trees {
             merges: merges.sum(),
             shifts: shifts.sum(),
             collapses: collapses.sum(),
+            moves: moves.sum(),
             chains_built: chains_built.sum(),
             chains_freed: chains_freed.sum(),
             restarts: restarts.sum(),

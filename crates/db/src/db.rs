@@ -198,8 +198,9 @@ impl Db {
     ///    background work frees them.
     /// 2. Truncates the free pages at the end of the file, except a reserve.
     ///
-    /// Pages in use are not moved, so the file cannot end before the last of them. Other transactions read and write
-    /// meanwhile. If they use up the reserve, or a [`backup`](Self::backup) is being made, the file keeps its length.
+    /// Pages in use are not moved, so the file cannot end before the last of them: [`compact`](Self::compact) moves
+    /// them. Other transactions read and write meanwhile. If they use up the reserve, or a [`backup`](Self::backup) is
+    /// being made, the file keeps its length.
     ///
     /// # Errors
     /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table; otherwise those of a

@@ -31,8 +31,8 @@ use foreshore_txn::Txn;
 use held::{Held, Until, Work};
 use std::collections::HashMap;
 use std::time::Duration;
-pub(crate) use walks::Walk;
-use walks::{Merges, Walks};
+use walks::Walks;
+pub(crate) use walks::{Merges, Walk};
 
 /// Leaves of each kind that one step visits: queued, held for one of three causes, swept. Each may be read from disk.
 const PIECE: usize = 128;
@@ -113,6 +113,17 @@ impl Purger {
             self.walks.let_merges_go(table, PATIENCE, || self.signal.notify());
         }
         self.walks.walk(table)
+    }
+
+    /// Begins merges of a table, which exclude those of the purge and checks, until the result is dropped. Waits for at
+    /// most `patience`; `None` if that was too short.
+    pub(crate) fn merges_within(&self, table: TableId, patience: Duration) -> Option<Merges<'_>> {
+        self.walks.merge_within(table, patience)
+    }
+
+    /// Returns whether background work has threads.
+    pub(crate) const fn has_threads(&self) -> bool {
+        self.has_threads
     }
 
     fn purge_piece(&self, admission: &Admission, catalogue: &Catalogue, work: &mut Work) -> Result<(Left, Done)> {

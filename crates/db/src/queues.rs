@@ -1,4 +1,4 @@
-//! The queues of retried transactions and of checks, and the counts of a thread that keep it out of them.
+//! The queues of retried transactions, checks and compactions, and the counts of a thread that keep it out of them.
 
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{SystemClock, Turn, Turns, thread_index};
@@ -13,6 +13,8 @@ struct Shared {
     retries: Turns,
     /// The queue of checks: one runs at a time, since one session is reserved for it.
     checks: Turns,
+    /// The queue of compactions: one runs at a time, since each would move what another one packs.
+    compactions: Turns,
     /// Seed of the pauses of the next transaction that is retried.
     seed: AtomicU64,
 }
@@ -20,7 +22,12 @@ struct Shared {
 impl Queues {
     pub(crate) fn new(log: &Log, seed: u64) -> Self {
         let seed = AtomicU64::new(seed);
-        let shared = Arc::new(Shared { retries: Turns::default(), checks: Turns::default(), seed });
+        let shared = Arc::new(Shared {
+            retries: Turns::default(),
+            checks: Turns::default(),
+            compactions: Turns::default(),
+            seed,
+        });
         let watched = Self(Arc::clone(&shared));
         log.on_stop(move || watched.close());
         Self(shared)
@@ -42,10 +49,16 @@ impl Queues {
         self.0.checks.take(&SystemClock::new(), Duration::MAX)
     }
 
+    /// Waits for the compaction that runs. The caller holds no lock.
+    pub(crate) fn take_compaction(&self) -> Option<Turn<'_>> {
+        self.0.compactions.take(&SystemClock::new(), Duration::MAX)
+    }
+
     /// Ends all waits in the queues.
     pub(crate) fn close(&self) {
         self.0.retries.close();
         self.0.checks.close();
+        self.0.compactions.close();
     }
 }
 

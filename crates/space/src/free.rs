@@ -162,6 +162,17 @@ impl Free {
         debug_assert!(self.is_counted(), "{} pages are counted as free, of {file_pages}", self.count);
     }
 
+    /// Free pages below `limit`.
+    pub(crate) fn count_below(&self, limit: PageId) -> u64 {
+        self.unused(0, limit.0.min(self.end()))
+    }
+
+    /// Used pages from `limit` on.
+    pub(crate) fn used_from(&self, limit: PageId) -> u64 {
+        let end = self.file_pages;
+        end.saturating_sub(limit.0) - self.unused(limit.0.min(end), end)
+    }
+
     /// Unused pages from `from` up to `to`.
     fn unused(&self, from: u64, to: u64) -> u64 {
         let mut count = 0;
@@ -176,22 +187,30 @@ impl Free {
         count
     }
 
-    /// Finds where the file can end so that `reserve` free pages are left, withholds the pages from there on, and
-    /// returns the place. `None` if fewer than `least` pages would be truncated.
-    pub(crate) fn start_cut(&mut self, reserve: u64, least: u64) -> Option<u64> {
+    /// Withholds the pages from the place of [`find_cut`](Self::find_cut) on, and returns it.
+    pub(crate) fn start_cut(&mut self, reserve: u64, least: u64, grain: u64) -> Option<u64> {
         assert!(self.cut.is_none(), "one cut at a time");
-        let mut cut = self.used_end().next_multiple_of(GRAIN);
+        let cut = self.find_cut(reserve, least, grain)?;
+        self.cut = Some(cut);
+        self.count -= self.unused(cut, self.file_pages);
+        Some(cut)
+    }
+
+    /// Finds where the file can end so that `reserve` free pages are left: at a multiple of `grain`, or behind it near
+    /// the begin of a region. `None` if fewer than `least` pages would be truncated.
+    pub(crate) fn find_cut(&self, reserve: u64, least: u64, grain: u64) -> Option<u64> {
+        let mut cut = self.used_end();
         loop {
+            // The first pages of a region come with its map.
+            cut = cut.next_multiple_of(if cut % REGION_PAGES < GRAIN { GRAIN } else { grain });
             if cut.saturating_add(least) > self.file_pages {
                 return None;
             }
-            let beyond = self.unused(cut, self.file_pages);
-            if self.count - beyond >= reserve {
-                self.cut = Some(cut);
-                self.count -= beyond;
+            let left = self.count - self.unused(cut, self.file_pages);
+            if left >= reserve {
                 return Some(cut);
             }
-            cut += (reserve - (self.count - beyond)).next_multiple_of(GRAIN);
+            cut += reserve - left;
         }
     }
 

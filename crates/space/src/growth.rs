@@ -1,5 +1,6 @@
 //! When the file grows, and how much is kept ready.
 
+use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::free::GRAIN;
 use foreshore_sync::Nanos;
 use foreshore_sync::primitive::MODEL;
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 /// Pages that the file grows by at least when the thread that needs one grows it.
 pub(crate) const MIN_EXTENT: u64 = GRAIN;
+/// Largest growth of the file, in pages: 32 MiB.
+pub(crate) const MAX_EXTENT: u64 = 4096;
 /// Free pages that a thread takes at once.
 pub(crate) const MAGAZINE: usize = 16;
 
@@ -97,6 +100,26 @@ impl Pace {
         self.want = u64::try_from(used).unwrap_or(MOST).clamp(LEAST, most);
         self.want
     }
+}
+
+/// Returns by how many pages a file of `file_pages` grows ahead of need to make `missing` pages ready: by those, and
+/// by at least a sixty-fourth of the file. So the number of growths of a large file is logarithmic, and a file is
+/// little larger than its content. An extent is no larger than what is soon allocated.
+pub(crate) fn extent(file_pages: u64, missing: u64) -> u64 {
+    let least = file_pages / 64 / GRAIN * GRAIN;
+    missing.next_multiple_of(GRAIN).max(least).clamp(MIN_EXTENT, MAX_EXTENT)
+}
+
+/// Pages to grow by for at least `pages`: the file does not end between the begin of a region and its map page.
+pub(crate) const fn past_map(from: u64, pages: u64) -> u64 {
+    let in_region = (from + pages) % REGION_PAGES;
+    if in_region > 0 && in_region <= MAP_IN_REGION { pages + MAP_IN_REGION + 1 - in_region } else { pages }
+}
+
+/// Pages to grow by for one more: a region's first pages come with its map page.
+pub(crate) const fn one_more(from: u64) -> u64 {
+    let in_region = from % REGION_PAGES;
+    if in_region <= MAP_IN_REGION { MAP_IN_REGION + 1 - in_region } else { 1 }
 }
 
 /// How space is managed.

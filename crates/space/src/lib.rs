@@ -23,6 +23,7 @@ mod free;
 mod growth;
 mod kinds;
 mod map;
+mod purpose;
 mod shrink;
 mod space;
 mod stock;
@@ -34,6 +35,6 @@ pub use format::{CATALOGUE_ROOT, CHAINS_ROOT, MAX_LISTED, REGION_PAGES, SuperBlo
 pub use growth::{Growth, SpaceOptions};
 pub use kinds::SpaceKind;
 pub use map::{is_allocated, map_of, mark_allocated, mark_free};
+pub use purpose::{Purpose, Spare};
 pub use shrink::Cut;
 pub use space::{Space, SpaceStats};
-pub use stock::Purpose;

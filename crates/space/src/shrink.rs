@@ -16,10 +16,11 @@
 //! initialises it. A new length may be lost, or bring back a page's former bytes. Then redo of that record finds a
 //! smaller LSN: the record depends on the map page, which the record that freed the page has changed.
 //!
-//! **Growth and cuts do not conflict:** a cut leaves twice the pages that growth keeps ready, and growth starts at
-//! half of them.
+//! **Growth and cuts do not conflict:** a cut for [`Spare::Growth`] leaves twice the pages that growth keeps ready, and
+//! growth starts at half of them. During a cut for [`Spare::Least`] the file does not grow ahead of need.
 
 use crate::Space;
+use crate::purpose::Spare;
 use crate::space::MAP_DROP_COST;
 use foreshore_base::Result;
 use foreshore_sync::model::mutant;
@@ -37,11 +38,12 @@ pub struct Cut<'s> {
 }
 
 impl Space {
-    /// First step of a cut; the log is to be forced and settled then. `None` if there is too little to cut.
+    /// First step of a cut, which leaves `spare` free pages; the log is to be forced and settled then. `None` if there
+    /// is too little to cut.
     ///
     /// # Errors
     /// `Io`, `Corrupted`, `OutOfFrames`, `Poisoned`.
-    pub fn start_cut(&self, session: &mut Session) -> Result<Option<Cut<'_>>> {
+    pub fn start_cut(&self, session: &mut Session, spare: Spare) -> Result<Option<Cut<'_>>> {
         // As many as are likely to matter, before others wait for the maps to be dropped: they may hold the log space
         // that this needs. Never none: the first request for space may have to wait for a lane of the log.
         let maps = self.mapped().clamp(1, RESERVED_DROPS);
@@ -50,7 +52,7 @@ impl Space {
         if !late {
             reserve(session)?;
         }
-        let started = self.stock.start_cut(|first_region| {
+        let started = self.stock.start_cut(spare, |first_region| {
             if late {
                 reserve(session)?;
             }

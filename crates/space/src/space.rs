@@ -4,7 +4,8 @@ use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::growth::SpaceOptions;
 use crate::kinds::SpaceKind;
 use crate::map;
-use crate::stock::{Purpose, Stock, StockStats};
+use crate::purpose::{KEPT_BACK, Purpose};
+use crate::stock::{Stock, StockStats};
 use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pinned, Pool, change, change_cost};
@@ -123,6 +124,39 @@ impl Space {
         self.stock.take(worker, purpose)
     }
 
+    /// Hands out the lowest free page if it is below `limit`. The file does not grow for it, and the reserve for
+    /// [`Purpose::Rollback`] stays.
+    #[must_use]
+    pub fn take_below(&self, limit: PageId) -> Option<PageId> {
+        self.stock.take_below(limit)
+    }
+
+    /// Makes pages that workers have taken ahead free for all. Returns how many pages are free, of those below `limit`.
+    #[must_use]
+    pub fn free_below(&self, limit: PageId) -> u64 {
+        self.stock.recall();
+        self.stock.with(|state| state.free.count_below(limit))
+    }
+
+    /// Returns how many pages from `limit` on are in use, or taken ahead by workers.
+    #[must_use]
+    pub fn used_from(&self, limit: PageId) -> u64 {
+        self.stock.with(|state| state.free.used_from(limit))
+    }
+
+    /// Returns whether a cut that leaves only [`Spare::Least`](crate::Spare::Least) would make the file shorter.
+    #[must_use]
+    pub fn has_free_end(&self) -> bool {
+        self.stock.has_free_end()
+    }
+
+    /// Returns where the file could end if its pages in use were the first ones: behind them and the reserve for
+    /// [`Purpose::Rollback`].
+    #[must_use]
+    pub fn dense_end(&self) -> PageId {
+        PageId(self.stats().used_pages + KEPT_BACK)
+    }
+
     /// Takes back a page that was handed out and not linked, or that a record has marked as free.
     pub fn give_back(&self, pid: PageId) {
         self.stock.give_back(pid);
@@ -186,6 +220,12 @@ impl Space {
             None => return Err(self.corrupted(page.pid(), "a log record of unknown kind")),
         }
         Ok(())
+    }
+
+    /// The error for a request that finds no free page where it needs one.
+    #[must_use]
+    pub fn no_page(&self) -> Error {
+        Error::DiskFull { path: self.file.path().to_owned(), held_by: None }
     }
 
     /// The error for a page of the data file.

@@ -15,9 +15,9 @@
 //! every taker grows the file by one page, as PostgreSQL did before version 9.6, which held the lock on the extension
 //! of a table meanwhile.
 
-use crate::format::{MAP_IN_REGION, REGION_PAGES};
 use crate::free::{Free, GRAIN};
-use crate::growth::{Growth, MAGAZINE, MIN_EXTENT, Pace, SpaceOptions};
+use crate::growth::{Growth, MAGAZINE, MIN_EXTENT, Pace, SpaceOptions, extent, one_more, past_map};
+use crate::purpose::{KEPT_BACK, Purpose, Spare};
 use foreshore_base::limits::{MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_io::File;
@@ -25,21 +25,6 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, Clock, EventCount, LockRank, Mutex, Nanos, NextWake, Signal, SystemClock, pause};
 use std::{mem, sync::Arc, time::Duration};
 
-/// Largest growth of the file, in pages: 32 MiB.
-pub(crate) const MAX_EXTENT: u64 = 4096;
-/// What a page is taken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// New data. Leaves a reserve of free pages alone.
-    Data,
-    /// Undo of a transaction, or freeing of pages. May use the reserve, so that a full disk does not stop a rollback,
-    /// nor keep the room of a dropped table.
-    Rollback,
-}
-
-/// Pages kept back for [`Purpose::Rollback`]: an undo, or the drop or end of a table, splits at most one node a level,
-/// and few run at once.
-pub(crate) const KEPT_BACK: u64 = 32;
 /// Magazines. Workers beyond that number share.
 const MAGAZINES: usize = if foreshore_sync::primitive::MODEL { 2 } else { 64 };
 /// When a growth that failed is tried again in the background.
@@ -55,6 +40,10 @@ pub(crate) struct State {
     resizing: bool,
     /// Number of the newest cut that was started.
     cuts: u64,
+    /// What the newest cut leaves.
+    spare: Spare,
+    /// Whether a cut has left few pages on purpose, and none was handed out since.
+    is_lean: bool,
     cuts_done: u64,
     /// Growths, and those by a thread that needed a page.
     growths: u64,
@@ -106,6 +95,8 @@ impl Stock {
             free: Free::new(),
             resizing: false,
             cuts: 0,
+            spare: Spare::Growth,
+            is_lean: false,
             cuts_done: 0,
             growths: 0,
             growths_inline: 0,
@@ -164,6 +155,7 @@ impl Stock {
         };
         state.free.take(want, |pid| magazine.push(pid));
         state.pace.count(want);
+        state.is_lean &= want == 0;
         let ring = self.growth.is_ahead && !state.asked && state.pace.is_low(state.ready(Purpose::Data));
         state.asked |= ring;
         drop(state);
@@ -172,6 +164,20 @@ impl Stock {
         }
         magazine.reverse();
         magazine.pop()
+    }
+
+    /// Hands out the lowest free page if it is below `limit` and not one of the reserve.
+    pub(crate) fn take_below(&self, limit: PageId) -> Option<PageId> {
+        self.with(|state| {
+            let mut lowest = None;
+            state.free.take(state.ready(Purpose::Data).min(1), |pid| lowest = Some(pid));
+            lowest.filter(|&pid| {
+                if pid >= limit {
+                    state.free.give_back(pid);
+                }
+                pid < limit
+            })
+        })
     }
 
     /// Takes a page back.
@@ -235,11 +241,14 @@ impl Stock {
         if pages == 0 {
             return Err(Error::DiskFull { path: self.file.path().to_owned(), held_by: None });
         }
-        let allocate = |pages: u64| self.file.allocate(PageId(from).offset(), pages * PAGE_SIZE as u64);
+        let allocate = |pages: u64| {
+            let pages = past_map(from, pages);
+            self.file.allocate(PageId(from).offset(), pages * PAGE_SIZE as u64).map(|()| pages)
+        };
         match allocate(pages) {
             // The last room of a disk is used in small pieces.
-            Err(Error::DiskFull { .. }) if pages > MIN_EXTENT => allocate(MIN_EXTENT).map(|()| MIN_EXTENT),
-            other => other.map(|()| pages),
+            Err(Error::DiskFull { .. }) if pages > MIN_EXTENT => allocate(MIN_EXTENT),
+            other => other,
         }
     }
 
@@ -277,6 +286,11 @@ impl Stock {
             return NextWake::OnSignal;
         }
         let plan = self.with(|state| {
+            if state.is_lean || state.free.cut().is_some() && state.spare == Spare::Least {
+                // Few pages are left on purpose. A thread that finds none cancels the cut.
+                state.asked = false;
+                return Err(NextWake::OnSignal);
+            }
             let file_pages = state.free.file_pages();
             let want = state.pace.look(self.now(), file_pages);
             let ready = state.ready(Purpose::Data);
@@ -302,19 +316,23 @@ impl Stock {
         }
     }
 
-    /// Keeps the free pages at the end of the file back, and runs `prepare` on the first region whose map lies beyond
-    /// the cut while no thread can cancel it. Returns the number of the cut; `None` if there is too little to cut
-    /// or another thread changes the length.
-    pub(crate) fn start_cut(&self, prepare: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
+    /// Keeps the free pages at the end of the file back, except `spare`. Then runs `prepare` on the first region whose
+    /// map lies beyond the cut, while no thread can cancel it. Returns the number of the cut; `None` if there is too
+    /// little to cut or another thread changes the length.
+    pub(crate) fn start_cut(&self, spare: Spare, prepare: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
         self.recall();
         let started = self.with(|state| {
             if state.resizing {
                 return None;
             }
             state.free.cancel_cut();
-            // Twice of what growth keeps ready: it does not set in again at once.
-            let reserve = 2 * state.pace.look(self.now(), state.free.file_pages()) + KEPT_BACK;
-            state.free.start_cut(reserve, MIN_EXTENT)?;
+            let (reserve, grain) = match spare {
+                // Twice of what growth keeps ready: it does not set in again at once.
+                Spare::Growth => (2 * state.pace.look(self.now(), state.free.file_pages()) + KEPT_BACK, GRAIN),
+                Spare::Least => (KEPT_BACK, 1),
+            };
+            (state.spare, state.is_lean) = (spare, spare == Spare::Least);
+            state.free.start_cut(reserve, MIN_EXTENT, grain)?;
             state.resizing = true;
             state.cuts += 1;
             Some((state.cuts, state.free.first_region_beyond_cut().expect("just started")))
@@ -327,6 +345,12 @@ impl Stock {
             }
         });
         prepared.map(|()| Some(number))
+    }
+
+    /// Returns whether a cut would leave only [`Spare::Least`] and make the file shorter.
+    pub(crate) fn has_free_end(&self) -> bool {
+        self.recall();
+        self.with(|state| state.free.cut().is_none() && state.free.find_cut(KEPT_BACK, MIN_EXTENT, 1).is_some())
     }
 
     /// Cuts the file, unless cut `number` was given up meanwhile. Returns how many pages are gone.
@@ -371,20 +395,6 @@ impl Stock {
             cuts: state.cuts_done,
         }
     }
-}
-
-/// Returns by how many pages a file of `file_pages` grows ahead of need to make `missing` pages ready: by those, and
-/// by at least a sixty-fourth of the file. So the number of growths of a large file is logarithmic, and a file is
-/// little larger than its content. An extent is no larger than what is soon allocated.
-fn extent(file_pages: u64, missing: u64) -> u64 {
-    let least = file_pages / 64 / GRAIN * GRAIN;
-    missing.next_multiple_of(GRAIN).max(least).clamp(MIN_EXTENT, MAX_EXTENT)
-}
-
-/// Pages to grow by for one more: a region's first pages come with its map page.
-const fn one_more(from: u64) -> u64 {
-    let in_region = from % REGION_PAGES;
-    if in_region <= MAP_IN_REGION { MAP_IN_REGION + 1 - in_region } else { 1 }
 }
 
 #[cfg(test)]

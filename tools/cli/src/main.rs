@@ -14,14 +14,14 @@ mod types;
 use clap::{Parser, Subcommand};
 use exit::{Failure, STATUSES};
 use foreshore::Error;
-use inspect::{backup, check, del, dump, get, info, load, log, put, scan, stats, tables};
+use inspect::{backup, check, compact, del, dump, get, info, load, log, put, scan, stats, tables};
 use std::{ffi::OsString, process::ExitCode};
 
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
 ///
-/// `info` and `log` only read files, also of a database that is in use. The verbs from `stats` to `load`, and `backup`,
-/// open the database, which no other process may use meanwhile. If it was not closed, that recovers it: files are
-/// written, and no committed row changes.
+/// `info` and `log` only read files, also of a database that is in use. The verbs from `stats` to `load`, `backup` and
+/// `compact` open the database, which no other process may use meanwhile. If it was not closed, that recovers it: files
+/// are written, and no committed row changes.
 #[derive(Parser)]
 #[command(name = "foreshore", version, after_help = STATUSES)]
 struct Arguments {
@@ -44,6 +44,7 @@ enum Verb {
     Load(load::LoadArguments),
     Log(log::LogArguments),
     Backup(backup::BackupArguments),
+    Compact(compact::CompactArguments),
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
     /// Reproduce a figure of the papers, with our own designs beside theirs
@@ -67,6 +68,7 @@ impl Verb {
             Self::Load(arguments) => load::run(arguments),
             Self::Log(arguments) => log::run(arguments),
             Self::Backup(arguments) => backup::run(arguments),
+            Self::Compact(arguments) => compact::run(arguments),
             Self::Bench(arguments) => checked(bench::run(arguments)?),
             Self::Lab(arguments) => checked(lab::run(arguments)?),
             Self::Other(words) => Err(unknown_verb(words).into()),
@@ -98,6 +100,6 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, backup, bench or lab";
+    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, backup, compact, bench or lab";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

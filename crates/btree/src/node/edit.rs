@@ -248,6 +248,32 @@ pub(crate) fn set_leftmost(page: &mut impl PageMut, child: PageId) {
     page.write(AT_LEFTMOST, &child.0.to_le_bytes());
 }
 
+/// Makes the entry of an inner node that leads to `old` lead to `new`.
+pub(crate) fn replace_child(page: &mut impl PageMut, old: PageId, new: PageId) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    if node.is_leaf() {
+        return Err("a leaf has no child to replace");
+    }
+    let mut found = (node.leftmost()? == old).then_some(AT_LEFTMOST);
+    for index in 0..node.len() {
+        if node.child(index)? == old && found.replace(node.tuple(index)?.0).is_some() {
+            return Err("two entries lead to one node");
+        }
+    }
+    page.write(found.ok_or("no entry leads to a node that moves")?, &new.0.to_le_bytes());
+    Ok(())
+}
+
+/// Makes `new` the right sibling in place of `old`.
+pub(crate) fn replace_sibling(page: &mut impl PageMut, old: PageId, new: PageId) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    if node.right() != old || node.is_incomplete() {
+        return Err("a node that moves is not the right sibling");
+    }
+    set_right(page, new);
+    Ok(())
+}
+
 /// Sets the right sibling.
 pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
     page.write(AT_RIGHT, &right.0.to_le_bytes());

@@ -12,8 +12,8 @@ mod search;
 mod validate;
 
 pub(crate) use edit::{
-    init, insert_inner, insert_leaf, put_header, put_undo, remove, retain, set_flags, set_header, set_leftmost,
-    splice_in_place, splice_value,
+    init, insert_inner, insert_leaf, put_header, put_undo, remove, replace_child, replace_sibling, retain, set_flags,
+    set_header, set_leftmost, splice_in_place, splice_value,
 };
 pub(crate) use fill::CAPACITY;
 pub(crate) use goal::Goal;

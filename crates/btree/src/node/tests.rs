@@ -304,3 +304,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_child_is_replaced_where_one_entry_leads_to_it() {
+    let mut page = [0; PAGE_SIZE];
+    init(&mut page, 1, TableId(7));
+    set_leftmost(&mut page, PageId(5));
+    for (at, child) in [(0, 6), (1, 7), (2, 6)] {
+        insert_inner(&mut page, at, &[at as u8 + 1], PageId(child)).unwrap();
+    }
+    for (old, refused) in [(6, true), (8, true), (5, false), (7, false)] {
+        let before = page;
+        let replaced = replace_child(&mut page, PageId(old), PageId(90 + old));
+        assert_eq!((replaced.is_err(), page == before), (refused, refused), "child {old}");
+    }
+    let node = Node::parse(&page).unwrap();
+    let children: Vec<_> = (0..3).map(|at| node.child(at).unwrap().0).collect();
+    assert_eq!((node.leftmost().unwrap().0, &children[..]), (95, &[6, 97, 6][..]));
+}

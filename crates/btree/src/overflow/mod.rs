@@ -29,11 +29,13 @@
 mod check;
 mod free;
 mod read;
+mod renew;
 mod stream;
 mod write;
 
 pub use check::ChainRef;
 pub use free::FreedChains;
+pub use renew::FarValues;
 pub use stream::{OpenValue, ValueWriter};
 
 use crate::format::{CHAINS, Stub};

@@ -115,8 +115,8 @@ impl Tree {
 /// If it is dropped without [`finish`](Self::finish), the row is unchanged, and the pages are freed after its
 /// transaction.
 pub struct ValueWriter<'t> {
-    tree: &'t Tree,
-    chain: ChainWriter<'t>,
+    pub(super) tree: &'t Tree,
+    pub(super) chain: ChainWriter<'t>,
 }
 
 impl ValueWriter<'_> {

@@ -27,6 +27,8 @@ const MAX_BEGIN_FRONT: usize = 64 + 2 * ROW + ChainPageImage::FRONT;
 pub(crate) struct ChainWriter<'t> {
     tree: &'t Tree,
     birth: Xid,
+    /// All pages lie before this one, if there is one.
+    limit: Option<PageId>,
     head: Option<PageId>,
     /// The index page that the next data page comes below; `None` if that is the root.
     index: Option<PageId>,
@@ -44,7 +46,38 @@ impl<'t> ChainWriter<'t> {
     /// Makes a chain for a row of `tree`. The transaction holds an intent to write the table.
     pub(crate) fn new(tree: &'t Tree, txn: &mut Txn) -> Result<Self> {
         let birth = txn.ensure_xid()?;
-        Ok(Self { tree, birth, head: None, index: None, pages: 0, rest: Vec::new(), len: 0, crc: 0, last: Lsn::ZERO })
+        let limit = None;
+        Ok(Self {
+            tree,
+            birth,
+            limit,
+            head: None,
+            index: None,
+            pages: 0,
+            rest: Vec::new(),
+            len: 0,
+            crc: 0,
+            last: Lsn::ZERO,
+        })
+    }
+
+    /// Makes a chain as [`new`](Self::new) does, whose pages all lie before `limit`. The file does not grow for it.
+    pub(super) fn below(tree: &'t Tree, txn: &mut Txn, limit: PageId) -> Result<Self> {
+        Ok(Self { limit: Some(limit), ..Self::new(tree, txn)? })
+    }
+
+    /// Takes a new page; `None` if there is none before the limit.
+    fn take_page(&self, structure: &mut Structure<'_>) -> Result<Option<NewPage<'t>>> {
+        let trees = &self.tree.trees;
+        match self.limit {
+            Some(limit) => NewPage::take_below(trees, structure, limit),
+            None => NewPage::take(trees, structure).map(Some),
+        }
+    }
+
+    /// Returns the error for a chain that finds no page before its limit.
+    fn no_page(&self) -> Error {
+        self.tree.trees.space().no_page()
     }
 
     /// Appends bytes of the value.
@@ -86,6 +119,16 @@ impl<'t> ChainWriter<'t> {
         self.tree.trees.counters().chains_built.add(1);
         let stub = Stub { chain: ChainId { head, birth: self.birth }, len: self.len, crc: self.crc };
         Ok((stub, Dep::none().page(self.last)))
+    }
+
+    /// Returns the number of bytes so far.
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the checksum of the bytes so far.
+    pub(super) const fn crc(&self) -> u32 {
+        self.crc
     }
 
     /// Returns the value, if it is small enough for its row.
@@ -139,12 +182,14 @@ impl<'t> ChainWriter<'t> {
         let mut body = Vec::with_capacity(ChainPageImage::FRONT + data.len());
         image.encode_front(&mut body);
         body.extend_from_slice(data);
-        let (mut new, parent) = txn.with_space(|txn| {
+        let pages = txn.with_space(|txn| {
             let structure = &mut Structure::of(txn);
-            let pages = (NewPage::take(trees, structure)?, trees.pool().pin(parent)?);
+            let Some(new) = self.take_page(structure)? else { return Ok(None) };
+            let parent = trees.pool().pin(parent)?;
             structure.reserve(change_cost(3, body.len()))?;
-            Ok(pages)
-        })?;
+            Ok(Some((new, parent)))
+        });
+        let (mut new, parent) = pages?.ok_or_else(|| self.no_page())?;
         {
             let (mut parent, mut page, mut map) = (parent.exclusive(), new.page.exclusive(), new.map.exclusive());
             let pages = [parent.pid(), page.pid(), map.pid()];
@@ -165,7 +210,8 @@ impl<'t> ChainWriter<'t> {
         let trees = &self.tree.trees;
         let chains = trees.chains();
         let cost = change_cost(3, MAX_BEGIN_FRONT + data.len());
-        let mut new = txn.with_space(|txn| NewPage::take(trees, &mut Structure::of(txn)))?;
+        let new = txn.with_space(|txn| self.take_page(&mut Structure::of(txn)))?;
+        let mut new = new.ok_or_else(|| self.no_page())?;
         let chain = ChainId { head: new.page.pid(), birth: self.birth };
         let (key, value) = (chain.key(), chain.value());
         loop {

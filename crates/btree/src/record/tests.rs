@@ -5,7 +5,7 @@ use proptest::prelude::*;
 #[test]
 fn kinds_are_named_once() {
     let kinds: Vec<_> = (0..=255).filter_map(TreeKind::from_number).collect();
-    assert_eq!(kinds.len(), 23);
+    assert_eq!(kinds.len(), 24);
     for kind in kinds {
         assert_eq!(TreeKind::from_number(kind as u8), Some(kind));
         assert!(foreshore_buffer::format::TREE_KINDS.contains(&(kind as u8)), "{}", kind.name());
@@ -44,7 +44,7 @@ proptest! {
         let _ = RowRestore::decode(&bytes);
         let _ = RowLock::decode(&bytes);
         let _ = Split::decode(&bytes);
-        let _ = Link::decode(&bytes);
+        let _ = (Link::decode(&bytes), Move::decode(&bytes));
         let _ = CreateTable::decode(&bytes);
         let _ = DropTable::decode(&bytes);
         let _ = (decode_erase(&bytes), decode_page(&bytes), decode_purge(&bytes));

@@ -13,6 +13,7 @@ mod loads;
 mod locks;
 mod merges;
 mod model;
+mod moves;
 mod out_of_reach;
 mod phantoms;
 mod prefixes;

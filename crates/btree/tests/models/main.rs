@@ -22,6 +22,8 @@ mod shuttle_merge;
 #[cfg(foreshore_shuttle)]
 mod shuttle_modes;
 #[cfg(foreshore_shuttle)]
+mod shuttle_moves;
+#[cfg(foreshore_shuttle)]
 mod shuttle_refused;
 #[cfg(foreshore_shuttle)]
 mod shuttle_serial;

@@ -6,7 +6,9 @@
 //! 1. *Walk.* The check enters the table as walked, then waits for its running merges.
 //! 2. *Merge.* The purge enters a table as merged, up to the end of its step, unless it is walked. Then its thin leaves
 //!    are held until the walk is over.
-//! 3. *Turns.* Checks may follow each other without a pause. A walk after one that refused merges waits for a step that
+//! 3. *Compact.* A compaction enters a table as merged for a step, like the purge. Only one of the two does so at a
+//!    time, because a merge relies on no other thread to free nodes of the tree.
+//! 4. *Turns.* Checks may follow each other without a pause. A walk after one that refused merges waits for a step that
 //!    merges, for the time that its caller gives.
 
 use foreshore_base::TableId;
@@ -41,7 +43,7 @@ pub(crate) struct Walk<'w>(&'w Walks, TableId);
 
 /// Merges of a table. They end when this is dropped.
 #[must_use = "the merges end when this is dropped"]
-pub(super) struct Merges<'w>(&'w Walks, TableId);
+pub(crate) struct Merges<'w>(&'w Walks, TableId);
 
 impl Walks {
     /// Begins to walk a table. No node of it is freed until the walk is dropped.
@@ -87,15 +89,31 @@ impl Walks {
         self.0.lock().walked.contains(&table)
     }
 
-    /// Begins merges of a table; `None` if a check walks it.
+    /// Begins merges of a table; `None` if a check walks it or another thread merges its leaves.
     pub(super) fn merge(&self, table: TableId) -> Option<Merges<'_>> {
         let mut state = self.0.lock();
         if state.walked.contains(&table) {
             state.refused.insert(table);
             return None;
         }
-        state.merged.insert(table);
-        Some(Merges(self, table))
+        state.merged.insert(table).then(|| Merges(self, table))
+    }
+
+    /// Begins merges of a table as [`merge`](Self::merge) does, and waits for at most `patience`.
+    pub(super) fn merge_within(&self, table: TableId, patience: Duration) -> Option<Merges<'_>> {
+        let clock = SystemClock::new();
+        let until = clock.now() + patience;
+        loop {
+            if let Some(merges) = self.merge(table) {
+                return Some(merges);
+            }
+            let left = until.since(clock.now());
+            if left.is_zero() {
+                return None;
+            }
+            // WAIT: park - for the end of a step of the purge or of a walk, or for the time.
+            self.wait(left, |state| state.walked.contains(&table) || state.merged.contains(&table));
+        }
     }
 
     /// Forgets that merges of a table were refused.
@@ -118,10 +136,11 @@ impl Walks {
 impl Drop for Walk<'_> {
     fn drop(&mut self) {
         let Self(walks, table) = *self;
-        let walked = &mut walks.0.lock().walked;
-        if let Some(at) = walked.iter().position(|&walked| walked == table) {
-            walked.swap_remove(at);
-        }
+        walks.change(|state| {
+            if let Some(at) = state.walked.iter().position(|&walked| walked == table) {
+                state.walked.swap_remove(at);
+            }
+        });
     }
 }
 

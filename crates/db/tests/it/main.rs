@@ -7,6 +7,8 @@ mod callbacks;
 mod check;
 mod close;
 mod commit;
+mod compact;
+
 mod crash;
 mod create;
 mod cut;

@@ -1,4 +1,5 @@
-//! Promise: rows are where their writers left them, whatever is purged, merged, freed, checked and cut off beside them.
+//! Promise: rows are where their writers left them, whatever is purged, merged, moved, freed, checked and cut off
+//! beside them.
 
 use crate::support::DIR;
 use foreshore::{Db, Error, Options, ReadOptions, Savepoint, TableDef, Transaction};
@@ -129,6 +130,7 @@ fn rows_stay_beside_merges_checks_and_cuts() {
         scope.spawn(move || {
             while goes_on() {
                 db.check().unwrap();
+                db.compact().unwrap();
                 (0..8).try_for_each(|_| db.vacuum().map(drop)).unwrap();
             }
         });

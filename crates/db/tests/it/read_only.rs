@@ -52,6 +52,7 @@ fn check_refusals(db: &Db) {
         tx.commit().unwrap();
     }
     assert!(matches!(db.vacuum(), Err(Error::ReadOnly)));
+    assert!(matches!(db.compact(), Err(Error::ReadOnly)));
     let tx = db.begin();
     assert_eq!(tx.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
     drop(tx);

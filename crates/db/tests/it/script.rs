@@ -70,8 +70,10 @@ impl Script {
                 db.step();
             }
             self.poll();
-            if n % 40 == 39 {
-                db.checkpoint()?;
+            match n % 40 {
+                19 => drop(db.compact()?),
+                39 => db.checkpoint()?,
+                _ => {}
             }
         }
         Ok(())

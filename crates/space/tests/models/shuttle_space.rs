@@ -6,7 +6,7 @@ use foreshore_base::{PageId, Uuid};
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_classics::log_buffers::BufferKind;
 use foreshore_io::{File, Fs, Mem};
-use foreshore_space::{Growth, Purpose, Space, SpaceOptions};
+use foreshore_space::{Growth, Purpose, Space, SpaceOptions, Spare};
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{LockRank, Mutex};
@@ -86,7 +86,7 @@ impl Bed {
 
     fn cut(&self) {
         for _ in 0..8 {
-            let cut = self.space.start_cut(&mut self.log.session().unwrap()).unwrap();
+            let cut = self.space.start_cut(&mut self.log.session().unwrap(), Spare::Growth).unwrap();
             thread::yield_now();
             if let Some(cut) = cut {
                 let promised = self.space.file_pages();
@@ -113,7 +113,7 @@ fn run(growth: Growth) {
     assert_eq!((stats.used_pages, stats.free_pages), (3, stats.file_pages - 3));
     assert_eq!(bed.file.len().unwrap(), PageId(stats.file_pages).offset());
     // All of it can be used, what lay in magazines too, which a cut collects.
-    drop(bed.space.start_cut(&mut bed.log.session().unwrap()).unwrap());
+    drop(bed.space.start_cut(&mut bed.log.session().unwrap(), Spare::Growth).unwrap());
     let mut all = HashSet::new();
     while (all.len() as u64) < stats.free_pages {
         let pid = bed.space.take(0, Purpose::Rollback).unwrap();
@@ -129,7 +129,8 @@ fn truncation_beside_a_holder_of_the_log() {
     let mut sessions = [(); 4].map(|()| bed.log.session().unwrap());
     sessions.iter_mut().for_each(|session| session.reserve(bed.log.max_reserve()).unwrap());
     let cutter = bed.clone();
-    let cuts = thread::spawn(move || drop(cutter.space.start_cut(&mut cutter.log.session().unwrap()).unwrap()));
+    let cuts =
+        thread::spawn(move || drop(cutter.space.start_cut(&mut cutter.log.session().unwrap(), Spare::Growth).unwrap()));
     many(&bed);
     drop(sessions);
     cuts.join().unwrap();

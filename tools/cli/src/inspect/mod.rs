@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 mod batch;
 pub(crate) mod check;
+pub(crate) mod compact;
 mod csv;
 mod database;
 pub(crate) mod del;

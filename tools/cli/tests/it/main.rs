@@ -1,6 +1,7 @@
 //! The verbs that look into a database, run as the built program.
 
 mod backup;
+mod compact;
 mod crashed;
 mod csv;
 mod damaged;

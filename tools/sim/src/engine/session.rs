@@ -7,9 +7,10 @@ use super::part::{Parts, Place};
 use super::plan::{TxnPlan, one_in};
 use super::shared::{Shared, Stop};
 use crate::Random;
-use foreshore::{Error, Transaction};
+use foreshore::{CompactOptions, Error, Transaction};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::schedule;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// A session.
@@ -47,6 +48,7 @@ impl<'s> Session<'s> {
                 19..=20 => self.resolve(),
                 21 => self.shared.db.checkpoint().map_err(Stop::from),
                 22 => match self.random.below(4) {
+                    0 if one_in(&mut self.random, 2) => self.compact(),
                     0 => self.shared.db.vacuum().map(drop).map_err(Stop::from),
                     1 => self.shared.db.check().map(drop).map_err(Stop::from),
                     _ => self.sync(),
@@ -62,6 +64,18 @@ impl<'s> Session<'s> {
                 return;
             }
         }
+    }
+
+    /// Compacts the database, at times only for some steps.
+    fn compact(&mut self) -> Result<(), Stop> {
+        let most = [u64::MAX, 1 + self.random.below(40)][self.random.below(2) as usize];
+        let mut steps = 0;
+        let options = CompactOptions::new().share(if one_in(&mut self.random, 2) { 100 } else { 50 });
+        let compacted = self.shared.db.compact_with(options, |_| {
+            steps += 1;
+            if steps < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        compacted.map(drop).map_err(Stop::from)
     }
 
     /// Takes checkpoints beside the others, so many.

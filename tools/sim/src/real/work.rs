@@ -217,6 +217,7 @@ fn keep_up(db: &Db, shrinks: bool, stop: &AtomicBool) -> Result<()> {
         // What fails there has stopped the writers as well, or concerns nothing that they were told.
         let _: Result<()> = match round % 4 {
             _ if shrinks => fill_and_shrink(db),
+            3 if round % 8 == 7 => db.compact().map(drop),
             3 => db.vacuum().map(drop),
             _ => db.checkpoint(),
         };
