@@ -67,9 +67,9 @@ fn read_twice(bed: &Bed, txn: &mut Txn) -> Result<(), Error> {
     let behind = |txn: &mut Txn| scan(&bed.tree, txn, Excluded(&[1]), Unbounded);
     let (first, mut out) = (behind(txn)?, Vec::new());
     for key in [3, ROWS - 1] {
-        assert!(bed.tree.get(txn, &[key], &mut out)? && out == [key; SIZE], "row {key} stays");
+        assert!(bed.tree.get(txn, &[key], &mut out)? && out == [key; SIZE], "led astray from row {key}");
     }
-    assert!(first == behind(txn)?, "a serializable scan finds the same rows twice, as each stays");
+    assert!(first == behind(txn)?, "led astray: a serializable scan finds other rows than before");
     Ok(())
 }
 
@@ -86,7 +86,7 @@ fn readers_beside_moves() {
                     Err(Error::LockTimeout { .. } | Error::Deadlock { .. }) => {
                         let _ = txn.rollback().expect("a rollback");
                     }
-                    Err(error) => panic!("a reader: {error:?}"),
+                    Err(error) => panic!("led astray: {error:?}"),
                 }
             })
         })
@@ -130,7 +130,7 @@ fn readers_are_not_led_astray_by_moves() {
 }
 
 #[test]
-#[should_panic(expected = "stays")]
+#[should_panic(expected = "led astray")]
 fn a_page_that_a_node_has_left_behind_its_readers_is_noticed() {
     shuttle_mutated("btree: a page is freed behind its readers", 20 * ITERATIONS, readers_beside_moves);
 }
@@ -141,7 +141,7 @@ fn splits_and_merges_beside_moves_lose_no_row() {
 }
 
 #[test]
-#[should_panic(expected = "stays")]
+#[should_panic(expected = "led astray")]
 fn a_move_is_noticed_by_the_version_of_the_parent() {
     shuttle_mutated("btree: child read without validating the parent", 20 * ITERATIONS, readers_beside_moves);
 }
