@@ -8,8 +8,8 @@ use crate::descend::Restarts;
 use crate::format::{OVERFLOW, Stub};
 use crate::node::Goal;
 use crate::tree::{Structure, Tree};
-use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{PageId, Result};
 use foreshore_lock::TableMode;
 use foreshore_txn::Txn;
 
@@ -45,12 +45,32 @@ impl Tree {
     /// # Errors
     /// Those of [`Tree::range`], and `Corrupted`, `Io`, `OutOfFrames`, `Poisoned`.
     pub fn count_nodes(&self, txn: &mut Txn, census: &mut Census, most: usize) -> Result<bool> {
+        self.while_in_use(txn, |txn| self.count_some(txn, census, most))
+    }
+
+    /// Runs `work`, which reads nodes in any version. Meanwhile the table is locked against a drop, or is kept for the
+    /// transaction's snapshot.
+    pub(crate) fn while_in_use<T>(&self, txn: &mut Txn, work: impl FnOnce(&mut Txn) -> Result<T>) -> Result<T> {
         let Some(snapshot) = txn.reads_at()? else {
             self.lock(txn, TableMode::IntentShared)?;
-            return self.count_some(txn, census, most);
+            return work(txn);
         };
         let _operation = self.begin_read(txn, &snapshot)?;
-        self.count_some(txn, census, most).map_err(|error| self.judge(txn, &snapshot, error))
+        work(txn).map_err(|error| self.judge(txn, &snapshot, error))
+    }
+
+    /// Copies the node on `level` that covers `key`, or the root if the tree has no such level. Returns its page.
+    pub(crate) fn read_node(&self, txn: &mut Txn, key: &[u8], level: u8, page: &mut [u8; PAGE_SIZE]) -> Result<PageId> {
+        let mut restarts = Restarts::default();
+        loop {
+            let structure = &mut Structure::of_reader(txn);
+            let found: ReadGuard<'_, true> = self.find_again(structure, Goal::At(key), level, 0, &mut restarts)?;
+            found.page().copy_to(0..PAGE_SIZE, page);
+            if found.holds() {
+                return Ok(found.pid());
+            }
+            self.restart(&mut restarts);
+        }
     }
 
     fn count_some(&self, txn: &mut Txn, census: &mut Census, most: usize) -> Result<bool> {
@@ -65,17 +85,8 @@ impl Tree {
     /// Counts the next node. Returns false if there is none.
     fn count_node(&self, txn: &mut Txn, census: &mut Census) -> Result<bool> {
         let (level, from) = &census.next;
-        let mut restarts = Restarts::default();
         let mut page = [0; PAGE_SIZE];
-        let pid = loop {
-            let structure = &mut Structure::of_reader(txn);
-            let found: ReadGuard<'_, true> = self.find_again(structure, Goal::At(from), *level, 0, &mut restarts)?;
-            found.page().copy_to(0..PAGE_SIZE, &mut page);
-            if found.holds() {
-                break found.pid();
-            }
-            self.restart(&mut restarts);
-        };
+        let pid = self.read_node(txn, from, *level, &mut page)?;
         let node = self.parse(pid, &page)?;
         if node.level() != *level {
             // The count has passed the level of the root.

@@ -35,7 +35,13 @@ impl Trees {
     }
 
     /// Creates a tree of the engine's own in a new database, at page `pid`.
-    pub(crate) fn create_root(&self, session: &mut Session, table: TableId, pid: PageId) -> Result<Tree> {
+    ///
+    /// # Errors
+    /// Those of [`create_catalogue`](Self::create_catalogue).
+    ///
+    /// # Panics
+    /// When another page was created in between.
+    pub fn create_root(&self, session: &mut Session, table: TableId, pid: PageId) -> Result<Tree> {
         let structure = &mut Structure { session, purpose: Purpose::Data, pages: Purpose::Data, links: true };
         let mut new = NewPage::take(self, structure)?;
         assert_eq!(new.page.pid(), pid, "the trees of the engine are created before anything else");

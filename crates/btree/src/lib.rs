@@ -50,6 +50,7 @@ mod queue;
 mod record;
 mod recover;
 mod row;
+mod sample;
 mod sound;
 mod split;
 mod stage;

@@ -11,14 +11,14 @@ pub use list::{ListedIndex, ListedTable};
 pub(crate) use row_types::RowTypes;
 pub(crate) use tree_ref::TreeRef;
 
-use crate::format::{CATALOGUE, RowFlaw, TableRow};
+use crate::format::{CATALOGUE, RowFlaw, SEQUENCES, TableRow};
 use crate::index_state::IndexState;
 use crate::live::Live;
+use crate::sequences::Sequences;
 use crate::tables::{TableInfo, Tables, settle_indexes};
 use crate::watches::Watches;
 use crate::{Error, Result};
 use foreshore_base::{Csn, Error as Storage, PageId, Place, TableId};
-use foreshore_btree::format::CHAINS;
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::TableMode;
 use foreshore_space::CATALOGUE_ROOT;
@@ -42,6 +42,7 @@ pub(crate) struct Catalogue {
     /// The error that hides tables, if the tree could not be read as a whole.
     hidden: OnceLock<Error>,
     watches: Arc<Watches>,
+    sequences: Sequences,
     log: Log,
     /// The data file, which errors name.
     data: PathBuf,
@@ -50,9 +51,10 @@ pub(crate) struct Catalogue {
 impl Catalogue {
     /// Begins without known tables.
     pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf) -> Self {
-        let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(CHAINS.0));
+        let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(SEQUENCES.0));
+        let sequences = Sequences::new(&trees, log.clone(), data.clone());
         let (tables, hidden, watches) = (Tables::new(), OnceLock::new(), Arc::new(Watches::new()));
-        Self { tree, trees, tables, last_table, hidden, watches, log, data }
+        Self { tree, trees, tables, last_table, hidden, watches, sequences, log, data }
     }
 
     /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables
@@ -117,6 +119,11 @@ impl Catalogue {
     /// Returns the watches of tables.
     pub(crate) const fn watches(&self) -> &Arc<Watches> {
         &self.watches
+    }
+
+    /// Returns the numbers that tables hand out.
+    pub(crate) const fn sequences(&self) -> &Sequences {
+        &self.sequences
     }
 
     /// Returns the table with that name, if it is known and not dropped.

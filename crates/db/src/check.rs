@@ -27,7 +27,7 @@ mod pages;
 use self::hold::{Hold, PIECE, dropped};
 use self::pages::ChainPages;
 use crate::engine::Engine;
-use crate::format::TableRow;
+use crate::format::{SEQUENCES, TableRow};
 use crate::live::Live;
 use crate::purge::Walk;
 use crate::{DamagedPage, Db, TxnOptions};
@@ -188,11 +188,13 @@ impl<'e> Check<'e> {
     fn walk_all(&mut self) -> Result<()> {
         let engine = self.engine;
         let in_use = &mut |pid| engine.storage.space().verify_in_use(pid);
-        let found = {
-            let _walk = engine.purger.walk(engine.catalogue.table());
-            engine.catalogue.tree().verify_with(in_use, &mut |error| self.note(error), &mut |_| Ok(()))?
-        };
-        self.owned = found.pages;
+        for tree in [engine.catalogue.tree(), engine.catalogue.sequences().tree()] {
+            let _walk = engine.purger.walk(tree.table());
+            match tree.verify_with(in_use, &mut |error| self.note(error), &mut |_| Ok(())) {
+                Ok(found) => self.owned.extend(found.pages),
+                Err(error) => self.note(error)?,
+            }
+        }
         let tables: Vec<_> = self.listed.tables.iter().map(|(&id, known)| (id, known.clone())).collect();
         for (id, known) in &tables {
             let Some(rows) = self.walk_table(known)? else { continue };
@@ -279,6 +281,7 @@ impl<'e> Check<'e> {
             let tree = match self.listed.tables.get(&table) {
                 _ if table == engine.catalogue.table() => engine.catalogue.tree(),
                 _ if table == CHAINS => chains,
+                _ if table == SEQUENCES => engine.catalogue.sequences().tree(),
                 Some(Known::Live(tree) | Known::Dropped(tree)) => tree,
                 // The page was read after the id was drawn.
                 None if table > self.listed.last && table <= engine.catalogue.last_drawn() => {

@@ -21,6 +21,9 @@
 //!  | u32           | u64                         |
 //! ```
 //!
+//! The table of sequences is a tree with table id 3 and its root at page 5. Its key is a table id, big-endian. Its
+//! value is the first number that is not reserved, u64 little-endian.
+//!
 //! The note of a prepare record says which tables the transaction has created and dropped:
 //!
 //! ```text
@@ -36,7 +39,12 @@ use foreshore_space::CHAINS_ROOT;
 /// Table id of the catalogue itself.
 pub(crate) const CATALOGUE: TableId = TableId(1);
 
-const _: () = assert!(CATALOGUE.0 < CHAINS.0);
+/// Table id of the table of sequences.
+pub(crate) const SEQUENCES: TableId = TableId(3);
+/// Root of the table of sequences, created behind that of the table of chains.
+pub(crate) const SEQUENCES_ROOT: PageId = PageId(5);
+
+const _: () = assert!(CATALOGUE.0 < CHAINS.0 && CHAINS.0 < SEQUENCES.0 && CHAINS_ROOT.0 < SEQUENCES_ROOT.0);
 
 const VERSION: u8 = 1;
 /// The table was dropped.
@@ -140,8 +148,8 @@ impl TableRow {
         let (key_type, value_type) = (text()?, text()?);
         let index =
             if is_index { Some(IndexRow { of: TableId(from.u32()?), version: from.u64()?, is_unique }) } else { None };
-        let is_sound = |index: IndexRow| index.of > CHAINS && index.of != table;
-        if !from.is_empty() || table <= CHAINS || root <= CHAINS_ROOT || !index.map_or(!is_unique, is_sound) {
+        let is_sound = |index: IndexRow| index.of > SEQUENCES && index.of != table;
+        if !from.is_empty() || table <= SEQUENCES || root <= SEQUENCES_ROOT || !index.map_or(!is_unique, is_sound) {
             return Err(RowFlaw::Malformed);
         }
         Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0, index })
@@ -250,6 +258,7 @@ mod tests {
         assert_eq!(set(1, 4), Err(RowFlaw::Malformed), "only an index is unique");
         assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");
         assert_eq!(set(4, 2), Err(RowFlaw::Malformed), "nor the table of chains");
+        assert_eq!(set(4, 3), Err(RowFlaw::Malformed), "nor the table of sequences");
         assert_eq!(set(18, 0xff), Err(RowFlaw::Malformed), "not UTF-8");
         let mut longer = bytes.clone();
         longer.push(0);

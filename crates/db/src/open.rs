@@ -8,7 +8,7 @@ use crate::create::{self, Contents};
 use crate::damage::Damage;
 use crate::engine::{Background, Engine};
 use crate::files::Files;
-use crate::format::CATALOGUE;
+use crate::format::{CATALOGUE, SEQUENCES, SEQUENCES_ROOT};
 use crate::max_age::AgingTransactions;
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
@@ -112,7 +112,8 @@ fn create_trees(log: &Log, space: &Space, trees: &Trees) -> foreshore_base::Resu
     let mut session = log.session()?;
     space.create(&mut session)?;
     trees.create_catalogue(&mut session, CATALOGUE)?;
-    trees.create_chains(&mut session)
+    trees.create_chains(&mut session)?;
+    trees.create_root(&mut session, SEQUENCES, SEQUENCES_ROOT).map(drop)
 }
 
 /// Takes the checkpoint that ends a start. Without log space for it on the disk, the next restart reads the same log

@@ -21,6 +21,7 @@ pub use held::HeldRows;
 use crate::TxnOptions;
 use crate::admission::Admission;
 use crate::catalogue::Catalogue;
+use crate::format::SEQUENCES;
 use foreshore_base::{Error, Result, TableId};
 use foreshore_btree::format::CHAINS;
 use foreshore_btree::{Merged, PurgedLeaf, QueuedLeaf, Tree};
@@ -238,6 +239,7 @@ impl Piece<'_> {
         let tree = match table {
             own if own == catalogue.table() => Some(catalogue.tree().clone()),
             CHAINS => Some(catalogue.trees().chains()),
+            SEQUENCES => Some(catalogue.sequences().tree().clone()),
             _ => catalogue.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired()),
         };
         self.trees.insert(table, tree.clone());

@@ -213,6 +213,22 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.by_index(index)
     }
 
+    /// Estimates the number of rows, as [`Table::len_estimate`] does. Rows count that the snapshot does not see.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn len_estimate(&self) -> Result<u64> {
+        self.table.len_estimate()
+    }
+
+    /// Returns keys that split the table into parts, as [`Table::split_points`] does.
+    ///
+    /// # Errors
+    /// Those of every method.
+    pub fn split_points(&self, parts: usize) -> Result<Vec<K::Owned>> {
+        self.table.split_points(parts)
+    }
+
     /// Counts the pages and rows of the table, as [`Table::stats`] does.
     ///
     /// # Errors

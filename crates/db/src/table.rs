@@ -11,10 +11,12 @@ mod kept;
 mod keys;
 mod many;
 mod open;
+mod parts;
 mod range;
 mod raw;
 mod remove;
 mod scan;
+mod sequence;
 mod stats;
 mod store;
 mod stream;
@@ -39,7 +41,7 @@ use crate::live::Scratch;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::{Locked, RowLock};
-use std::{borrow::Borrow, fmt, marker::PhantomData, mem};
+use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 
 /// A table open in a transaction.
 ///
@@ -64,6 +66,8 @@ pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
     kept: Kept<'tx>,
+    /// The `MergeDef<V>` of its definition.
+    merge: Option<&'static (dyn Any + Send + Sync)>,
     types: PhantomData<fn(K) -> V>,
 }
 

@@ -1,10 +1,11 @@
 //! Names and types of tables.
 
 use crate::index_def::TableIndex;
+use crate::merge_def::MergeDef;
 use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
 use foreshore_base::limits::MAX_TABLE_NAME;
-use std::{fmt, marker::PhantomData};
+use std::{any::Any, fmt, marker::PhantomData};
 
 /// Name and types with which a table is opened.
 ///
@@ -70,6 +71,8 @@ use std::{fmt, marker::PhantomData};
 pub struct TableDef<'n, K: 'static, V: 'static> {
     name: &'n str,
     indexes: &'static [&'static dyn TableIndex<K, V>],
+    /// A `MergeDef<V>`, without the bounds of that type.
+    merge: Option<&'static (dyn Any + Send + Sync)>,
     types: PhantomData<fn(K) -> V>,
 }
 
@@ -78,7 +81,7 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     /// opened.
     #[must_use]
     pub const fn new(name: &'n str) -> Self {
-        Self { name, indexes: &[], types: PhantomData }
+        Self { name, indexes: &[], merge: None, types: PhantomData }
     }
 
     /// Declares the indexes of the table: all of them, each with its own name. Each write through the opened table
@@ -96,6 +99,17 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     #[must_use]
     pub const fn with_indexes(self, indexes: &'static [&'static dyn TableIndex<K, V>]) -> Self {
         Self { indexes, ..self }
+    }
+
+    /// Declares the merge operator of the table, which [`Table::merge`](crate::Table::merge) applies. It is not stored:
+    /// each program that merges declares it.
+    #[must_use]
+    pub const fn with_merge(self, merge: &'static MergeDef<V>) -> Self {
+        Self { merge: Some(merge), ..self }
+    }
+
+    pub(crate) const fn merge(&self) -> Option<&'static (dyn Any + Send + Sync)> {
+        self.merge
     }
 
     /// Returns the name.

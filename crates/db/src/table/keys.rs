@@ -92,6 +92,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Keys {
             table: self.tree.table(),
             scan: Scan::new(self.tx, &self.tree, Span::of::<K>(&range)),
+            key: Vec::new(),
             types: PhantomData,
         }
     }
@@ -130,10 +131,39 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 pub struct Keys<'tx, K> {
     table: TableId,
     scan: Scan<'tx>,
+    /// The encoded key of [`next_encoded_with`](Self::next_encoded_with).
+    key: Vec<u8>,
     types: PhantomData<fn() -> K>,
 }
 
 impl<K: Key> Keys<'_, K> {
+    /// Takes the next key and returns what `read` makes of its bytes, without an owned key. Returns `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the iteration. The iteration ends after an error.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const USERS: TableDef<&str, &str> = TableDef::new("users");
+    /// db.run(|tx| tx.open(USERS)?.put("ada", "Ada Lovelace"))?;
+    /// let reader = db.read();
+    /// let mut keys = reader.open(USERS)?.keys(..);
+    /// assert_eq!(keys.next_encoded_with(|key| key == b"ada")?, Some(true));
+    /// assert_eq!(keys.next_encoded_with(|_| ())?, None);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn next_encoded_with<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let Self { scan, key, .. } = self;
+        let found = scan.next_key_with(End::Front, |bytes| {
+            key.clear();
+            key.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        // Nothing is borrowed while the caller's closure runs, so that it may use the transaction.
+        Ok(found.map(|()| read(key)))
+    }
+
     fn step(&mut self, end: End) -> Option<Result<K::Owned>> {
         let table = self.table;
         let key = self.scan.next_key_with(end, |key| K::decode_key(key).ok_or_else(|| undecodable(table, key, "key")));

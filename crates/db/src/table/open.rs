@@ -127,7 +127,7 @@ impl Transaction {
             Ok(tree)
         })?;
         let kept = Kept::new(Vec::new(), tree.indexes().word());
-        Ok(Table { tx: self, tree, kept, types: PhantomData })
+        Ok(Table { tx: self, tree, kept, merge: def.merge(), types: PhantomData })
     }
 
     /// Drops the table `name` with all its rows and indexes. Returns whether there was one.

@@ -89,6 +89,27 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
         self.next_row(|(key, value)| Some(read(K::decode_key(key)?, value))).transpose()
     }
 
+    /// Takes the next row and returns what `read` makes of its encoded key and its encoded value. Nothing is copied or
+    /// decoded. Returns `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the iteration. The iteration ends after an error.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const USERS: TableDef<&str, &str> = TableDef::new("users");
+    /// db.run(|tx| tx.open(USERS)?.put("ada", "Ada Lovelace"))?;
+    /// let reader = db.read();
+    /// let mut users = reader.open(USERS)?.iter();
+    /// assert_eq!(users.next_encoded_with(|key, value| key.len() + value.len())?, Some(15));
+    /// assert_eq!(users.next_encoded_with(|_, _| ())?, None);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn next_encoded_with<T>(&mut self, read: impl FnOnce(&[u8], &[u8]) -> T) -> Result<Option<T>> {
+        self.next_row(|(key, value)| Some(read(key, value))).transpose()
+    }
+
     /// Takes the next row from the front. Rows that were read together are returned without an operation for each.
     #[inline(always)]
     fn next_row<T>(&mut self, read: impl FnOnce(Row<'_>) -> Option<T>) -> Option<Result<T>> {

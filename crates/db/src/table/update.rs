@@ -4,7 +4,7 @@ use super::codec::{encode_key, encode_value};
 use super::kept::{Write, Writer};
 use super::{Table, existing};
 use crate::live::Scratch;
-use crate::{Error, Result};
+use crate::{Error, MergeDef, Result};
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::RowLock;
 use std::borrow::Borrow;
@@ -72,6 +72,41 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             }
             return Ok(new);
         }
+    }
+
+    /// Applies the [merge operator](crate::MergeDef) of the table to the row of `key`, and returns the new value. If
+    /// there is no row, the operator makes one.
+    ///
+    /// It is applied at once, under a lock of the row, as [`update_with`](Self::update_with) changes a row. So merges
+    /// of one row by several transactions take turns.
+    ///
+    /// # Errors
+    /// `InvalidOption` if the definition by which the table was opened declares no operator. Those of every method,
+    /// `KeyTooLarge` and `ValueTooLarge`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, MergeDef, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const MAX: MergeDef<i64> = MergeDef::new(|best, score| best.map_or(*score, |best| best.max(*score)));
+    /// const BEST: TableDef<&str, i64> = TableDef::new("best scores").with_merge(&MAX);
+    /// db.run(|tx| {
+    ///     let best = tx.open(BEST)?;
+    ///     best.merge("Ada", 10)?;
+    ///     assert_eq!(best.merge("Ada", 7)?, 10);
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn merge<'k>(&self, key: impl Borrow<K::Ref<'k>>, operand: impl Borrow<V::Owned>) -> Result<V::Owned>
+    where
+        V: 'static,
+    {
+        let Some(operator) = self.merge.and_then(|merge| merge.downcast_ref::<MergeDef<V>>()) else {
+            let (value, expected) = (self.tree.name().to_owned(), "a table that declares a merge operator".to_owned());
+            return Err(Error::InvalidOption { name: "table", value, expected });
+        };
+        let merged = self.update_with(key, |old| Some(operator.apply(old, operand.borrow())))?;
+        Ok(merged.expect("the operator has returned a value"))
     }
 
     /// Locks the row of an encoded key for a write and returns its value.
