@@ -11,6 +11,7 @@
 mod assertions;
 mod coverage;
 mod cycles;
+mod examples;
 mod generated;
 mod imports;
 mod layers;
@@ -40,7 +41,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   verify   rustfmt --check, clippy -D warnings on all targets, tidy with a tight ratchet; writes nothing
   fix      rustfmt, generated documents, format hashes, ratchet entries that shrank
   tidy     layer edges, banned imports and words, assertions, ORDERING and WAIT comments, test files, links,
-           documents in step; under the ratchet lengths, cycles of modules, wide objects, words of comments
+           documents in step; under the ratchet lengths, cycles of modules, wide objects, words of comments,
+           missing examples
   counts [RULE [PLACE]]
            what the ratchet counts today, or each finding of a rule and a place
   sample --seed TEXT [--count N]
@@ -98,7 +100,8 @@ fn fix() -> Result<(), String> {
 /// What the rules under the ratchet find.
 fn amounts(tree: &Tree, sources: &[Source]) -> Vec<Amount> {
     let prose = prose::amounts(sources, tree.texts());
-    [length::amounts(sources), cycles::amounts(sources), objects::amounts(sources), prose]
+    let examples = examples::amounts(sources);
+    [length::amounts(sources), cycles::amounts(sources), objects::amounts(sources), examples, prose]
         .into_iter()
         .flatten()
         .collect()

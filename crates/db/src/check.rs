@@ -84,6 +84,18 @@ impl Db {
     ///
     /// # Errors
     /// `Corrupted` with the first damage; otherwise those of a transaction.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// let report = db.check()?;
+    /// assert_eq!((report.tables, report.rows), (1, 1));
+    /// // After damage, this one names every page.
+    /// assert!(db.examine()?.damaged.is_empty());
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn check(&self) -> crate::Result<Report> {
         let report = self.examine()?;
         let Some(DamagedPage { page, table, why }) = report.damaged.first().cloned() else { return Ok(report) };

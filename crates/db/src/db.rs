@@ -16,6 +16,28 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 /// An open database. Clones are handles of the same database and may be used from any thread.
 ///
 /// Dropping the last handle closes the database as [`close`](Self::close) does with a wait of zero.
+///
+/// ```
+/// # use foreshore::{Db, Durability, Error, TableDef, TxnOptions};
+/// # use std::time::Duration;
+/// # let db = Db::in_memory()?;
+/// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+/// let tx = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));
+/// tx.open(STOCK)?.put(1, 10)?;
+/// let csn = tx.commit()?;
+/// db.sync()?;
+/// assert!(db.durable_csn() >= csn);
+/// let tx = db.begin();
+/// assert_eq!(tx.open(STOCK)?.remove(1)?, Some(10));
+/// tx.commit()?;
+///
+/// db.checkpoint()?;
+/// db.vacuum()?;
+/// assert!(db.stats().txn.commits >= 2);
+/// db.close(Duration::from_secs(10))?;
+/// assert!(db.reopen()?.run(|tx| tx.open(STOCK)?.is_empty())?);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,
@@ -202,6 +224,21 @@ impl Db {
     ///
     /// # Errors
     /// `Poisoned`, `Closed`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// tx.prepare("order 7")?;
+    /// // The other databases have prepared their parts, too.
+    /// assert_eq!(db.prepared()?[0].name, "order 7");
+    /// db.commit_prepared("order 7")?;
+    /// assert_eq!(db.run(|tx| tx.open(STOCK)?.get(1))?, Some(10));
+    /// assert!(matches!(db.rollback_prepared("order 7"), Err(Error::NoPrepared { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn prepared(&self) -> Result<Vec<PreparedTxn>> {
         self.engine().admission.check_open()?;
         Ok(self.engine().prepared.all())
@@ -250,6 +287,20 @@ impl Db {
     /// Returns how transactions have spent their time since the database was opened, while profiling was on (see
     /// [`set_profiling`](Self::set_profiling)). Only measured transactions count: one in [`Profile::ONE_IN`] of each
     /// thread. Background work does not count.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, Profile, TableDef, TxnOptions};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.set_profiling(true)?;
+    /// for n in 0..2 * u64::from(Profile::ONE_IN) {
+    ///     db.run_with(TxnOptions::new().label("order"), |tx| tx.open(STOCK)?.put(n, 10))?;
+    /// }
+    /// for (label, time) in db.profile().labels {
+    ///     println!("{label}: {:?} of {:?} is work", time.work, time.total());
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn profile(&self) -> Profile {
         let engine = self.engine();
@@ -309,6 +360,7 @@ impl Db {
 
     /// Runs one piece of background work on the calling thread, chosen by the seed of the lab options. For databases
     /// opened without background threads.
+    #[doc(hidden)]
     pub fn step(&self) {
         daemons::step(self.engine());
     }

@@ -116,6 +116,13 @@ impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
     }
 
     /// Returns the name.
+    ///
+    /// ```
+    /// # use foreshore::IndexDef;
+    /// const BY_LENGTH: IndexDef<u64, &str, u64> =
+    ///     IndexDef::new("by length", |_, name: &String, keys| keys.add(name.len() as u64));
+    /// assert_eq!((BY_LENGTH.name(), BY_LENGTH.is_unique()), ("by length", false));
+    /// ```
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name

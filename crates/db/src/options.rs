@@ -40,6 +40,26 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`snapshot_max_bytes`](Self::snapshot_max_bytes) | none |
 /// | [`transaction_max_age`](Self::transaction_max_age) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
+///
+/// ```
+/// # use foreshore::{Device, DoublewriteKind, Error, Group, Options};
+/// # use std::time::Duration;
+/// let options = Options::new()
+///     .memory_limit(64 << 20)
+///     .device(Device::Null)
+///     .group(Group::Greedy)
+///     .log_budget(256 << 20)
+///     .doublewrite(DoublewriteKind::Auto)
+///     .lock_timeout(Duration::from_secs(2))
+///     .spill_limit(1 << 30)
+///     .snapshot_max_age(Duration::from_secs(3600))
+///     .snapshot_max_bytes(256 << 20)
+///     .transaction_max_age(Duration::from_secs(60))
+///     .max_transactions(200);
+/// let db = options.open("/db")?;
+/// assert_eq!(db.stats().memory.limit, 64 << 20);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     memory_limit: u64,
@@ -84,6 +104,16 @@ impl Options {
     ///
     /// Each call makes a separate file system. A database can be opened again by its path as long as these options, or
     /// a clone of them, exist.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, Options, TableDef};
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let options = Options::in_memory();
+    /// options.open("/db")?.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// // Closed and opened again.
+    /// assert_eq!(options.open("/db")?.read().open(STOCK)?.get(1)?, Some(10));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn in_memory() -> Self {
         Self::new().lab(|lab| lab.fs = Some(Arc::new(Mem::null())))

@@ -97,6 +97,16 @@ impl Profile {
     pub const ONE_IN: u32 = 32;
 
     /// Returns the time of all labels together.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error};
+    /// # let db = Db::in_memory()?;
+    /// let before = db.profile().total();
+    /// // Later: what was added since, and its sum.
+    /// let since = db.profile().total() - before;
+    /// assert_eq!(since.total(), std::time::Duration::ZERO);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn total(&self) -> TimeSplit {
         let mut total = TimeSplit::default();

@@ -33,6 +33,20 @@ impl Db {
 /// The engine keeps old versions of rows for it, and the pages of tables that are dropped meanwhile. It is cancelled
 /// when it becomes too old, or when these versions and pages take too much space. Its operations then return
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
+///
+/// ```
+/// # use foreshore::{Db, Error, ReadOptions, TableDef};
+/// # let db = Db::in_memory()?;
+/// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+/// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+/// let reader = db.read();
+/// db.run(|tx| tx.drop_table("stock").map(drop))?;
+/// assert_eq!(reader.open(STOCK)?.get(1)?, Some(10));
+/// assert_eq!((reader.tables()?.len(), reader.open_raw("stock")?.len()?), (1, 1));
+/// reader.finish()?.wait()?;
+/// assert!(db.read_with(ReadOptions::new().latest()).tables()?.is_empty());
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReadTransaction {
     inner: Transaction,
@@ -80,6 +94,34 @@ impl ReadTransaction {
 }
 
 /// A table open in a transaction that only reads. Its methods return the errors of [`Table`], and `SnapshotTooOld`.
+///
+/// ```
+/// # use foreshore::{Db, Error, IndexDef, TableDef};
+/// # let db = Db::in_memory()?;
+/// const BY_LENGTH: IndexDef<&str, &str, u64> =
+///     IndexDef::new("by length", |_, name: &String, keys| keys.add(name.len() as u64));
+/// const USERS: TableDef<&str, &str> = TableDef::new("users").with_indexes(&[&BY_LENGTH]);
+/// db.run(|tx| {
+///     let users = tx.open(USERS)?;
+///     users.put("ada", "Ada Lovelace")?;
+///     users.put("alan", "Alan Turing")
+/// })?;
+/// let reader = db.read();
+/// let users = reader.open(USERS)?;
+/// assert_eq!((users.len()?, users.count("b"..)?, users.is_empty()?), (2, 0, false));
+/// assert_eq!(users.get("ada")?.as_deref(), Some("Ada Lovelace"));
+/// assert_eq!(users.get_with("ada", |name| name.len())?, Some(12));
+/// assert_eq!(users.get_range("ada", 4..)?.as_deref(), Some(&b"Lovelace"[..]));
+/// assert_eq!(users.get_reader("ada")?.map(|name| name.len()), Some(12));
+/// assert_eq!(users.get_many(&["alan", "bob"])?, [Some("Alan Turing".to_owned()), None]);
+/// users.get_many_with(&["ada"], |_, name| assert!(name.is_some()))?;
+/// assert!(users.contains("alan")? && users.first()? != users.last()?);
+/// assert_eq!(users.range("ak"..).count() + users.prefix("a").count() + users.iter().count(), 5);
+/// assert_eq!(users.keys(..).next().transpose()?, users.cursor().next()?.map(|(key, _)| key));
+/// assert_eq!(users.by_index(BY_LENGTH)?.get(12)?, users.first()?);
+/// assert_eq!((users.stats()?.rows, users.len_estimate()?, users.split_points(1)?.len()), (2, 2, 0));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReadTable<'tx, K, V> {
     table: Table<'tx, K, V>,

@@ -45,6 +45,22 @@ impl Db {
     /// # Errors
     /// The error of `f`, or the reason why the transaction could not commit. [`Error::Exhausted`] after 100 runs, and
     /// [`Error::Deadline`] after the [deadline](TxnOptions::deadline), both with the cause that ended the last run.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Durability, Error, TableDef, TxnOptions};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| {
+    ///     let stock = tx.open(STOCK)?;
+    ///     let pieces = stock.get_for_update(1)?.unwrap_or(0);
+    ///     stock.put(1, pieces + 10)
+    /// })?;
+    /// let relaxed = TxnOptions::new().durability(Durability::Relaxed);
+    /// assert_eq!(db.run_with(relaxed, |tx| tx.open(STOCK)?.get(1))?, Some(10));
+    /// let ((), ticket) = db.run_pipelined_with(relaxed, |tx| tx.open(STOCK)?.put(2, 20))?;
+    /// ticket.harden().wait()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn run<T, E: From<Error>>(&self, f: impl FnMut(&Transaction) -> Result<T, E>) -> Result<T, E> {
         self.run_with(TxnOptions::new(), f)
     }

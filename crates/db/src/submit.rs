@@ -84,6 +84,20 @@ impl Db {
     /// Runs `f` like [`submit`](Self::submit), with options. A [deadline](TxnOptions::deadline) counts from this call.
     /// With [`Durability::Relaxed`] the future resolves when the commit record is in the log buffer, as
     /// [`run_with`](Self::run_with) returns then.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef, TxnOptions};
+    /// # use std::time::Duration;
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// # async fn restock(db: &Db) -> Result<(), Error> {
+    /// let options = TxnOptions::new().label("restock").deadline(Duration::from_secs(1));
+    /// db.submit_with(options, |tx| tx.open(STOCK)?.put(1, 10)).await?;
+    /// # Ok(())
+    /// # }
+    /// # let _ = restock(&db);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn submit_with<T, E>(
         &self,
         options: TxnOptions,

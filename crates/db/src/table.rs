@@ -62,6 +62,26 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 /// - `KeyTooLarge` for a key of an index
 /// - `IndexUndeclared` if the table has an index that the definition does not declare
 /// - `IndexMismatch` if an index was built by another key function.
+///
+/// ```
+/// # use foreshore::{Db, Error, TableDef};
+/// # let db = Db::in_memory()?;
+/// const USERS: TableDef<u64, &str> = TableDef::new("users");
+/// db.run(|tx| {
+///     let users = tx.open(USERS)?;
+///     // Before other locks: then no row is locked by itself.
+///     users.lock_against_writes()?;
+///     assert_eq!(users.insert(7, "Ada")?, None);
+///     users.insert_new(9, "Alan")?;
+///     assert_eq!(users.get(7)?.as_deref(), Some("Ada"));
+///     assert_eq!(users.get_with(7, |name| name.len())?, Some(3));
+///     assert_eq!(users.get_for_share(9)?.as_deref(), Some("Alan"));
+///     assert_eq!((users.range(8..).count(), users.iter().count()), (1, 2));
+///     assert_eq!(users.first()?, Some((7, "Ada".to_owned())));
+///     users.remove(7).map(drop)
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,

@@ -113,6 +113,14 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     }
 
     /// Returns the name.
+    ///
+    /// ```
+    /// # use foreshore::{IndexDef, MergeDef, TableDef};
+    /// const BY_VALUE: IndexDef<u64, i64, i64> = IndexDef::new("by value", |_, value: &i64, keys| keys.add(value));
+    /// const ADD: MergeDef<i64> = MergeDef::new(|old, more| old.unwrap_or(0) + more);
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock").with_indexes(&[&BY_VALUE]).with_merge(&ADD);
+    /// assert_eq!(STOCK.name(), "stock");
+    /// ```
     #[must_use]
     pub const fn name(&self) -> &'n str {
         self.name

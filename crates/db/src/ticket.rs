@@ -14,6 +14,24 @@ use std::time::Duration;
 /// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that
 /// wait. Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is
 /// durable.
+///
+/// ```
+/// # use foreshore::{Db, Error, TableDef};
+/// # use std::{sync::mpsc, time::Duration};
+/// # let db = Db::in_memory()?;
+/// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+/// let put = |n| db.run_pipelined(|tx| tx.open(STOCK)?.put(n, 10)).map(|((), ticket)| ticket);
+/// let ticket = put(1)?;
+/// while !ticket.wait_timeout(Duration::from_secs(1))? {}
+/// assert!(ticket.is_durable() && ticket.csn().lsn() >= ticket.record_lsn());
+///
+/// let (durable, answer) = mpsc::channel();
+/// put(2)?.on_durable(move |result| durable.send(result).unwrap());
+/// answer.recv().unwrap()?;
+/// // Resolves at once; hardened, when the commit is durable.
+/// put(3)?.relax().harden().wait()?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a commit is acknowledged only when its ticket says so"]
 pub struct CommitTicket(pub(crate) foreshore_wal::CommitTicket);

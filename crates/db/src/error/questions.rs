@@ -39,6 +39,22 @@ impl Error {
     }
 
     /// Whether the same transaction may succeed when it is run again.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, RowLock, TableDef, TxnOptions};
+    /// # let db = Db::in_memory()?;
+    /// # use std::io;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// let holder = db.begin_with(TxnOptions::new().label("order"));
+    /// holder.open(STOCK)?.get_for_update(1)?;
+    /// let tx = db.begin();
+    /// let error = tx.open(STOCK)?.get_locked(1, RowLock::update().no_wait()).unwrap_err();
+    /// assert!(!error.is_retryable());
+    /// assert_eq!((error.blocker(), error.damaged_page()), (Some("order"), None));
+    /// assert!(!Error::io("read", "orders.csv", io::ErrorKind::NotFound.into()).is_retryable());
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(

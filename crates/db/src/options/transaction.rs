@@ -19,6 +19,23 @@ pub enum Durability {
 }
 
 /// Options of a transaction that reads and writes.
+///
+/// ```
+/// # use foreshore::{Db, Durability, Error, Isolation, TableDef, TxnOptions};
+/// # use std::time::Duration;
+/// # let db = Db::in_memory()?;
+/// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+/// let options = TxnOptions::new()
+///     .label("restock")
+///     .isolation(Isolation::Snapshot)
+///     .durability(Durability::Relaxed)
+///     .lock_timeout(Duration::from_millis(100))
+///     .deadline(Duration::from_secs(5))
+///     .snapshot_max_age(Duration::from_secs(60))
+///     .snapshot_max_bytes(64 << 20);
+/// db.run_with(options, |tx| tx.open(STOCK)?.put(1, 10))?;
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TxnOptions {
     pub(crate) label: &'static str,
@@ -142,6 +159,21 @@ impl TxnOptions {
 }
 
 /// Options of a transaction that only reads.
+///
+/// ```
+/// # use foreshore::{Db, Error, ReadOptions, TableDef};
+/// # use std::time::Duration;
+/// # let db = Db::in_memory()?;
+/// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+/// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+/// let options = ReadOptions::new()
+///     .label("report")
+///     .latest()
+///     .snapshot_max_age(Duration::from_secs(3600))
+///     .snapshot_max_bytes(1 << 30);
+/// assert_eq!(db.read_with(options).open(STOCK)?.len()?, 1);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions {
     pub(crate) label: &'static str,

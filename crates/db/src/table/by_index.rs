@@ -78,6 +78,19 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const BY_LENGTH: IndexDef<u64, &str, u64> =
+    ///     IndexDef::new("by length", |_, name: &String, keys| keys.add(name.len() as u64));
+    /// const NAMES: TableDef<u64, &str> = TableDef::new("names").with_indexes(&[&BY_LENGTH]);
+    /// db.run(|tx| tx.open(NAMES)?.put(1, "Ada"))?;
+    /// let reader = db.read();
+    /// let by_length = reader.open(NAMES)?.by_index(BY_LENGTH)?;
+    /// assert!(by_length.contains(3)? && !by_length.contains(4)?);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn contains<'i>(&self, key: impl Borrow<I::Ref<'i>>) -> Result<bool> {
         let key = key.borrow();
         Ok(self.keys((Bound::Included(key), Bound::Included(key))).next().transpose()?.is_some())

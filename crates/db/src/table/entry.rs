@@ -68,6 +68,19 @@ impl<K: Key, V: Value> Entry<'_, '_, K, V> {
     ///
     /// # Errors
     /// Those of every method of [`Table`], and `ValueTooLarge`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| {
+    ///     let stock = tx.open(STOCK)?;
+    ///     assert_eq!(stock.entry(1)?.or_insert_with(|| 10)?, 10);
+    ///     assert_eq!(stock.entry(1)?.insert(20)?, Some(10));
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn or_insert_with(self, make: impl FnOnce() -> V::Owned) -> Result<V::Owned> {
         if let Some(value) = self.value {
             return Ok(value);

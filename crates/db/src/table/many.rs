@@ -38,6 +38,17 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`. `read` has not been called then.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const NAMES: TableDef<u64, &str> = TableDef::new("names");
+    /// db.run(|tx| tx.open(NAMES)?.put(1, "Ada"))?;
+    /// let mut bytes = 0;
+    /// db.read().open(NAMES)?.get_many_with(&[1, 2], |_, name| bytes += name.map_or(0, <[u8]>::len))?;
+    /// assert_eq!(bytes, 3);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn get_many_with<'k>(
         &self,
         keys: &[impl Borrow<K::Ref<'k>>],

@@ -44,6 +44,18 @@ impl Transaction {
     /// # Errors
     /// Those of [`open`](Self::open): `TableTypes` if the table has other types. `InvalidOption` for names of more than
     /// 1984 bytes in all.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, Key, TableDef, Value};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let (mut key, mut value) = (Vec::new(), Vec::new());
+    /// u64::encode_key(&1, &mut key);
+    /// i64::encode(&10, &mut value);
+    /// db.run(|tx| tx.create_raw("stock", &u64::type_name(), &i64::type_name())?.put(&*key, &*value))?;
+    /// assert_eq!(db.read().open(STOCK)?.get(1)?, Some(10));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn create_raw(&self, name: &str, key_type: &str, value_type: &str) -> Result<RawTable<'_>> {
         let len = key_type.len() + value_type.len();
         if len > MAX_TYPE_NAMES {

@@ -272,6 +272,18 @@ impl ValueReader<'_> {
     ///
     /// # Errors
     /// `SnapshotTooOld`, `RolledBack` once an error has ended the transaction, and errors of the engine.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const FILES: TableDef<&str, &[u8]> = TableDef::new("files");
+    /// db.run(|tx| tx.open(FILES)?.put("a", &[7; 100_000][..]))?;
+    /// let reader = db.read();
+    /// let mut file = reader.open(FILES)?.get_reader("a")?.expect("one file");
+    /// let mut end = [0; 100];
+    /// assert_eq!((file.is_empty(), file.read_at(file.len() - 50, &mut end)?), (false, 50));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn read_at(&mut self, at: u64, buffer: &mut [u8]) -> Result<usize> {
         let start = at.min(self.len());
         let end = start.saturating_add(buffer.len() as u64).min(self.len());

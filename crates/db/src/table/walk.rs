@@ -81,6 +81,18 @@ impl<K: Key, V: Value> Cursor<'_, '_, K, V> {
     ///
     /// # Errors
     /// Those of every method of [`Table`].
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| (1..=3).try_for_each(|n| tx.open(STOCK)?.put(n, 10)))?;
+    /// let reader = db.read();
+    /// let stock = reader.open(STOCK)?;
+    /// let mut cursor = stock.cursor();
+    /// assert_eq!((cursor.last()?, cursor.first()?), (Some((3, 10)), Some((1, 10))));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn last(&mut self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.scan_from(End::Back, Span::all())
     }
