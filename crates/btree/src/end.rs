@@ -27,12 +27,12 @@ impl Tree {
     /// Marks the table as dropped by transaction `by`, which holds it exclusively and whose commit can no longer fail.
     /// Locks of the table then fail with `TableDropped`, and so do readers whose snapshot sees the commit.
     pub fn retire(&self, by: Xid) {
-        self.end.set(Stage::Dropping(by));
+        self.end.ends_by(by);
     }
 
     /// Stores the number of the commit that dropped a table which was [retired](Self::retire).
     pub fn dropped_by(&self, csn: Csn) {
-        self.end.set(Stage::Dropped(csn));
+        self.end.ended_by(csn);
     }
 
     /// Marks a table as never created. The transaction that created it and has rolled that back calls this.
@@ -44,19 +44,14 @@ impl Tree {
     #[must_use]
     #[inline]
     pub fn is_retired(&self) -> bool {
-        self.end.stage() != Stage::InUse
+        self.end.is_over()
     }
 
     /// Returns the commit that dropped the table, if `snapshot` sees it; zero if no commit has to become durable for
     /// that.
     #[must_use]
     pub fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
-        match self.end.stage() {
-            Stage::InUse => None,
-            Stage::Dropping(xid) => snapshot.sees(xid),
-            Stage::Dropped(csn) => (csn <= snapshot.csn()).then_some(csn),
-            Stage::Withdrawn => Some(Csn::ZERO),
-        }
+        self.end.gone_at(snapshot)
     }
 
     /// Locks the table, which may have been dropped since the caller opened it.

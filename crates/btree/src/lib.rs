@@ -67,5 +67,6 @@ pub use overflow::{ChainRef, FreedChains, OpenValue, ValueWriter};
 pub use purge::PurgedLeaf;
 pub use queue::{QueuedLeaf, QueuedRange};
 pub use record::TreeKind;
+pub use stage::TableEnd;
 pub use tree::{Tree, TreeStats, Trees};
 pub use verify::TreeReport;

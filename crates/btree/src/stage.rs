@@ -2,8 +2,9 @@
 
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_txn::Snapshot;
 
-/// The state of a table, in one word.
+/// The state of a table, or of one of its names, in one word.
 ///
 /// ```text
 ///  bits 0..2   0 in use | 1 dropping | 2 dropped | 3 withdrawn
@@ -14,7 +15,7 @@ use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 ///    record, and 2 when that record has its commit number.
 /// 2. 0 -> 3: by the creator, when it rolls the creation back. No other transaction knows the tree.
 #[derive(Debug, Default)]
-pub(crate) struct TableEnd(AtomicU64);
+pub struct TableEnd(AtomicU64);
 
 /// A state of [`TableEnd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,34 @@ pub(crate) enum Stage {
 }
 
 impl TableEnd {
+    /// Notes that transaction `by` ends the use, and that its commit can no longer fail.
+    pub fn ends_by(&self, by: Xid) {
+        self.set(Stage::Dropping(by));
+    }
+
+    /// Notes the number of the commit of that transaction.
+    pub fn ended_by(&self, csn: Csn) {
+        self.set(Stage::Dropped(csn));
+    }
+
+    /// Whether the use has ended.
+    #[must_use]
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.stage() != Stage::InUse
+    }
+
+    /// Returns the commit that ended the use, if `snapshot` sees it; zero if no commit has to become durable for that.
+    #[must_use]
+    pub fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
+        match self.stage() {
+            Stage::InUse => None,
+            Stage::Dropping(xid) => snapshot.sees(xid),
+            Stage::Dropped(csn) => (csn <= snapshot.csn()).then_some(csn),
+            Stage::Withdrawn => Some(Csn::ZERO),
+        }
+    }
+
     pub(crate) fn stage(&self) -> Stage {
         // ORDERING: Acquire, pairs with `set`: what the dropper did before is visible.
         let word = self.0.load(Ordering::Acquire);

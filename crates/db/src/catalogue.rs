@@ -3,6 +3,7 @@
 mod drop;
 mod indexes;
 mod list;
+mod rename;
 mod row_types;
 mod tree_ref;
 
@@ -68,9 +69,9 @@ impl Catalogue {
     ) -> Result<Vec<Tree>> {
         let mut known = Vec::new();
         let learn = |name: Option<&str>, row: TableRow| {
-            self.note_drawn(row.table);
+            self.note_drawn(row.named);
             match name {
-                Some(name) => known.push(self.tables.add(self.info(name, row, Csn::ZERO))),
+                Some(name) => known.push(self.tables.add(self.new_info(name, row, Csn::ZERO))),
                 None => gone(self.trees.tree(row.table, row.root)),
             }
         };
@@ -144,7 +145,7 @@ impl Catalogue {
     /// Publishes the tables that commit `csn` has created.
     pub(crate) fn publish(&self, created: Vec<TableInfo>, csn: Csn) {
         pause::point("db: about to make tables known");
-        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
+        for mut table in created.into_iter().filter(|info| !info.is_over()) {
             table.created = csn;
             self.tables.add(table);
         }
@@ -161,7 +162,7 @@ impl Catalogue {
             Some(snapshot) => self.seen_by(live, &snapshot, name)?,
             None => self.get(name),
         };
-        if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
+        if let Some(info) = known.filter(|info| !live.has_ended(info)) {
             return use_table(info, live, types);
         }
         // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that
@@ -169,6 +170,7 @@ impl Catalogue {
         // could continue.
         live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
         if let Some(info) = self.newest(live, name)? {
+            self.check_name(live, name, info)?;
             return use_table(info, live, types);
         }
         self.check_tables()?;
@@ -185,10 +187,10 @@ impl Catalogue {
         if let Some(snapshot) = live.txn.reads_at()? {
             return self.open_at(live, &snapshot, name, types);
         }
-        if let Some(info) = self.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
+        if let Some(info) = self.get(name).filter(|info| !live.has_ended(info)) {
             live.txn.lock_table(info.tree.table(), TableMode::IntentShared)?;
-            // It may have been dropped during the wait for the lock.
-            if !info.tree.is_retired() {
+            // It may have been dropped or renamed during the wait for the lock.
+            if !info.is_over() {
                 return use_table(info, live, types);
             }
         }
@@ -230,7 +232,7 @@ impl Catalogue {
     /// dropped the table is durable.
     fn open_at(&self, live: &mut Live, snapshot: &Snapshot, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         match self.seen_by(live, snapshot, name)? {
-            Some(info) if live.has_dropped(info.tree.table()) => return Err(no_table(name)),
+            Some(info) if live.has_ended(info) => return Err(no_table(name)),
             Some(info) => return use_table(info, live, types),
             None => {}
         }
@@ -238,12 +240,12 @@ impl Catalogue {
         // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
         if self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)? {
             let row = decode(&self.data, &live.scratch.found)?;
-            let id = row.table;
+            let number = row.named;
             self.tables.add(self.info(name, row, live.txn.observed()));
-            let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(|| no_table(name))?;
+            let info = self.tables.all(name).find(|info| info.named == number).ok_or_else(|| no_table(name))?;
             return use_table(info, live, types);
         }
-        let gone = self.tables.all(name).find_map(|info| info.tree.gone_at(snapshot)).unwrap_or_default();
+        let gone = self.tables.all(name).find_map(|info| info.gone_at(snapshot)).unwrap_or_default();
         live.txn.observe(gone);
         // WAIT: help - or park behind the leader.
         self.log.force(gone.lsn())?;
@@ -252,18 +254,20 @@ impl Catalogue {
 
     /// Returns the table `name` that `snapshot` sees.
     ///
-    /// Tables of one name follow each other in time, so that is the oldest one whose drop the snapshot does not see. If
-    /// it was created after the snapshot was taken, the name was free then. The result is in that case the newest table
-    /// of the name while that is in use; the snapshot sees no row of it.
+    /// Tables of one name follow each other in time, so that is the oldest one whose drop or rename the snapshot does
+    /// not see. If it was created after the snapshot was taken, the name was free then. The result is in that case the
+    /// newest table of the name while that is in use; the snapshot sees no row of it. A table that was given the name
+    /// since is no result: the snapshot may see its rows.
     ///
     /// The transaction has not created the table itself.
     fn seen_by(&self, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&TableInfo>> {
-        let oldest = self.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last();
+        let oldest = self.tables.all(name).take_while(|info| info.gone_at(snapshot).is_none()).last();
         // `created` is at or above the commit that created the table.
-        let may_have_come_since = |info: &&TableInfo| info.tree.is_retired() && info.created > snapshot.csn();
+        let may_have_come_since =
+            |info: &&TableInfo| (info.is_over() || info.is_renamed()) && info.created > snapshot.csn();
         let Some(info) = oldest.filter(may_have_come_since) else { return Ok(oldest) };
         let was_there = self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)?;
-        Ok(if was_there { Some(info) } else { self.tables.get(name) })
+        Ok(if was_there { Some(info) } else { self.tables.get(name).filter(|info| !info.is_renamed()) })
     }
 
     fn create_table(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
@@ -272,7 +276,8 @@ impl Catalogue {
         // every id drawn, unless the transaction was rolled back.
         live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
         let table = self.draw();
-        let row = TableRow { table, root: PageId(0), key_type, value_type, is_dropped: false, index: None };
+        let (root, index) = (PageId(0), None);
+        let row = TableRow { table, root, key_type, value_type, is_dropped: false, index, named: table };
         self.create(live, name, row)
     }
 
@@ -301,6 +306,16 @@ impl Catalogue {
 
     /// Returns the table that a catalogue row describes.
     pub(crate) fn info(&self, name: &str, row: TableRow, created: Csn) -> TableInfo {
+        // A table has one tree, whatever its name.
+        let known = if row.named == row.table { None } else { self.tables.by_id(row.table) };
+        match known {
+            Some(known) => known.renamed(name, row.named, created),
+            None => self.new_info(name, row, created),
+        }
+    }
+
+    /// Returns a table that is known under no name.
+    fn new_info(&self, name: &str, row: TableRow, created: Csn) -> TableInfo {
         TableInfo::new(name, self.trees.tree(row.table, row.root), row, created, IndexState::unsettled())
     }
 }

@@ -165,6 +165,11 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A table with the name exists. Nothing was changed.
+    TableExists {
+        /// The name.
+        name: String,
+    },
     /// The table exists with other types.
     TableTypes {
         /// The table.
@@ -376,8 +381,7 @@ pub enum Error {
         /// Label of one of them; empty if none is known.
         holder: &'static str,
     },
-    /// No log space became free within the time limit of the wait: checkpoints do not keep up with the writers, or the
-    /// log buffer is full. Retryable.
+    /// No log space became free in time: checkpoints do not keep up with writers, or the log buffer is full. Retryable.
     LogSpace,
     /// Every frame of the buffer pool is in use at once.
     OutOfFrames {

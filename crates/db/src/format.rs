@@ -11,7 +11,7 @@
 //!
 //! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which
 //! may have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any
-//! flag above 4 set is of a newer version. The types are the names that the key and value encodings give themselves.
+//! flag above 8 set is of a newer version. The types are the names that the key and value encodings give themselves.
 //!
 //! Flag 2: an index. Its name is that of its table, a byte zero, and its own name. The types are those of the index
 //! keys and of the primary keys. Flag 4: a unique one. Behind the types such a row has:
@@ -20,6 +20,10 @@
 //!  | indexed table | version of the key function |
 //!  | u32           | u64                         |
 //! ```
+//!
+//! Flag 8: the table has got its name by a rename. Behind all else such a row has the number, u32, that was drawn for
+//! it. Numbers of names are drawn like table ids and grow from one table of a name to the next. The first name of a
+//! table has the table id as its number.
 //!
 //! The table of sequences is a tree with table id 3 and its root at page 5. Its key is a table id, big-endian. Its
 //! value is the first number that is not reserved, u64 little-endian.
@@ -53,6 +57,8 @@ const DROPPED: u8 = 1;
 const INDEX: u8 = 2;
 /// No two rows have the same key in the index.
 const UNIQUE: u8 = 4;
+/// The table has got its name by a rename.
+const RENAMED: u8 = 8;
 /// Between the names of a table and of its index in the key of the index. No name has this byte.
 const SEPARATOR: char = '\0';
 /// First byte of the key of a dropped table.
@@ -95,6 +101,8 @@ pub(crate) struct TableRow {
     pub(crate) is_dropped: bool,
     /// Present if the tree is an index.
     pub(crate) index: Option<IndexRow>,
+    /// The number of its name: the table id, or a later one after a rename.
+    pub(crate) named: TableId,
 }
 
 /// Why a row is refused.
@@ -117,7 +125,8 @@ impl TableRow {
         let mut out = Vec::with_capacity(20 + self.key_type.len() + self.value_type.len());
         out.put_u8(VERSION);
         let index = self.index.map_or(0, |index| if index.is_unique { INDEX | UNIQUE } else { INDEX });
-        out.put_u8(index | if self.is_dropped { DROPPED } else { 0 });
+        let renamed = if self.named == self.table { 0 } else { RENAMED };
+        out.put_u8(index | renamed | if self.is_dropped { DROPPED } else { 0 });
         out.put_u16(0);
         out.put_u32(self.table.0);
         out.put_u64(self.root.0);
@@ -126,6 +135,9 @@ impl TableRow {
         if let Some(index) = &self.index {
             out.put_u32(index.of.0);
             out.put_u64(index.version);
+        }
+        if renamed != 0 {
+            out.put_u32(self.named.0);
         }
         out
     }
@@ -136,7 +148,7 @@ impl TableRow {
         if version != VERSION {
             return Err(if version > VERSION { RowFlaw::Newer(version) } else { RowFlaw::Malformed });
         }
-        if flags & !(DROPPED | INDEX | UNIQUE) != 0 {
+        if flags & !(DROPPED | INDEX | UNIQUE | RENAMED) != 0 {
             return Err(RowFlaw::Newer(version));
         }
         let (is_index, is_unique) = (flags & INDEX != 0, flags & UNIQUE != 0);
@@ -148,11 +160,15 @@ impl TableRow {
         let (key_type, value_type) = (text()?, text()?);
         let index =
             if is_index { Some(IndexRow { of: TableId(from.u32()?), version: from.u64()?, is_unique }) } else { None };
+        let named = if flags & RENAMED == 0 { table } else { TableId(from.u32()?) };
+        if flags & RENAMED != 0 && named <= table {
+            return Err(RowFlaw::Malformed);
+        }
         let is_sound = |index: IndexRow| index.of > SEQUENCES && index.of != table;
         if !from.is_empty() || table <= SEQUENCES || root <= SEQUENCES_ROOT || !index.map_or(!is_unique, is_sound) {
             return Err(RowFlaw::Malformed);
         }
-        Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0, index })
+        Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0, index, named })
     }
 }
 
@@ -202,7 +218,8 @@ mod tests {
 
     fn row() -> TableRow {
         let (key_type, value_type) = ("u64".into(), "(str,i64)".into());
-        TableRow { table: TableId(7), root: PageId(99), key_type, value_type, is_dropped: false, index: None }
+        let (table, root) = (TableId(7), PageId(99));
+        TableRow { table, root, key_type, value_type, is_dropped: false, index: None, named: table }
     }
 
     #[test]
@@ -241,6 +258,21 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_a_renamed_table_has_these_bytes() {
+        let renamed = TableRow { named: TableId(258), ..row() };
+        let bytes = renamed.encode();
+        assert_eq!(bytes[..2], [1, 8]);
+        assert_eq!(bytes[16..], *b"\x03\0u64\x09\0(str,i64)\x02\x01\0\0");
+        assert_eq!(TableRow::decode(&bytes), Ok(renamed));
+        for len in 0..bytes.len() {
+            assert_eq!(TableRow::decode(&bytes[..len]), Err(RowFlaw::Malformed), "{len} bytes");
+        }
+        let at = bytes.len() - 4;
+        let older = [&bytes[..at], &[7, 0, 0, 0]].concat();
+        assert_eq!(TableRow::decode(&older), Err(RowFlaw::Malformed), "a number that is not above the table id");
+    }
+
+    #[test]
     fn malformed_rows_are_refused() {
         let bytes = row().encode();
         for len in 0..bytes.len() {
@@ -252,8 +284,9 @@ mod tests {
             TableRow::decode(&changed)
         };
         assert_eq!(set(0, 2), Err(RowFlaw::Newer(2)));
-        assert_eq!(set(1, 8), Err(RowFlaw::Newer(1)));
-        assert_eq!(set(1, 9), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 16), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 17), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 8), Err(RowFlaw::Malformed), "no number of the name");
         assert_eq!(set(1, 2), Err(RowFlaw::Malformed), "an index of no table");
         assert_eq!(set(1, 4), Err(RowFlaw::Malformed), "only an index is unique");
         assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");

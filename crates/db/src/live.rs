@@ -4,8 +4,8 @@ use crate::idle::IdleCursor;
 use crate::index_state::IndexState;
 use crate::tables::TableInfo;
 use crate::watches::TableSet;
-use foreshore_base::{Lsn, TableId};
-use foreshore_btree::{Batch, Tree};
+use foreshore_base::{Lsn, TableId, Xid};
+use foreshore_btree::{Batch, TableEnd, Tree};
 use foreshore_txn::Txn;
 use std::{mem, sync::Arc};
 
@@ -33,16 +33,32 @@ pub(crate) struct Scratch {
     pub(crate) cursor: Arc<IdleCursor>,
     /// The last row that was taken from an end of a table.
     pub(crate) popped: Option<Popped>,
-    /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
+    /// Tables that this transaction created or renamed, in order, with those dropped since. They are published when it
+    /// commits.
     pub(crate) created: Vec<TableInfo>,
     /// Tables that this transaction dropped, in order. Their pages become free after it commits.
     pub(crate) dropped: Vec<Tree>,
+    /// Names that this transaction took from tables, in order.
+    pub(crate) left: Vec<LeftName>,
     /// Tables that this transaction has opened.
     pub(crate) opened: TableSet,
     /// Tables whose watches its commit signals: those into which it has inserted.
     pub(crate) inserted: TableSet,
     /// The tables whose indexes this transaction has created or dropped.
     pub(crate) reindexed: Vec<Arc<IndexState>>,
+}
+
+/// A name that a table has lost by a rename.
+pub(crate) struct LeftName {
+    pub(crate) number: TableId,
+    pub(crate) end: Arc<TableEnd>,
+}
+
+/// What a transaction has done to tables.
+pub(crate) struct TableChanges {
+    pub(crate) created: Vec<TableInfo>,
+    pub(crate) dropped: Vec<Tree>,
+    pub(crate) left: Vec<LeftName>,
 }
 
 /// The last row that a serializable transaction took from an end of a table: there is none before it.
@@ -69,11 +85,26 @@ impl Scratch {
     }
 }
 
+impl TableChanges {
+    /// Ends the use of dropped tables and of names that tables have lost, by the transaction `by`, whose commit can no
+    /// longer fail.
+    pub(crate) fn begin_commit(&self, by: impl Fn() -> Xid) {
+        self.dropped.iter().for_each(|tree| tree.retire(by()));
+        self.left.iter().for_each(|left| left.end.ends_by(by()));
+    }
+
+    /// Whether the transaction has dropped a table that it has created, or given it another name.
+    pub(crate) fn has_ended(&self, info: &TableInfo) -> bool {
+        self.left.iter().any(|left| left.number == info.named)
+            || self.dropped.iter().any(|tree| tree.table() == info.tree.table())
+    }
+}
+
 impl Live {
     pub(crate) fn new(mut txn: Txn) -> Self {
         let mut scratch = txn.take_kept::<Scratch>().unwrap_or_default();
         assert!(
-            scratch.created.is_empty() && scratch.dropped.is_empty(),
+            scratch.created.is_empty() && scratch.dropped.is_empty() && scratch.left.is_empty(),
             "a transaction begins with tables of another one"
         );
         (scratch.opened, scratch.inserted) = (TableSet::EMPTY, TableSet::EMPTY);
@@ -85,13 +116,14 @@ impl Live {
         (&mut self.txn, &mut self.scratch)
     }
 
-    /// Returns the transaction to end it, with the tables that it has created and dropped.
-    pub(crate) fn into_parts(self) -> (Txn, Vec<TableInfo>, Vec<Tree>) {
+    /// Returns the transaction to end it, with what it has done to tables.
+    pub(crate) fn into_parts(self) -> (Txn, TableChanges) {
         let Self { mut txn, mut scratch } = self;
         let (created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
+        let left = mem::take(&mut scratch.left);
         scratch.shrink();
         txn.keep(scratch);
-        (txn, created, dropped)
+        (txn, TableChanges { created, dropped, left })
     }
 
     /// Returns the transaction to roll it back.
@@ -116,13 +148,18 @@ impl Live {
         self.scratch.dropped.iter().any(|tree| tree.table() == table)
     }
 
-    /// Returns the table `name`, if this transaction has created it and not dropped it.
-    pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
-        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
+    /// Whether this transaction has dropped the table or given it another name.
+    pub(crate) fn has_ended(&self, info: &TableInfo) -> bool {
+        self.scratch.left.iter().any(|left| left.number == info.named) || self.has_dropped(info.tree.table())
     }
 
-    /// Returns the table with that id, if this transaction has created it.
+    /// Returns the table `name`, if this transaction has created it or given it that name, and has not ended that.
+    pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
+        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_ended(info))
+    }
+
+    /// Returns the table with that id under its newest name, if this transaction has created or renamed it.
     pub(crate) fn own_table(&self, id: TableId) -> Option<&TableInfo> {
-        self.scratch.created.iter().find(|info| info.tree.table() == id)
+        self.scratch.created.iter().rfind(|info| info.tree.table() == id)
     }
 }

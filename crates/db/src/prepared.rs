@@ -2,7 +2,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::format::{RowFlaw, TableRow, TablesNote};
-use crate::live::Live;
+use crate::live::{Live, TableChanges};
 use crate::queues::Unresolved;
 use crate::reclaim::Reclaimer;
 use crate::tables::TableInfo;
@@ -42,8 +42,7 @@ struct Waiting {
     prepared: Prepared,
     label: Box<str>,
     since: Nanos,
-    created: Vec<TableInfo>,
-    dropped: Vec<Tree>,
+    changes: TableChanges,
     _unresolved: Unresolved,
 }
 
@@ -125,22 +124,21 @@ impl PreparedList {
 
     /// Prepares a transaction under a name.
     pub(crate) fn prepare(&self, place: Name<'_>, live: Live) -> Result<()> {
-        let (txn, created, dropped) = live.into_parts();
+        let (txn, changes) = live.into_parts();
         let row = |info: &TableInfo| {
             let (key_type, value_type) = (info.key_type.to_string(), info.value_type.to_string());
             let (table, root) = (info.tree.table(), info.tree.root());
-            let index = info.index;
-            (info.name.to_string(), TableRow { table, root, key_type, value_type, is_dropped: false, index })
+            let (index, named) = (info.index, info.named);
+            (info.name.to_string(), TableRow { table, root, key_type, value_type, is_dropped: false, index, named })
         };
-        let is_dropped = |info: &TableInfo| dropped.iter().any(|tree| tree.table() == info.tree.table());
         let note = TablesNote {
-            created: created.iter().filter(|info| !is_dropped(info)).map(row).collect(),
-            dropped: dropped.iter().map(|tree| (tree.table(), tree.root())).collect(),
+            created: changes.created.iter().filter(|info| !changes.has_ended(info)).map(row).collect(),
+            dropped: changes.dropped.iter().map(|tree| (tree.table(), tree.root())).collect(),
         };
         let label = txn.label().into();
         let prepared = txn.prepare(&place.name, &note.encode())?;
         let since = self.clock.now();
-        place.fill(Waiting { prepared, label, since, created, dropped, _unresolved: Unresolved::here() });
+        place.fill(Waiting { prepared, label, since, changes, _unresolved: Unresolved::here() });
         Ok(())
     }
 
@@ -153,13 +151,14 @@ impl PreparedList {
         reclaimer: &Reclaimer,
     ) -> Result<Option<(Csn, Vec<TableId>)>> {
         let Some((place, waiting)) = self.take(name)? else { return Ok(None) };
-        let Waiting { prepared, created, dropped, .. } = *waiting;
+        let Waiting { prepared, changes, .. } = *waiting;
         // Before the locks go. A commit that fails has stopped the log.
-        dropped.iter().for_each(|tree| tree.retire(prepared.xid_in_rows()));
-        let gone = dropped.iter().map(Tree::table).collect();
+        changes.begin_commit(|| prepared.xid_in_rows());
+        let gone = changes.dropped.iter().map(Tree::table).collect();
         let ticket = prepared.commit()?;
-        catalogue.publish(created, ticket.csn());
-        reclaimer.add_dropped(dropped, ticket.csn());
+        catalogue.publish(changes.created, ticket.csn());
+        changes.left.iter().for_each(|left| left.end.ended_by(ticket.csn()));
+        reclaimer.add_dropped(changes.dropped, ticket.csn());
         // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name
         // is still taken, and a callback of a user may want it.
         if !mutant("sabotage: a prepared commit is answered before it is durable") {
@@ -194,12 +193,14 @@ impl PreparedList {
                 RowFlaw::Malformed => damage("the note of a prepare record is malformed"),
                 RowFlaw::Newer(_) => damage("the note of a prepare record is of a newer version"),
             })?;
-            let ids = note.created.iter().map(|(_, row)| row.table).chain(note.dropped.iter().map(|&(table, _)| table));
+            let drawn = note.created.iter().map(|(_, row)| row.named);
+            let ids = drawn.chain(note.dropped.iter().map(|&(table, _)| table));
             ids.for_each(|table| catalogue.note_drawn(table));
             catalogue.note_changed_indexes(&note);
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }
+            let left = note.created.iter().filter_map(|(_, row)| catalogue.left_by(row)).collect();
             let created = note.created.into_iter();
             let created = created.map(|(name, row)| catalogue.info(&name, row, Csn::ZERO)).collect();
             // A table that is known shares its tree with this transaction, and so learns of the drop.
@@ -212,7 +213,8 @@ impl PreparedList {
             let since = self.clock.now();
             let prepared = taken.hold_tables().map_err(damage)?;
             let _unresolved = Unresolved::here();
-            place.fill(Waiting { prepared, label: body.label, since, created, dropped, _unresolved });
+            let changes = TableChanges { created, dropped, left };
+            place.fill(Waiting { prepared, label: body.label, since, changes, _unresolved });
         }
         Ok(())
     }

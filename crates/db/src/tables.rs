@@ -4,9 +4,10 @@ use crate::format::{IndexRow, TableRow, split_index_key};
 use crate::index_state::IndexState;
 use foreshore_base::hash::SeededHash;
 use foreshore_base::{Csn, TableId};
-use foreshore_btree::Tree;
+use foreshore_btree::{TableEnd, Tree};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{LockRank, Mutex};
+use foreshore_txn::Snapshot;
 use std::{
     any::TypeId,
     collections::HashMap,
@@ -27,6 +28,10 @@ pub(crate) struct TableInfo {
     pub(crate) index: Option<IndexRow>,
     /// The indexes of the table. The creator of the table shares it with the tables that it has opened.
     pub(crate) indexes: Arc<IndexState>,
+    /// The number of the name: it grows from one table of a name to the next.
+    pub(crate) named: TableId,
+    /// The end of the use of this name for the table, by a rename.
+    pub(crate) name_end: Arc<TableEnd>,
     /// The types that first matched the stored names, so that a later open compares no text.
     checked: OnceLock<(TypeId, TypeId)>,
 }
@@ -53,8 +58,42 @@ impl TableInfo {
             created,
             index: row.index,
             indexes: Arc::new(indexes),
+            named: row.named,
+            name_end: Arc::default(),
             checked: OnceLock::new(),
         }
+    }
+
+    /// Returns the same table under another name.
+    pub(crate) fn renamed(&self, name: &str, named: TableId, created: Csn) -> Self {
+        Self {
+            name: name.into(),
+            tree: self.tree.clone(),
+            key_type: self.key_type.clone(),
+            value_type: self.value_type.clone(),
+            created,
+            index: self.index,
+            indexes: Arc::clone(&self.indexes),
+            named,
+            name_end: Arc::default(),
+            checked: OnceLock::new(),
+        }
+    }
+
+    /// Whether it got its name by a rename.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.named != self.tree.table()
+    }
+
+    /// Returns whether the table was dropped, or its creation rolled back, or it has another name.
+    pub(crate) fn is_over(&self) -> bool {
+        self.tree.is_retired() || self.name_end.is_over()
+    }
+
+    /// Returns the commit after which the name no longer means this table, if `snapshot` sees it; zero if no commit
+    /// has to become durable for that.
+    pub(crate) fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
+        self.tree.gone_at(snapshot).or_else(|| self.name_end.gone_at(snapshot))
     }
 
     /// Returns whether types with these ids have been found to match.
@@ -82,9 +121,11 @@ pub(crate) trait Named {
     /// The name it is found by.
     fn name(&self) -> &str;
     /// Grows from one table of that name to the next.
-    fn id(&self) -> TableId;
-    /// Whether the table was dropped.
-    fn is_dropped(&self) -> bool;
+    fn number(&self) -> TableId;
+    /// The table.
+    fn table(&self) -> TableId;
+    /// Whether the name means the table no longer.
+    fn is_over(&self) -> bool;
 }
 
 impl Named for TableInfo {
@@ -92,12 +133,16 @@ impl Named for TableInfo {
         &self.name
     }
 
-    fn id(&self) -> TableId {
+    fn number(&self) -> TableId {
+        self.named
+    }
+
+    fn table(&self) -> TableId {
         self.tree.table()
     }
 
-    fn is_dropped(&self) -> bool {
-        self.tree.is_retired()
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
     }
 }
 
@@ -151,12 +196,12 @@ impl<T: Named> Tables<T> {
         }
     }
 
-    /// Returns the table with that name, if it is known and not dropped.
+    /// Returns the table with that name, if it is known and has the name still.
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
-        self.all(name).next().filter(|table| !table.is_dropped())
+        self.all(name).next().filter(|table| !table.is_over())
     }
 
-    /// Returns all tables that have had that name, dropped or not, the newest first.
+    /// Returns all tables that have had that name, the newest first.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &T> {
         let newest = self.entry(name).map(|entry| self.newest(entry));
         let all = std::iter::successors(newest, |listed| listed.before.map(|at| self.at(at)));
@@ -187,9 +232,9 @@ impl<T: Named> Tables<T> {
         self.list[chunk].get().and_then(|chunk| chunk[at].get()).expect("a table is in the list before its name")
     }
 
-    /// Returns the table with that id, if it is known, dropped or not. Searches all of them.
+    /// Returns the table with that id under its newest name, if it is known, dropped or not. Searches all of them.
     pub(crate) fn by_id(&self, id: TableId) -> Option<&T> {
-        self.iter().find(|table| table.id() == id)
+        self.iter().filter(|table| table.table() == id).last()
     }
 
     /// Returns the tables, in the order in which they became known, dropped or not.
@@ -209,7 +254,7 @@ impl<T: Named> Tables<T> {
                     Some(entry) if *entry.name == *table.name() => {
                         let known = &self.newest(entry).table;
                         // The creator of a table may add it after another transaction has dropped it.
-                        if known.id() < table.id() {
+                        if known.number() < table.number() {
                             // ORDERING: Relaxed, stored under the lock.
                             let before = Some(entry.newest.load(Ordering::Relaxed));
                             let at = self.push(&mut count, Listed { table, before });
@@ -263,11 +308,15 @@ mod tests {
             &self.0
         }
 
-        fn id(&self) -> TableId {
+        fn number(&self) -> TableId {
             TableId(self.1)
         }
 
-        fn is_dropped(&self) -> bool {
+        fn table(&self) -> TableId {
+            TableId(self.1)
+        }
+
+        fn is_over(&self) -> bool {
             self.2.load(Ordering::Relaxed) != 0
         }
     }

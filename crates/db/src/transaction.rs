@@ -28,8 +28,8 @@ use std::{fmt, mem, time::Duration};
 /// **Errors that change nothing**, after which the transaction goes on:
 ///
 /// - errors of the request: [`Error::KeyExists`], [`Error::IndexKeyExists`], [`Error::KeyTooLarge`],
-///   [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`], [`Error::IndexTypes`],
-///   [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
+///   [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableExists`], [`Error::TableTypes`],
+///   [`Error::IndexTypes`], [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
 /// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
 /// - [`Error::RowLocked`], returned only to a request that does not wait
 /// - [`Error::ReaderFailed`], by the reader of a new value
@@ -60,6 +60,8 @@ pub struct Savepoint {
     created: usize,
     /// How many it had dropped.
     dropped: usize,
+    /// How many names it had taken from tables.
+    left: usize,
 }
 
 impl Transaction {
@@ -92,8 +94,9 @@ impl Transaction {
     /// `RolledBack`, or the error that kept the transaction from beginning.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|_, live| {
-            let (created, dropped) = (live.scratch.created.len(), live.scratch.dropped.len());
-            Ok(Savepoint { below: live.txn.savepoint(), created, dropped })
+            let Scratch { created, dropped, left, .. } = &*live.scratch;
+            let (created, dropped, left) = (created.len(), dropped.len(), left.len());
+            Ok(Savepoint { below: live.txn.savepoint(), created, dropped, left })
         })
     }
 
@@ -114,14 +117,31 @@ impl Transaction {
     /// - `DiskFull` or `Corrupted`: it stopped half-way. The whole transaction is rolled back, as far as possible (see
     ///   [`rollback`](Self::rollback)).
     /// - `Poisoned`: the next open rolls the whole transaction back.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// let stock = tx.open(STOCK)?;
+    /// stock.put(1, 10)?;
+    /// let savepoint = tx.savepoint()?;
+    /// stock.put(1, 99)?;
+    /// tx.rollback_to(&savepoint)?;
+    /// assert_eq!(stock.get(1)?, Some(10));
+    /// tx.commit()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
-            let (txn, Scratch { created, dropped, .. }) = live.parts();
+            let (txn, Scratch { created, dropped, left, .. }) = live.parts();
             txn.check_savepoint(&savepoint.below)?;
-            let new = &created[savepoint.created..];
-            txn.rollback_to(&savepoint.below, |table| new.iter().any(|info| info.tree.table() == table))?;
-            created.drain(savepoint.created..).for_each(|info| info.tree.withdraw());
+            let new = || created[savepoint.created..].iter().filter(|info| !info.is_renamed());
+            txn.rollback_to(&savepoint.below, |table| new().any(|info| info.tree.table() == table))?;
+            new().for_each(|info| info.tree.withdraw());
+            created.truncate(savepoint.created);
             dropped.truncate(savepoint.dropped);
+            left.truncate(savepoint.left);
             // Rows that it had removed are there again when it commits.
             live.scratch.inserted = live.scratch.opened;
             live.scratch.reindexed.iter().for_each(|indexes| indexes.change());
@@ -251,6 +271,7 @@ pub(crate) const fn leaves_transaction(error: &Error) -> bool {
             | Error::ValueTooLarge { .. }
             | Error::ReaderFailed { .. }
             | Error::TableName { .. }
+            | Error::TableExists { .. }
             | Error::TableTypes { .. }
             | Error::NoTable { .. }
             | Error::NoIndex { .. }

@@ -50,7 +50,7 @@ impl Catalogue {
 
     /// Refuses to drop a table whose name means another table to the transaction's snapshot. That one was dropped
     /// since. `newest` is the table that has the name now, if any.
-    fn check_seen(&self, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
+    pub(super) fn check_seen(&self, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
         if live.created(name).is_some() {
             return Ok(());
         }

@@ -33,6 +33,7 @@ impl fmt::Display for Error {
             Self::ValueTooLarge { table, len, max } => write_long(f, table.as_ref(), "value", *len, *max),
             Self::ReaderFailed { table, key, source } => write_reader(f, table, key, source),
             Self::TableName { name } => write_name(f, name),
+            Self::TableExists { name } => write!(f, "there is a table {name:?} already"),
             Self::TableTypes { table, stored, wanted } => write_types(f, table, stored, wanted),
             Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened: open it again"),
             Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),

@@ -145,9 +145,50 @@ impl Transaction {
     ///
     /// # Errors
     /// `TableName`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// assert!(db.run(|tx| tx.drop_table("stock"))?);
+    /// assert!(!db.run(|tx| tx.drop_table("stock"))?);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
         self.with(|engine, live| engine.catalogue.drop(live, name))
+    }
+
+    /// Gives the table `old` the name `new`. Its rows and indexes stay as they are. The rename is part of the
+    /// transaction.
+    ///
+    /// - The call waits until no other transaction writes the table or has locks in it, as
+    ///   [`drop_table`](Self::drop_table) does. Until this transaction ends, no other one uses the table.
+    /// - A [`Table`] that was opened before goes on with reads and writes, in every transaction. To find rows by an
+    ///   index, open the table by its new name.
+    /// - Readers by snapshot from before the commit find the table by its old name, and none by the new one. At
+    ///   [`Isolation::Snapshot`](crate::Isolation::Snapshot), `open` of the new name returns
+    ///   [`Error::Conflict`](crate::Error::Conflict) then.
+    ///
+    /// # Errors
+    /// `NoTable`, `TableExists`, `TableName`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// const PARTS: TableDef<u64, i64> = TableDef::new("parts");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// db.run(|tx| tx.rename_table("stock", "parts"))?;
+    /// assert_eq!(db.read().open(PARTS)?.get(1)?, Some(10));
+    /// assert!(matches!(db.read().open(STOCK), Err(Error::NoTable { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn rename_table(&self, old: &str, new: &str) -> Result<()> {
+        check_name(old)?;
+        check_name(new)?;
+        self.with(|engine, live| engine.catalogue.rename(live, old, new))
     }
 
     /// Drops the index `index` of the table `table`. Returns whether there was one.

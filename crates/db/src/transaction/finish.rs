@@ -28,6 +28,22 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// let ticket = tx.commit_pipelined()?;
+    /// // Other work goes here.
+    /// ticket.wait()?;
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 20)?;
+    /// let csn = tx.commit()?;
+    /// assert!(csn > ticket.csn() && db.durable_csn() >= csn);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
         self.pre_commit(true)
     }
@@ -48,6 +64,17 @@ impl Transaction {
     /// - `RolledBack` if an earlier error ended it.
     /// - `Poisoned`: whether it is prepared is unknown. [`Db::reopen`](crate::Db::reopen) and
     ///   [`Db::prepared`](crate::Db::prepared) tell.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// tx.prepare("order 7")?;
+    /// db.commit_prepared("order 7")?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn prepare(self, name: &str) -> Result<()> {
         self.check_whole()?;
         let place = self.engine.prepared.take_name(name)?;
@@ -84,6 +111,19 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// tx.rollback()?;
+    /// let tx = db.begin();
+    /// assert_eq!(tx.open(STOCK)?.get(1)?, None);
+    /// tx.rollback_pipelined()?.wait()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rollback_pipelined(self) -> Result<CommitTicket> {
         let seen = self.undo()?;
         Ok(self.ticket_of(seen))
@@ -146,16 +186,17 @@ impl Transaction {
         self.check_whole()?;
         let live = self.take_live()?;
         let (signals, freed) = (live.signals_of_commit(), live.signals_of_rollback());
-        let (txn, created, dropped) = live.into_parts();
-        let gone: Vec<TableId> = dropped.iter().map(Tree::table).collect();
+        let (txn, changes) = live.into_parts();
+        let gone: Vec<TableId> = changes.dropped.iter().map(Tree::table).collect();
         // Before the locks are released. A commit that fails has stopped the log.
-        dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
+        changes.begin_commit(|| txn.xid().expect("the catalogue has changed"));
         let engine = &self.engine;
         // Called before a callback of another commit runs on this thread. Such a callback may close the database, which
         // waits for this transaction.
         let end = |csn| {
-            engine.catalogue.publish(created, csn);
-            engine.reclaimer.add_dropped(dropped, csn);
+            engine.catalogue.publish(changes.created, csn);
+            changes.left.iter().for_each(|left| left.end.ended_by(csn));
+            engine.reclaimer.add_dropped(changes.dropped, csn);
             engine.admission.transaction_ended();
             engine.catalogue.watches().signal(&signals);
         };

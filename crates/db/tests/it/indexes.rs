@@ -24,7 +24,12 @@ pub(crate) const BY_WORD: IndexDef<u64, User, &str> = IndexDef::new("by word", |
     user.2.split_whitespace().for_each(|word| keys.add(word));
 });
 pub(crate) const PLAIN: TableDef<u64, User> = TableDef::new("users");
-pub(crate) const USERS: TableDef<u64, User> = PLAIN.with_indexes(&[&BY_EMAIL, &BY_CITY, &BY_WORD]);
+pub(crate) const USERS: TableDef<u64, User> = named("users");
+
+/// The table under some name.
+pub(crate) const fn named(name: &str) -> TableDef<'_, u64, User> {
+    TableDef::new(name).with_indexes(&[&BY_EMAIL, &BY_CITY, &BY_WORD])
+}
 
 pub(crate) type Users<'tx> = Table<'tx, u64, User>;
 

@@ -55,6 +55,7 @@ mod ranges;
 mod raw_tables;
 mod read_only;
 mod removals;
+mod renames;
 mod restart;
 mod rollback;
 mod row_locks;

@@ -38,6 +38,7 @@ fn all() -> Vec<Error> {
             source: Arc::new(io::ErrorKind::UnexpectedEof.into()),
         },
         Error::TableName { name: String::new() },
+        Error::TableExists { name: "accounts".into() },
         Error::TableTypes { table: "accounts".into(), stored: "u64, i64".into(), wanted: "u64, u64".into() },
         Error::TableDropped { table: table() },
         Error::Undecodable { table: table(), key: [0, 2].into(), part: "value" },
