@@ -90,6 +90,7 @@ impl Tree {
                 let key = if level == 0 { Some(bound.clone()) } else { self.row_key(txn, bound, &mut page)? };
                 keys.extend(key.filter(|key| keys.last().is_none_or(|last| last < key)));
             }
+            assert!(keys.len() < parts.max(1), "{} keys split a tree into {parts} parts", keys.len());
             Ok(keys)
         })
     }

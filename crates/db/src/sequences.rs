@@ -15,7 +15,6 @@ use crate::{Result, TxnOptions};
 use foreshore_base::{Error as Storage, Place, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::{Locked, RowLock};
-use foreshore_sync::model::mutant;
 use foreshore_sync::{LockRank, Mutex, SystemClock, Turns, pause};
 use foreshore_wal::Log;
 use std::collections::HashMap;
@@ -95,10 +94,8 @@ impl Sequences {
         self.tree.put_only(&mut txn, &key, &end.to_le_bytes(), &mut row)?;
         let csn = txn.commit()?.csn();
         pause::point("db: a block of numbers is reserved");
-        if !mutant("sabotage: a number is handed out before its block is durable") {
-            // WAIT: help - or park behind the leader.
-            self.log.force(csn.lsn())?;
-        }
+        // WAIT: help - or park behind the leader.
+        self.log.force(csn.lsn())?;
         Ok(start..end)
     }
 }

@@ -114,6 +114,21 @@ impl Transaction {
     /// - `DiskFull` or `Corrupted`: it stopped half-way. The whole transaction is rolled back, as far as possible (see
     ///   [`rollback`](Self::rollback)).
     /// - `Poisoned`: the next open rolls the whole transaction back.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// let stock = tx.open(STOCK)?;
+    /// stock.put(1, 10)?;
+    /// let savepoint = tx.savepoint()?;
+    /// stock.put(1, 99)?;
+    /// tx.rollback_to(&savepoint)?;
+    /// assert_eq!(stock.get(1)?, Some(10));
+    /// tx.commit()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
             let (txn, Scratch { created, dropped, .. }) = live.parts();

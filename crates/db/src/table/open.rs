@@ -145,6 +145,16 @@ impl Transaction {
     ///
     /// # Errors
     /// `TableName`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// assert!(db.run(|tx| tx.drop_table("stock"))?);
+    /// assert!(!db.run(|tx| tx.drop_table("stock"))?);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         let name = TableDef::<&[u8], &[u8]>::new(name).checked_name()?;
         self.with(|engine, live| engine.catalogue.drop(live, name))

@@ -87,7 +87,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// ```
     /// # use foreshore::{Db, Error, MergeDef, TableDef};
     /// # let db = Db::in_memory()?;
-    /// const MAX: MergeDef<i64> = MergeDef::new(|best, score| best.map_or(*score, |best| best.max(*score)));
+    /// const MAX: MergeDef<i64> = MergeDef::new(|best: Option<i64>, score: &i64| best.unwrap_or(*score).max(*score));
     /// const BEST: TableDef<&str, i64> = TableDef::new("best scores").with_merge(&MAX);
     /// db.run(|tx| {
     ///     let best = tx.open(BEST)?;

@@ -28,6 +28,22 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// let ticket = tx.commit_pipelined()?;
+    /// // Other work goes here.
+    /// ticket.wait()?;
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 20)?;
+    /// let csn = tx.commit()?;
+    /// assert!(csn > ticket.csn() && db.durable_csn() >= csn);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
         self.pre_commit(true)
     }
@@ -48,6 +64,17 @@ impl Transaction {
     /// - `RolledBack` if an earlier error ended it.
     /// - `Poisoned`: whether it is prepared is unknown. [`Db::reopen`](crate::Db::reopen) and
     ///   [`Db::prepared`](crate::Db::prepared) tell.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// tx.prepare("order 7")?;
+    /// db.commit_prepared("order 7")?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn prepare(self, name: &str) -> Result<()> {
         self.check_whole()?;
         let place = self.engine.prepared.take_name(name)?;
@@ -84,6 +111,19 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// let tx = db.begin();
+    /// tx.open(STOCK)?.put(1, 10)?;
+    /// tx.rollback()?;
+    /// let tx = db.begin();
+    /// assert_eq!(tx.open(STOCK)?.get(1)?, None);
+    /// tx.rollback_pipelined()?.wait()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rollback_pipelined(self) -> Result<CommitTicket> {
         let seen = self.undo()?;
         Ok(self.ticket_of(seen))

@@ -316,7 +316,7 @@ fn a_damaged_table_keeps_no_other_from_being_freed() {
     let mut damaged = 0;
     for page in files.file("data").chunks_exact_mut(PAGE_SIZE) {
         // A leaf of the first table, by the header of the page.
-        if page[4..6] == [3, 0] && page[24..28] == 3_u32.to_le_bytes() {
+        if page[4..6] == [3, 0] && page[24..28] == 4_u32.to_le_bytes() {
             page[PAGE_SIZE - 1] ^= 1;
             damaged += 1;
         }
@@ -361,7 +361,7 @@ fn a_damaged_page_of_a_dropped_table_is_not_read_over_and_over() {
     fill_blobs(&db, 60);
     db.close(Duration::ZERO).unwrap();
     let mut files = Snapshot::of(&fs);
-    let leaf = pages(&files).into_iter().find(|&(page, kind, level)| page > 4 && (kind, level) == (3, 0)).unwrap().0;
+    let leaf = pages(&files).into_iter().find(|&(page, kind, level)| page > 5 && (kind, level) == (3, 0)).unwrap().0;
     damage(&mut files, leaf, Kind::Flip);
     let fs = files.restore();
     let db = options(&fs).open(DIR).unwrap();

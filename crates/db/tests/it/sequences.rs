@@ -106,7 +106,8 @@ fn no_number_comes_twice_after_a_power_loss_at_any_operation() {
         let tx = db.begin();
         let numbers = tx.open(NUMBERS).unwrap();
         for _ in 0..150 {
-            handed_out.push((sim.ops(), tx.next_id(&numbers).unwrap()));
+            let number = tx.next_id(&numbers).unwrap();
+            handed_out.push((sim.ops(), number));
         }
         // What takes numbers need not survive.
         numbers.put(n, 1).unwrap();
