@@ -73,6 +73,29 @@ impl ReadTransaction {
         self.inner.open_known_raw(name).map(|table| ReadTable { table })
     }
 
+    /// Begins another transaction that reads by the same snapshot. So several threads read the same rows at once: each
+    /// has a fork, which may outlive this one. It counts as a transaction of its own.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld`, `TooManyTransactions`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| (0..10_000).try_for_each(|n| tx.open(STOCK)?.put(n, 10)))?;
+    /// let (reader, other) = (db.read(), db.read().fork()?);
+    /// let half = reader.open(STOCK)?.split_points(2)?[0];
+    /// let fork = reader.fork()?;
+    /// let upper = std::thread::spawn(move || fork.open(STOCK)?.count(half..));
+    /// let lower = reader.open(STOCK)?.count(..half)?;
+    /// assert_eq!(lower + upper.join().unwrap()?, other.open(STOCK)?.len()?);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn fork(&self) -> Result<Self> {
+        self.inner.fork().map(|inner| Self { inner })
+    }
+
     /// Returns the tables as they were when the snapshot was taken, by name, as [`Transaction::tables`] does.
     ///
     /// # Errors

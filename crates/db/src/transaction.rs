@@ -7,11 +7,11 @@ use crate::live::{Live, Scratch};
 use crate::profile::Meter;
 use crate::queues::Begun;
 use crate::seat::{Failure, Seat, State};
-use crate::{Durability, Error, Result, TxnOptions};
+use crate::{Durability, Error, ReadOptions, Result, TxnOptions};
 use foreshore_base::Csn;
-use foreshore_sync::Nanos;
+use foreshore_sync::{BiasedOwner, Nanos};
 use foreshore_txn::ManagerRef;
-use std::{fmt, mem, time::Duration};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 /// A transaction. It may move to another thread between two calls. A drop rolls it back.
 ///
@@ -84,6 +84,16 @@ impl Transaction {
         };
         let (durability, deadline) = (options.durability, options.deadline);
         Self { engine, seat, durability, deadline, began, meter, _begun: Begun::here() }
+    }
+
+    /// Begins a transaction that reads by the snapshot of this one, which only reads.
+    pub(crate) fn fork(&self) -> Result<Self> {
+        let label = self.with(|_, live| Ok(live.txn.label()))?;
+        let engine = BiasedOwner::new(Arc::clone(&self.engine)).hand_out();
+        let txns = self.engine.admission.txns().reference();
+        let fork = Self::begin((engine, txns), ReadOptions::new().label(label).below());
+        fork.with(|_, live| self.with(|_, own| Ok(live.txn.share_snapshot(&own.txn)?)))?;
+        Ok(fork)
     }
 
     /// Marks a point to which [`rollback_to`](Self::rollback_to) can roll back. It costs almost nothing.

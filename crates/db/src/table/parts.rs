@@ -28,7 +28,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 
     /// Returns up to `parts - 1` keys, in order, that split the table into parts of about the same number of pages. So
-    /// several threads can scan the ranges between them.
+    /// several threads can scan the ranges between them, each by a [fork](crate::ReadTransaction::fork) of one read
+    /// transaction.
     ///
     /// A table of few pages has fewer parts. The keys are those of rows, which may be deleted or not committed. No row
     /// is locked, and few pages are read.

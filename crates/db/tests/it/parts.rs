@@ -1,8 +1,11 @@
 //! What the upper nodes of a table tell: about how many rows it has, and keys that split it.
 
-use crate::support::{NUMBERS, TEXTS};
-use foreshore::{Db, Error, Isolation, Options, TableDef, TxnOptions};
+use crate::support::{NUMBERS, TEXTS, small};
+use foreshore::{Db, Error, Isolation, Options, ReadTransaction, TableDef, TxnOptions};
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 const SPREAD: TableDef<u64, &[u8]> = TableDef::new("spread");
 
@@ -90,4 +93,76 @@ fn a_small_table_has_no_more_parts_than_rows_and_strings_split_too() {
     let points = db.read().open(TEXTS).unwrap().split_points(8).unwrap();
     assert_eq!(points.len(), 7);
     assert!(points.iter().all(|point| point.len() == 38));
+}
+
+#[test]
+fn four_threads_scan_disjoint_parts_of_one_snapshot_while_others_write() {
+    let db = Options::in_memory().open("db").unwrap();
+    fill(&db, 20_000, 40, true);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0_u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let key = (n % 20_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                db.run(|tx| tx.open(SPREAD)?.remove(key).map(drop)).unwrap();
+                db.run(|tx| tx.open(SPREAD)?.put(n, &[1][..])).unwrap();
+            }
+        });
+        for _ in 0..5 {
+            let reader = db.read();
+            let points = reader.open(SPREAD).unwrap().split_points(4).unwrap();
+            let count = |fork: ReadTransaction, part: (Bound<u64>, Bound<u64>)| {
+                let rows = fork.open(SPREAD).unwrap().range(part).map(|row| row.unwrap().0).collect::<Vec<_>>();
+                (rows, fork)
+            };
+            let starts = [Bound::Unbounded].into_iter().chain(points.iter().copied().map(Bound::Included));
+            let ends = points.iter().copied().map(Bound::Excluded).chain([Bound::Unbounded]);
+            let threads: Vec<_> = starts
+                .zip(ends)
+                .map(|part| {
+                    let fork = reader.fork().unwrap();
+                    scope.spawn(move || count(fork, part))
+                })
+                .collect();
+            let whole: Vec<_> = reader.open(SPREAD).unwrap().iter().map(|row| row.unwrap().0).collect();
+            // A fork goes on when the first transaction has ended.
+            drop(reader);
+            let (mut all, mut last) = (Vec::new(), None);
+            for thread in threads {
+                let (rows, fork) = thread.join().unwrap();
+                all.extend(rows);
+                last = Some(fork);
+            }
+            assert_eq!(all, whole);
+            let last = last.unwrap().fork().unwrap();
+            assert_eq!(last.open(SPREAD).unwrap().len().unwrap(), whole.len() as u64);
+            last.finish().unwrap().wait().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(db.stats().oldest_snapshot.is_none());
+}
+
+#[test]
+fn a_cancelled_snapshot_is_cancelled_for_its_forks() {
+    let options = small().snapshot_max_bytes(8 << 10);
+    let db = options.lab(|lab| lab.fs = Some(Arc::new(foreshore_io::Mem::null()))).open("/db").unwrap();
+    db.run(|tx| (0..200).try_for_each(|n| tx.open(NUMBERS)?.put(n, 1))).unwrap();
+    let reader = db.read();
+    let fork = reader.fork().unwrap();
+    let is_cancelled = |reader: &ReadTransaction| {
+        let read = reader.open(NUMBERS).and_then(|numbers| numbers.get(1));
+        matches!(read, Err(Error::SnapshotTooOld { .. } | Error::RolledBack))
+    };
+    for value in 0.. {
+        db.run(|tx| (0..200).try_for_each(|n| tx.open(NUMBERS)?.put(n, value))).unwrap();
+        if is_cancelled(&fork) {
+            break;
+        }
+    }
+    assert!(is_cancelled(&reader));
+    assert!(reader.fork().is_err() && fork.fork().is_err());
 }

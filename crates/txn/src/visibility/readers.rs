@@ -18,21 +18,9 @@
 //!
 //! An xid at or above `hi` belongs to a commit above `s`. Proof: the transaction draws its xid before its commit
 //! number. If the number had been drawn before the read of `s`, the draw of the xid would have been visible at step 4.
-//!
-//! **Operations.** A cancelled reader may be in the middle of an operation, and detects the cancellation at its end.
-//! The resources that the operation may still access, such as the pages of a dropped table, are reused only after it.
-//!
-//! - Reader: counts its operation; light fence; reads if it is not cancelled.
-//! - Collector: finds the reader cancelled; heavy fence; reads the count.
-//!
-//! If the reader's fence is first, the collector sees the count. If the collector's is first, the reader sees its
-//! cancellation, which came before that fence. No reader looks at another, so two light fences need no order.
-//!
-//! The fences for operations are those of a [`SparingFence`]: a reader makes none, and the collector pays for both. A
-//! collector that finds no cancelled reader makes none either. The fences for snapshots are equal, because collectors
-//! run as often as readers begin.
 
 mod about;
+mod operations;
 
 pub use about::SnapshotLimits;
 pub(crate) use about::{About, SnapshotCost};
@@ -62,9 +50,11 @@ struct Slot {
     /// Contract above.
     state: AtomicU64,
     hi: AtomicU64,
-    /// Operations of the reader that are in progress. Only the reader writes it, in one thread at a time: an operation
-    /// begins with exclusive access to the transaction, and ends on the same thread within it.
+    /// Operations that are in progress: see [`operations`].
     operations: AtomicUsize,
+    /// How many readers share the slot; 0 if it was never shared. It becomes 2 when its only reader shares it, outside
+    /// of its operations.
+    sharers: AtomicUsize,
     about: BiasedMutex<(About, SnapshotCost)>,
 }
 
@@ -142,8 +132,8 @@ impl Readers {
         let slot = || {
             let about = (About::new("", Nanos::ZERO), SnapshotCost::default());
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
-            let operations = AtomicUsize::new(0);
-            Slot { state, hi, operations, about: BiasedMutex::new(LockRank::Leaf, about) }
+            let (operations, sharers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            Slot { state, hi, operations, sharers, about: BiasedMutex::new(LockRank::Leaf, about) }
         };
         let (used, limited) = (AtomicUsize::new(0), AtomicBool::new(false));
         Self { slots: Slots::new(count, slot), used, limited, operations: SparingFence::new() }
@@ -225,9 +215,13 @@ impl Readers {
         self.slots.slot(mark.slot).expect("a reader has its slot")
     }
 
-    /// Ends a reader and frees its slot.
+    /// Ends a reader, and frees its slot unless another reader shares that.
     pub(crate) fn release(&self, mark: &Mark) {
-        let state = &self.slot_of(mark).state;
+        let Slot { state, sharers, .. } = self.slot_of(mark);
+        // ORDERING: Relaxed, as in `share`. AcqRel: what the others have read was read before the slot is free.
+        if sharers.load(Ordering::Relaxed) > 0 && sharers.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
         // ORDERING: Relaxed, none but the reader makes it free.
         let before = state.load(Ordering::Relaxed);
         assert!(before != FREE, "the reader at {} gives back slot {} twice", mark.csn, mark.slot);
@@ -245,52 +239,6 @@ impl Readers {
     /// Returns the cost of the snapshot, if it was cancelled.
     pub(crate) fn cost(&self, mark: &Mark) -> Option<SnapshotCost> {
         self.is_cancelled(mark).then(|| self.slot_of(mark).about.visit().1)
-    }
-
-    /// Counts an operation of the reader, and returns whether it may read. In both cases
-    /// [`end_operation`](Self::end_operation) ends the operation.
-    #[inline]
-    pub(crate) fn begin_operation(&self, mark: &Mark) -> bool {
-        let slot = self.slot_of(mark);
-        // ORDERING: Relaxed, the reader's own.
-        let before = slot.operations.load(Ordering::Relaxed);
-        // ORDERING: Relaxed, ordered by the fence.
-        slot.operations.store(before + 1, Ordering::Relaxed);
-        if !mutant("readers: no fence behind the count of an operation") {
-            // Store, fence, look: pairs with the fence of `is_any_cancelled_at_work`.
-            self.operations.light();
-        }
-        !slot.is_cancelled()
-    }
-
-    /// Ends an operation of the reader.
-    #[inline]
-    pub(crate) fn end_operation(&self, mark: &Mark) {
-        let slot = self.slot_of(mark);
-        // ORDERING: Relaxed, the reader's own.
-        let before = slot.operations.load(Ordering::Relaxed);
-        assert!(before > 0, "an operation of the reader at {} ends and none has begun", mark.csn);
-        // ORDERING: Release, the operation's reads come before; pairs with `is_any_cancelled_at_work`.
-        slot.operations.store(before - 1, Ordering::Release);
-    }
-
-    /// Returns whether a cancelled reader has an operation in progress. The caller has read the slots before, and has
-    /// seen the cancellation.
-    pub(crate) fn is_any_cancelled_at_work(&self) -> bool {
-        // A reader that was seen as cancelled, and is not any more, has ended, and so have its operations.
-        if !self.in_use().any(|(_, slot)| slot.is_cancelled()) {
-            return false;
-        }
-        if !mutant("readers: no fence before the look at operations") {
-            // Store, fence, look: pairs with the fence of `begin_operation`.
-            self.operations.heavy();
-        }
-        self.in_use().any(|(_, slot)| {
-            // ORDERING: Acquire, pairs with `end_operation`, and with `release` if another reader has the slot by now.
-            let state = slot.state.load(Ordering::Acquire);
-            // ORDERING: as above.
-            state == CANCELLED && slot.operations.load(Ordering::Acquire) > 0
-        })
     }
 
     /// Returns all readers. The caller, a collector, has read its inputs before.

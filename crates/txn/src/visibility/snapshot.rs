@@ -81,6 +81,11 @@ impl Snapshot {
         Self { visibility: visibility.clone(), mark, past, is_in_use: true }
     }
 
+    /// Returns the same snapshot for another reader. The caller runs no operation by this one.
+    fn share(&self) -> Self {
+        Self::new(&self.visibility, self.visibility.readers.share(&self.mark))
+    }
+
     /// Starts the snapshot of another reader in this memory.
     fn begin(&mut self, mark: Mark) {
         assert!(!self.is_in_use, "a snapshot at {} begins over one at {}", mark.csn, self.mark.csn);
@@ -140,6 +145,12 @@ impl OwnSnapshot {
             Some(idle) => idle.begin(mark),
             None => self.owner = Some(BiasedOwner::new(Snapshot::new(visibility, mark))),
         }
+    }
+
+    /// Shares the snapshot of another transaction, in place of an own one.
+    pub(crate) fn share(&mut self, other: &Snapshot) {
+        self.end();
+        self.owner = Some(BiasedOwner::new(other.share()));
     }
 
     /// Ends the snapshot. If a reference is left, the snapshot ends with that instead.

@@ -199,6 +199,64 @@ fn operation_and_collector() {
     reader.join().expect("the reader ends");
 }
 
+/// Of two readers that share a cancelled snapshot, one ends its operation while the other one is in the middle of its
+/// own.
+fn shared_operations_and_collector() {
+    let world = World::new();
+    let mark = world.take(false);
+    let other = world.readers.share(&mark);
+    world.durable.store(20, Ordering::Release);
+    let used_again = Arc::new(AtomicU64::new(0));
+    let (collects, uses, second, sees) = (world.clone(), used_again.clone(), world.clone(), used_again.clone());
+    let collector = thread::spawn(move || {
+        collects.readers.cancel_each(|_, _| Some(SnapshotCost::default()));
+        let is_needed = collects.readers.all().any(|reader| reader.csn < Csn(15));
+        if !is_needed && !collects.readers.is_any_cancelled_at_work() {
+            uses.store(1, Ordering::Relaxed);
+        }
+    });
+    let operate = |world: Arc<World>, mark: Mark, used_again: Arc<AtomicU64>| {
+        thread::spawn(move || {
+            if world.readers.begin_operation(&mark) {
+                assert_eq!(used_again.load(Ordering::Relaxed), 0, "a page in use was freed");
+            }
+            world.readers.end_operation(&mark);
+            world.readers.release(&mark);
+        })
+    };
+    let readers = [operate(world.clone(), mark, used_again), operate(second, other, sees)];
+    collector.join().expect("the collector ends");
+    readers.into_iter().for_each(|reader| reader.join().expect("the reader ends"));
+    assert_eq!(world.readers.all().count(), 0, "a slot stays taken");
+    // The next reader counts its operations as one that shares with none.
+    let mark = world.take(false);
+    assert!(world.readers.begin_operation(&mark), "a free slot was cancelled");
+    world.readers.end_operation(&mark);
+}
+
+#[test]
+fn nothing_is_freed_under_an_operation_of_a_reader_that_shares_its_snapshot() {
+    check(shared_operations_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "none has begun")]
+fn readers_that_share_a_slot_count_their_operations_together() {
+    mutated("readers: shared operations are counted by plain stores", || {
+        let world = World::new();
+        let mark = world.take(false);
+        let marks = [world.readers.share(&mark), mark];
+        let readers = marks.map(|mark| {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.readers.begin_operation(&mark);
+                world.readers.end_operation(&mark);
+            })
+        });
+        readers.into_iter().for_each(|reader| reader.join().expect("the reader ends"));
+    });
+}
+
 #[test]
 fn a_durable_snapshot_sees_the_same_when_the_window_has_moved() {
     check(|| snapshot_and_slider(World::new(), false));

@@ -33,6 +33,21 @@ impl Txn {
         snapshot.take(visibility, *kind, visibility.about(label, owner.began(), *limits), || xids.next());
     }
 
+    /// Reads by the snapshot of `other` from here on. Both have a snapshot from begin to end, and neither runs an
+    /// operation. The snapshot stays in use until both have ended, and is cancelled for both.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld` if it was cancelled.
+    ///
+    /// # Panics
+    /// When `other` has no such snapshot.
+    pub fn share_snapshot(&mut self, other: &Txn) -> Result<()> {
+        let snapshot = other.run().reads.snapshot.get().expect("a transaction that reads by one snapshot");
+        other.check_snapshot(snapshot)?;
+        self.run_mut().reads.snapshot.share(snapshot);
+        Ok(())
+    }
+
     /// Takes a snapshot for one operation.
     fn take_one(&self) -> SnapshotRef {
         let (Running { label, reads: Reads { kind, limits, .. }, .. }, manager) = (self.run(), &self.manager);
