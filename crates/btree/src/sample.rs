@@ -16,6 +16,8 @@ use foreshore_txn::Txn;
 const SAMPLES: u64 = if MODEL { 2 } else { 16 };
 /// Boundaries between nodes that are collected for each part of a tree.
 const PER_PART: usize = 4;
+/// Parts at most, so that about a thousand nodes are read.
+const MAX_PARTS: usize = 256;
 
 impl Tree {
     /// Estimates the number of rows, whatever the size of the tree, and exactly if it is one leaf. Rows of running
@@ -65,8 +67,8 @@ impl Tree {
         }
     }
 
-    /// Returns up to `parts - 1` keys of rows, in order, that split the tree into parts with about as many leaves each.
-    /// The rows may be deleted or not committed. It locks and reads as [`Tree::estimate_rows`] does.
+    /// Returns up to `parts - 1` keys of rows, in order, that split the tree into parts with about as many leaves each:
+    /// at most 256 parts. The rows may be deleted or not committed. It locks and reads as [`Tree::estimate_rows`] does.
     ///
     /// # Errors
     /// Those of [`Tree::count_nodes`].
@@ -76,10 +78,12 @@ impl Tree {
         }
         self.while_in_use(txn, |txn| {
             let mut page = [0; PAGE_SIZE];
+            let parts = parts.min(MAX_PARTS);
             let root = self.read_node(txn, &[], u8::MAX, &mut page)?;
             let mut level = self.parse(root, &page)?.level();
             let mut bounds = self.bounds(txn, level, &mut page)?;
-            while level > 0 && bounds.len() / PER_PART < parts {
+            // Not down to the rows, unless the root is their leaf.
+            while level > 1 && bounds.len() / PER_PART < parts {
                 level -= 1;
                 bounds = self.bounds(txn, level, &mut page)?;
             }

@@ -112,6 +112,13 @@ impl Admission {
         }
     }
 
+    /// Begins a transaction that serves a running one, for which `close` waits. Like [`begin_own`](Self::begin_own)
+    /// otherwise.
+    pub(crate) fn begin_for_running(&self, options: TxnOptions) -> Result<Txn> {
+        // Refuses what is closed, and not what is closing.
+        self.below(options).and_then(|below| self.txns.begin_system(below))
+    }
+
     /// Runs `work`, for which `close` waits as for a transaction, also where the log has stopped.
     pub(crate) fn working<T>(&self, work: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         self.begun.add(1);

@@ -68,9 +68,27 @@ impl Sequences {
             admission.check_open()?;
             return Err(Storage::Closed.into());
         }
-        let Range { start, end } = self.reserve(admission, table)?;
+        let Range { start, end } = self.reserve(admission, table, 1)?;
         self.left.lock().insert(table, start + 1..end);
         Ok(start)
+    }
+
+    /// Skips the numbers of a table up to `last`, for calls that begin later.
+    pub(crate) fn skip(&self, admission: &Admission, table: TableId, last: u64) -> Result<()> {
+        // WAIT: park - as in `next`.
+        let Some(_turn) = self.reserving.take(&SystemClock::new(), Duration::MAX) else {
+            admission.check_open()?;
+            return Err(Storage::Closed.into());
+        };
+        if let Some(left) = self.left.lock().get_mut(&table)
+            && last < left.end
+        {
+            left.start = left.start.max(last + 1);
+            return Ok(());
+        }
+        let reserved = self.reserve(admission, table, last + 1)?;
+        self.left.lock().insert(table, reserved);
+        Ok(())
     }
 
     /// Takes a number that is reserved.
@@ -78,9 +96,9 @@ impl Sequences {
         self.left.lock().get_mut(&table)?.next()
     }
 
-    /// Reserves a block of numbers for a table, durably.
-    fn reserve(&self, admission: &Admission, table: TableId) -> Result<Range<u64>> {
-        let mut txn = admission.begin_own(TxnOptions::new().label(LABEL))?;
+    /// Reserves a block of numbers for a table, from `least` on, durably.
+    fn reserve(&self, admission: &Admission, table: TableId, least: u64) -> Result<Range<u64>> {
+        let mut txn = admission.begin_for_running(TxnOptions::new().label(LABEL))?;
         let (key, mut row) = (table.0.to_be_bytes(), Vec::new());
         let damage = |why| Storage::corrupted(&self.data, Place::File, why);
         let start = match self.tree.get_locked(&mut txn, &key, RowLock::update(), &mut row)? {
@@ -90,6 +108,7 @@ impl Sequences {
             }
             Locked::Absent | Locked::Skipped => 1,
         };
+        let start = start.max(least);
         let end = start.checked_add(BLOCK).ok_or_else(|| damage("a table has handed out all numbers"))?;
         self.tree.put_only(&mut txn, &key, &end.to_le_bytes(), &mut row)?;
         let csn = txn.commit()?.csn();

@@ -31,8 +31,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// several threads can scan the ranges between them, each by a [fork](crate::ReadTransaction::fork) of one read
     /// transaction.
     ///
-    /// A table of few pages has fewer parts. The keys are those of rows, which may be deleted or not committed. No row
-    /// is locked, and few pages are read.
+    /// There are at most 256 parts, and no more than pages with rows, unless all rows lie in one page. The keys are
+    /// those of rows, which may be deleted or not committed. No row is locked, and about a thousand pages are read at
+    /// most.
     ///
     /// # Errors
     /// Those of every method.

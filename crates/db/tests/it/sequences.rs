@@ -135,3 +135,53 @@ fn no_number_comes_twice_after_a_power_loss_at_any_operation() {
     }
     assert!(images > 5 && least <= 1000, "{images} images, {least} numbers missing at least");
 }
+
+#[test]
+fn numbers_are_skipped_at_once_and_for_good() {
+    let (db, fs) = in_memory();
+    let skip = |db: &Db, last| db.run(|tx| tx.skip_ids(&tx.open(NUMBERS)?, last));
+    assert_eq!(numbers_of(&db), 1);
+    skip(&db, 500).unwrap();
+    assert_eq!(numbers_of(&db), 501, "within the reserved block");
+    skip(&db, 5).unwrap();
+    assert_eq!(numbers_of(&db), 502, "numbers never go back");
+    for last in [1000, 1_001, 700_000] {
+        let tx = db.begin();
+        tx.skip_ids(&tx.open(NUMBERS).unwrap(), last).unwrap();
+        tx.rollback().unwrap();
+        assert_eq!(numbers_of(&db), last + 1);
+    }
+    assert!(matches!(skip(&db, u64::MAX), Err(Error::InvalidOption { name: "last", .. })));
+    skip(&db, 1 << 40).unwrap();
+    db.close(Duration::from_secs(10)).unwrap();
+    let db = open(&fs).unwrap();
+    assert!(numbers_of(&db) > 1 << 40);
+    skip(&db, i64::MAX as u64).unwrap();
+    assert_eq!(numbers_of(&db), 1 << 63);
+}
+
+/// The close waits for the transaction, so its operations go on.
+#[test]
+fn a_running_transaction_gets_numbers_while_the_database_closes() {
+    let (db, fs) = in_memory();
+    db.run(|tx| tx.open(NUMBERS).map(drop)).unwrap();
+    thread::scope(|scope| {
+        let tx = db.begin();
+        let numbers = tx.open(NUMBERS).unwrap();
+        let close = scope.spawn(|| db.close(Duration::from_secs(60)));
+        // Once no transaction begins any more, the database is closing.
+        while db.begin().savepoint().is_ok() {
+            thread::yield_now();
+        }
+        for number in 1..=2500 {
+            assert_eq!(tx.next_id(&numbers).unwrap(), number);
+        }
+        tx.skip_ids(&numbers, 9000).unwrap();
+        numbers.put(1, 1).unwrap();
+        tx.commit().unwrap();
+        close.join().unwrap().unwrap();
+    });
+    let db = open(&fs).unwrap();
+    assert!(db.stats().recovery.was_clean);
+    assert!(numbers_of(&db) > 9000);
+}
