@@ -40,7 +40,9 @@ impl Session<'_> {
             4..=6 => self.enter(open, row, steps),
             7 => {
                 let (number, key) = (self.shared.moment(), key(row.1));
-                if one_in(&mut self.random, 2) {
+                if one_in(&mut self.random, 3) {
+                    open.merge(&key[..], value(number))?;
+                } else if one_in(&mut self.random, 2) {
                     open.put(&key[..], &value(number)[..])?;
                 } else {
                     let (bytes, pause) = (value(number), self.random.below(300));
@@ -153,6 +155,11 @@ impl Session<'_> {
     fn count(&mut self, open: &RawTable<'_>, row: Row, keys: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let end = self.range_end(row.1, keys);
         let rows = self.rows(open, row.0, row.1..end, steps)?;
+        // Both read nodes that others change.
+        open.len_estimate()?;
+        if !open.split_points(4)?.is_sorted_by(|one, next| one < next) {
+            return Err(Stop::Wrong("points that split a table are out of order".to_owned()));
+        }
         if self.level() == Level::ReadCommitted {
             return Ok(());
         }

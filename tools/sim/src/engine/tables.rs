@@ -1,7 +1,7 @@
 //! The tables of a run as sessions open them. One has indexes, which every write has to keep.
 
 use super::history::TABLES;
-use foreshore::{IndexDef, ReadTransaction, TableDef};
+use foreshore::{IndexDef, MergeDef, ReadTransaction, TableDef};
 
 pub(super) type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
 
@@ -22,9 +22,12 @@ const BY_BOTH: IndexDef<&[u8], &[u8], (u8, &[u8])> =
 /// The names of the indexes.
 pub(super) const INDEXES: [&str; 2] = ["by group", "by both"];
 
+/// Replaces a value.
+const REPLACE: MergeDef<&[u8]> = MergeDef::new(|_, value: &Vec<u8>| value.clone());
+
 /// The definition of a table.
 pub(super) const fn definition(table: u8) -> Raw {
-    let plain = Raw::new(TABLES[table as usize]);
+    let plain = Raw::new(TABLES[table as usize]).with_merge(&REPLACE);
     if table == INDEXED { plain.with_indexes(&[&BY_GROUP, &BY_BOTH]) } else { plain }
 }
 

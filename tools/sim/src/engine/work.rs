@@ -76,6 +76,10 @@ impl Session<'_> {
                 Ok(())
             }
             12..=19 => self.combine(&open, row, keys, steps),
+            20 if one_in(&mut self.random, 3) => {
+                let (number, next) = (tx.next_id(&open)?, tx.next_id(&open)?);
+                if number < next { Ok(()) } else { Err(Stop::Wrong(format!("number {next} comes after {number}"))) }
+            }
             20 if one_in(&mut self.random, 4) => open.lock_against_writes().map_err(Stop::from),
             _ => self.scan(&open, table, keys, steps),
         }
