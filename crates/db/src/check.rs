@@ -22,9 +22,11 @@
 
 mod chains;
 mod hold;
+mod home;
 mod pages;
 
 use self::hold::{Hold, PIECE, dropped};
+use self::home::check_home;
 use self::pages::ChainPages;
 use crate::engine::Engine;
 use crate::format::{SEQUENCES, TableRow};
@@ -35,7 +37,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Place, Result, TableId};
 use foreshore_btree::Tree;
 use foreshore_btree::format::{CHAINS, ChainId};
-use foreshore_buffer::format::{page_table, verify_page};
+use foreshore_buffer::format::page_table;
 use foreshore_io::AlignedBuf;
 use foreshore_lock::TableMode;
 use foreshore_space::{UNREACHED, map_of};
@@ -373,27 +375,4 @@ fn walk_dropped(engine: &Engine, tree: &Tree, chains: &mut ChainPages) -> Result
         Ok(())
     })?;
     Ok(pages)
-}
-
-/// Checks the home of one page. Other threads may be writing the page, or may have freed it since it was found in a
-/// tree.
-fn check_home(engine: &Engine, pid: PageId, buffers: &mut [AlignedBuf; 2]) -> Result<()> {
-    let [buffer, before] = buffers;
-    let mut len_before = None;
-    loop {
-        let len = engine.storage.data().read_at(buffer, pid.offset())?;
-        // The log is asked after the read: a page is written only once its changes are durable.
-        let Err(flaw) = verify_page(&buffer[..len], pid, engine.storage.log().durable()) else { return Ok(()) };
-        if !engine.storage.space().is_in_use(pid)? {
-            return Ok(());
-        }
-        // A torn read of a write in progress differs from the next read. Equal bytes twice are damage.
-        if len_before == Some(len) && buffer[..len] == before[..len] {
-            return Err(Error::corrupted(&engine.storage.files().data, Place::Page(pid), flaw.why()));
-        }
-        std::mem::swap(buffer, before);
-        len_before = Some(len);
-        // Waits for a write in progress, and writes a page that is in use again.
-        engine.storage.pool().flush_all()?;
-    }
 }
