@@ -3,8 +3,8 @@
 use crate::support::{DIR, NUMBERS, Snapshot, TempDir, fill, in_memory, open, small};
 use foreshore::limits::PAGE_SIZE;
 use foreshore::{Db, Device, Error, Place, TableDef, TxnOptions};
-use foreshore_base::crc32c;
-use foreshore_base::limits::BLOCK;
+use foreshore_base::limits::{BLOCK, MAX_PAGES};
+use foreshore_base::{PageId, crc32c};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -193,5 +193,32 @@ fn damage_that_no_checksum_shows_is_found_while_others_write() {
         });
         let is_named = matches!(found, Err(Error::Corrupted { place: Place::Page(page), .. }) if page.0 == at);
         assert!(is_named, "{what}: {found:?}");
+    }
+}
+
+/// Multiplied to an offset in the data file, such an id overflows.
+#[test]
+fn a_root_that_no_data_file_can_hold_is_reported() {
+    let (db, fs) = in_memory();
+    fill(&db, 10);
+    db.close(Duration::ZERO).unwrap();
+    let mut files = Snapshot::of(&fs);
+    // Otherwise the images of the newest batches go home again, and mend it.
+    files.file("dw")[BLOCK..].fill(0);
+    let catalogue = &mut files.file("data")[3 * PAGE_SIZE..][..PAGE_SIZE];
+    let name = catalogue.windows(7).position(|bytes| bytes == b"numbers").unwrap();
+    let root = name + b"numbers".len() + 8;
+    for id in [MAX_PAGES, MAX_PAGES + 6, u64::MAX / PAGE_SIZE as u64 + 1, u64::MAX] {
+        let mut files = files.clone();
+        let catalogue = &mut files.file("data")[3 * PAGE_SIZE..][..PAGE_SIZE];
+        catalogue[root..][..8].copy_from_slice(&id.to_le_bytes());
+        let crc = crc32c(&catalogue[4..]);
+        catalogue[..4].copy_from_slice(&crc.to_le_bytes());
+        let db = open(&files.restore()).unwrap();
+        let report = db.examine().unwrap();
+        assert!(report.damaged.iter().any(|damage| damage.page == PageId(id)), "{id}: {report:?}");
+        assert!(matches!(db.check(), Err(Error::Corrupted { .. })));
+        let read = db.run(|tx| tx.open(NUMBERS)?.get(1));
+        assert!(matches!(read, Err(Error::Corrupted { .. })), "{id}: {read:?}");
     }
 }
