@@ -23,6 +23,12 @@ impl Checks {
         Self(checks.into_iter().collect())
     }
 
+    /// These checks and more of them.
+    pub(crate) fn with(mut self, more: impl IntoIterator<Item = (&'static str, bool)>) -> Self {
+        self.0.extend(more.into_iter().map(|(name, is_true)| (name.to_owned(), is_true)));
+        self
+    }
+
     /// A row that is checked with others.
     pub(crate) const fn none() -> Self {
         Self(BTreeMap::new())
@@ -80,6 +86,17 @@ impl Breakdown {
     }
 }
 
+/// Transactions of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Kind {
+    /// Its name in the specification of the workload.
+    pub kind: &'static str,
+    /// How many ended, committed or rolled back by the workload.
+    pub transactions: u64,
+    /// How many of them did what they are for. The others found no row, or one where there must be none.
+    pub succeeded: u64,
+}
+
 /// One measured row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -89,6 +106,8 @@ pub struct Row {
     pub clients: usize,
     /// Commits acknowledged in the window.
     pub commits: u64,
+    /// Transactions that the workload rolled back, as its specification says. They are not commits.
+    pub rollbacks: u64,
     /// Transactions given back to the caller.
     pub aborts: u64,
     /// Transactions run again.
@@ -157,6 +176,9 @@ pub struct Row {
     pub undo_spilled_bytes: Option<u64>,
     /// Where the time went, if that was measured.
     pub breakdown: Option<Breakdown>,
+    /// What the transactions were, if the workload has several kinds, warm-up included.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<Kind>,
     /// Whether the rows are sound and no commit is missing.
     pub checks: Checks,
     /// The other repeats of this row, if there were any.

@@ -5,7 +5,7 @@ use crate::{
     counters::Counters,
     home::Home,
     process::{Peak, cpu_seconds, resident_bytes, stolen_seconds, user_and_system_seconds, voluntary_switches},
-    report::{Breakdown, Checks, Row},
+    report::{Breakdown, Checks, Kind, Row},
     terminal::{Arrivals, Phase, Tally, Terminal},
     units::thousandths,
     workload::{Audit, Work, Worker},
@@ -137,8 +137,9 @@ pub(crate) fn measure(
         }
     };
     *found = Audit { next_run: live.next_run.max(found.next_run + 1), ..live };
-    let checks = reopened.map_or_else(Checks::none, |reopened| checked(work.checks(), live, reopened, expected));
-    Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), checks))
+    let kinds = work.take_kinds();
+    let checks = reopened.map_or_else(Checks::none, |reopened| checked(work, &kinds, live, reopened, expected));
+    Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), kinds, checks))
 }
 
 /// How long to warm up: a second, or as long as a shorter row. Rows that are not checked one by one are short and begin
@@ -212,13 +213,15 @@ fn watch(
     Ok((before, Sample { retained: looks.retained, seconds, ..after }))
 }
 
-fn checked([rows, count]: [&str; 2], live: Audit, reopened: Audit, expected: u64) -> Checks {
-    Checks::new([
+fn checked(work: &dyn Work, kinds: &[Kind], live: Audit, reopened: Audit, expected: u64) -> Checks {
+    let [rows, count] = work.checks();
+    let checks = Checks::new([
         (format!("{rows}_live"), live.is_sound),
         (format!("{rows}_reopened"), reopened.is_sound),
         (format!("{count}_live"), live.count == expected),
         (format!("{count}_reopened"), reopened.count == expected),
-    ])
+    ]);
+    checks.with(work.check_kinds(kinds))
 }
 
 fn row(
@@ -227,6 +230,7 @@ fn row(
     tally: &Tally,
     (before, after): (&Sample, &Sample),
     (rss_open_bytes, rss_peak_bytes): (u64, u64),
+    kinds: Vec<Kind>,
     checks: Checks,
 ) -> Row {
     let seconds = (after.at - before.at).as_secs_f64();
@@ -239,6 +243,7 @@ fn row(
         threads,
         clients: config.in_flight(),
         commits: tally.commits,
+        rollbacks: tally.rollbacks,
         aborts: tally.aborts,
         retries: tally.retries,
         seconds: thousandths(seconds),
@@ -274,6 +279,7 @@ fn row(
             let spent = after.spent - before.spent;
             Breakdown::new(spent, Profile::ONE_IN, tally.waited, after.at - before.at, threads)
         }),
+        kinds,
         checks,
         repeats: Vec::new(),
     }

@@ -4,7 +4,7 @@ use crate::{
     Config,
     config::Commit,
     random::Random,
-    workload::{Transactions, Worker},
+    workload::{End, Transactions, Worker},
 };
 use foreshore::{CommitTicket, Csn, Db, Durability, Result, Transaction, TxnOptions};
 use foreshore_sync::rmw;
@@ -57,6 +57,8 @@ pub(crate) struct Tally {
     pub(crate) commits: u64,
     /// All commits, warm-up and end included.
     pub(crate) all_commits: u64,
+    /// Transactions that the workload rolled back while measuring.
+    pub(crate) rollbacks: u64,
     /// Transactions given up while measuring.
     pub(crate) aborts: u64,
     /// Transactions run again while measuring.
@@ -79,6 +81,7 @@ impl Tally {
         Self {
             commits: 0,
             all_commits: 0,
+            rollbacks: 0,
             aborts: 0,
             retries: 0,
             counted: 0,
@@ -92,6 +95,7 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.commits += other.commits;
         self.all_commits += other.all_commits;
+        self.rollbacks += other.rollbacks;
         self.aborts += other.aborts;
         self.retries += other.retries;
         self.counted += other.counted;
@@ -142,9 +146,16 @@ pub(crate) struct Terminal<'a> {
     arrivals: Option<Arrivals>,
     /// Transactions in flight at most.
     clients: usize,
-    /// Commits that are not yet known to be durable, oldest first, with the begin of their transaction.
-    in_flight: VecDeque<(CommitTicket, Instant)>,
+    /// What is not yet known to be durable, oldest first.
+    in_flight: VecDeque<InFlight>,
     tally: Tally,
+}
+
+/// A transaction that has ended, and perhaps is not durable yet.
+struct InFlight {
+    ticket: CommitTicket,
+    begun: Instant,
+    end: End,
 }
 
 impl<'a> Terminal<'a> {
@@ -210,7 +221,7 @@ impl<'a> Terminal<'a> {
                 self.acknowledge_oldest()?;
             }
             // A wait is over for all that its group carried: they are counted now, not one by one.
-            while self.in_flight.front().is_some_and(|(ticket, _)| ticket.is_durable()) {
+            while self.in_flight.front().is_some_and(|oldest| oldest.ticket.is_durable()) {
                 self.acknowledge_oldest()?;
             }
         }
@@ -228,9 +239,9 @@ impl<'a> Terminal<'a> {
         self.transactions.draw();
         loop {
             let tx = self.db.begin_with(self.options);
-            match self.transactions.apply(&tx).and_then(|()| self.commit(tx, begun)) {
-                Ok(()) => {
-                    self.transactions.committed();
+            match self.transactions.apply(&tx).and_then(|end| self.end(tx, begun, end)) {
+                Ok(end) => {
+                    self.transactions.ended(end);
                     return Ok(());
                 }
                 Err(e) if e.is_retryable() => {
@@ -246,19 +257,28 @@ impl<'a> Terminal<'a> {
         }
     }
 
-    fn commit(&mut self, tx: Transaction, begun: Instant) -> Result<()> {
-        match self.commit {
-            Commit::Pipelined => self.in_flight.push_back((tx.commit_pipelined()?, begun)),
-            Commit::Blocking | Commit::Async => {
+    fn end(&mut self, tx: Transaction, begun: Instant, end: End) -> Result<End> {
+        match (self.commit, end) {
+            (Commit::Pipelined, End::Commit) => {
+                self.in_flight.push_back(InFlight { ticket: tx.commit_pipelined()?, begun, end });
+            }
+            (Commit::Pipelined, End::Rollback) => {
+                self.in_flight.push_back(InFlight { ticket: tx.rollback_pipelined()?, begun, end });
+            }
+            (Commit::Blocking | Commit::Async, End::Commit) => {
                 let _: Csn = tx.commit()?;
-                self.count(begun);
+                self.count(begun, end);
+            }
+            (Commit::Blocking | Commit::Async, End::Rollback) => {
+                tx.rollback()?;
+                self.count(begun, end);
             }
         }
-        Ok(())
+        Ok(end)
     }
 
     fn acknowledge_oldest(&mut self) -> Result<()> {
-        if let Some((ticket, begun)) = self.in_flight.pop_front() {
+        if let Some(InFlight { ticket, begun, end }) = self.in_flight.pop_front() {
             if !ticket.is_durable() {
                 let from = Instant::now();
                 ticket.wait()?;
@@ -266,12 +286,16 @@ impl<'a> Terminal<'a> {
                     self.tally.waited += from.elapsed();
                 }
             }
-            self.count(begun);
+            self.count(begun, end);
         }
         Ok(())
     }
 
-    fn count(&mut self, begun: Instant) {
+    fn count(&mut self, begun: Instant, end: End) {
+        if end == End::Rollback {
+            self.tally.rollbacks += u64::from(self.phase.get() == Phase::MEASURE);
+            return;
+        }
         self.tally.all_commits += 1;
         if self.phase.get() == Phase::MEASURE {
             self.tally.commits += 1;
@@ -284,6 +308,8 @@ impl<'a> Terminal<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foreshore::TableDef;
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn the_phase_only_moves_forward() {
@@ -291,6 +317,50 @@ mod tests {
         phase.raise(Phase::STOP);
         phase.raise(Phase::MEASURE);
         assert_eq!(phase.get(), Phase::STOP);
+    }
+
+    const COUNTER: TableDef<'_, u64, u64> = TableDef::new("counter");
+
+    /// Counts in one row, and rolls every third change back.
+    struct Counting {
+        drawn: u64,
+        committed: Arc<AtomicU64>,
+        phase: Arc<Phase>,
+    }
+
+    impl Transactions for Counting {
+        fn draw(&mut self) {
+            self.drawn += 1;
+        }
+
+        fn apply(&mut self, tx: &Transaction) -> Result<End> {
+            tx.open(COUNTER)?.update_with(0, |count| Some(count.unwrap_or(0) + 1))?;
+            Ok(if self.drawn.is_multiple_of(3) { End::Rollback } else { End::Commit })
+        }
+
+        fn ended(&mut self, end: End) {
+            // ORDERING: read when the worker has ended.
+            self.committed.fetch_add(u64::from(end == End::Commit), Ordering::Relaxed);
+            if self.drawn == 300 {
+                self.phase.raise(Phase::STOP);
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_workload_rolls_back_is_no_commit_and_no_retry() {
+        for commit in [Commit::Blocking, Commit::Pipelined, Commit::Async] {
+            let db = Db::in_memory().unwrap();
+            let config = Config { commit, ..Config::default() };
+            let (phase, committed) = (Arc::new(Phase::new()), Arc::new(AtomicU64::new(0)));
+            phase.raise(Phase::MEASURE);
+            let counting = Counting { drawn: 0, committed: Arc::clone(&committed), phase: Arc::clone(&phase) };
+            let tally = Terminal::new(&config, &db, &phase, Box::new(counting)).work().unwrap();
+            let count = db.run(|tx| tx.open(COUNTER)?.get(0)).unwrap();
+            assert_eq!((tally.all_commits, count, tally.retries), (200, Some(200), 0), "{commit}");
+            // ORDERING: the worker has ended.
+            assert_eq!(committed.load(Ordering::Relaxed), 200);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     process::stolen_seconds,
     random::Random,
     terminal::{Phase, Terminal},
-    workload::Transactions,
+    workload::{self, Transactions},
 };
 use foreshore::{Db, Durability, ReadOptions, ReadTransaction, Result, TableDef, Transaction, TxnOptions};
 use std::{
@@ -231,13 +231,14 @@ impl Transactions for Updates {
         self.key = self.random.below(ROWS);
     }
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+    fn apply(&mut self, tx: &Transaction) -> Result<workload::End> {
         let hot = tx.open(HOT)?;
         let old = hot.get_for_update(self.key)?.map_or(0, |row| updates_of(&row));
         let mut row = content(old + 1);
         self.count += 1;
         row[8..16].copy_from_slice(&self.count.to_le_bytes());
-        hot.insert(self.key, &row[..]).map(drop)
+        hot.insert(self.key, &row[..])?;
+        Ok(workload::End::Commit)
     }
 }
 

@@ -12,6 +12,7 @@ fn row(tps: f64) -> Row {
         threads: 2,
         clients: 64,
         commits: 1000,
+        rollbacks: 0,
         aborts: 0,
         retries: 3,
         seconds: 1.0,
@@ -44,6 +45,7 @@ fn row(tps: f64) -> Row {
         snapshots_killed: None,
         undo_spilled_bytes: None,
         breakdown: None,
+        kinds: Vec::new(),
         checks: checks(None),
         repeats: Vec::new(),
     }
@@ -77,7 +79,7 @@ fn the_json_has_the_agreed_fields() {
         keys(&json["rows"][0]),
         "aborts breakdown checkpoints checks clients commits contended_rmw_per_txn cpu_cores \
          cpu_stolen_cores cpu_system_cores cpu_user_cores data_syncs file_bytes_each_second \
-         log_bytes_per_txn log_groups log_retained_peak_bytes log_slowed log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries \
+         log_bytes_per_txn log_groups log_retained_peak_bytes log_slowed log_writes p50_us p95_us p999_us p99_us pages_read pages_written retries rollbacks \
          rss_open_bytes rss_peak_bytes seconds threads tps tps_each_second txns_per_group voluntary_switches_per_txn"
     );
     assert_eq!(keys(&json["rows"][0]["checks"]), NAMES.join(" "));

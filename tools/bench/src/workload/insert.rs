@@ -4,7 +4,7 @@
 //! Source: Johnson et al., "Shore-MT: a scalable storage manager for the multicore era", section 3.
 
 use super::tables::{Bytes, OwnTables, number, row};
-use super::{Audit, Transactions, Work, Worker, mark};
+use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::Progress;
 use foreshore::{Db, Result, TableDef, Transaction};
 use std::path::Path;
@@ -97,8 +97,9 @@ impl Transactions for Inserts {
         self.drawn += 1;
     }
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+    fn apply(&mut self, tx: &Transaction) -> Result<End> {
         let table = tx.open(TableDef::<InsertKey, Bytes>::new(&self.table))?;
-        (0..self.batch).try_for_each(|at| table.insert_new((self.run, self.drawn, at), &row(self.drawn)[..]))
+        (0..self.batch).try_for_each(|at| table.insert_new((self.run, self.drawn, at), &row(self.drawn)[..]))?;
+        Ok(End::Commit)
     }
 }

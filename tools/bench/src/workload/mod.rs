@@ -18,7 +18,7 @@ mod tables;
 mod tpcb;
 mod update;
 
-use crate::{Config, Progress, config::Workload};
+use crate::{Config, Progress, config::Workload, report::Kind};
 use foreshore::{Db, Result, Transaction};
 use std::path::Path;
 
@@ -74,8 +74,26 @@ pub(crate) trait Work: Sync {
     /// What an audit counts after `commits` since one that counted `before`.
     fn count_after(&self, before: u64, commits: u64) -> u64;
 
+    /// Takes what the transactions of a row were, by kind. Called once a row, when its workers have ended.
+    fn take_kinds(&self) -> Vec<Kind> {
+        Vec::new()
+    }
+
+    /// Checks of the kinds of a row, by name.
+    fn check_kinds(&self, _: &[Kind]) -> Vec<(&'static str, bool)> {
+        Vec::new()
+    }
+
     /// The transactions of one worker.
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send>;
+}
+
+/// How a transaction ends that the engine did not refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Commit,
+    /// The workload itself rolls it back, and does not run it again.
+    Rollback,
 }
 
 /// Draws transactions and runs them.
@@ -88,11 +106,11 @@ pub(crate) trait Transactions {
     /// Draws the next one.
     fn draw(&mut self);
 
-    /// Runs the one that was drawn last, again after an error that a retry may cure.
-    fn apply(&mut self, tx: &Transaction) -> Result<()>;
+    /// Runs the one that was drawn last, again after an error that a retry may cure. Returns how it is to end.
+    fn apply(&mut self, tx: &Transaction) -> Result<End>;
 
-    /// The one that was applied last has committed.
-    fn committed(&mut self) {}
+    /// The one that was applied last has ended so.
+    fn ended(&mut self, _: End) {}
 }
 
 /// The workload that `config` sizes.

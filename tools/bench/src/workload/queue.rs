@@ -5,7 +5,7 @@
 //! rows.
 
 use super::tables::{Bytes, number_of};
-use super::{Audit, Transactions, Work, Worker, mark};
+use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::{Config, Progress, config::Claim};
 use foreshore::{Db, Error, Result, RowLock, TableDef, Transaction};
 use std::path::Path;
@@ -151,11 +151,12 @@ impl Transactions for Inserts {
         self.key = self.flow.next.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
-        tx.open(QUEUE)?.insert_new(self.key, &row(self.key, self.row_bytes)[..])
+    fn apply(&mut self, tx: &Transaction) -> Result<End> {
+        tx.open(QUEUE)?.insert_new(self.key, &row(self.key, self.row_bytes)[..])?;
+        Ok(End::Commit)
     }
 
-    fn committed(&mut self) {
+    fn ended(&mut self, _: End) {
         self.flow.inserted.fetch_add(1, Ordering::Relaxed);
         self.flow.free.fetch_add(1, Ordering::Relaxed);
     }
@@ -177,7 +178,7 @@ impl Transactions for Claims {
 
     fn draw(&mut self) {}
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+    fn apply(&mut self, tx: &Transaction) -> Result<End> {
         let table = tx.open(QUEUE)?;
         let first = match self.claim {
             Claim::First => table.first()?,
@@ -186,10 +187,10 @@ impl Transactions for Claims {
         let lost = || Error::Foreign { path: NAME.into(), why: "fewer rows than were committed" };
         let (key, _) = first.ok_or_else(lost)?;
         table.remove(key)?.ok_or_else(lost)?;
-        Ok(())
+        Ok(End::Commit)
     }
 
-    fn committed(&mut self) {
+    fn ended(&mut self, _: End) {
         self.flow.removed.fetch_add(1, Ordering::Relaxed);
         self.flow.expected.fetch_sub(1, Ordering::Relaxed);
     }

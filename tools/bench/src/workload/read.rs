@@ -1,7 +1,7 @@
 //! Point reads: a hundred rows a transaction, all of one table of `scale` rows of 100 bytes.
 
 use super::tables::{BATCH, Bytes, LOADING, number, row};
-use super::{Audit, Transactions, Work, Worker, mark};
+use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::Progress;
 use crate::random::{Keys, Random};
 use foreshore::{Db, Error, Result, TableDef, Transaction};
@@ -91,7 +91,7 @@ impl Transactions for Reads {
         self.keys.extend((0..READS).map(|_| self.draw.draw(&mut self.random)));
     }
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+    fn apply(&mut self, tx: &Transaction) -> Result<End> {
         let table = tx.open(TABLE)?;
         for &key in &self.keys {
             // A row that is missing or has the bytes of another is no reading.
@@ -99,6 +99,6 @@ impl Transactions for Reads {
                 return Err(Error::Foreign { path: NAME.into(), why: "not the rows that this workload loads" });
             }
         }
-        Ok(())
+        Ok(End::Commit)
     }
 }

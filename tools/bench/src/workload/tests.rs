@@ -32,8 +32,12 @@ fn transact(work: &dyn Work, db: &Db, worker: Worker, n: usize) {
     for _ in 0..n {
         transactions.draw();
         let tx = db.begin();
-        transactions.apply(&tx).unwrap();
-        tx.commit().unwrap();
+        let end = transactions.apply(&tx).unwrap();
+        match end {
+            End::Commit => drop(tx.commit().unwrap()),
+            End::Rollback => tx.rollback().unwrap(),
+        }
+        transactions.ended(end);
     }
 }
 
@@ -121,7 +125,7 @@ fn a_queue_keeps_its_rows_within_their_bounds_and_misses_one_that_is_lost() {
             let tx = db.begin();
             worker.apply(&tx).unwrap();
             tx.commit().unwrap();
-            worker.committed();
+            worker.ended(End::Commit);
             rows += 1;
         }
         rows

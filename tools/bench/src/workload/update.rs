@@ -7,7 +7,7 @@
 //! rows nearly each update makes a page dirty, so the log grows as fast as pages have to be written home.
 
 use super::tables::{BATCH, Bytes, LOADING, OwnTables, number_of};
-use super::{Audit, Transactions, Work, Worker, mark};
+use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::random::{Keys, Random};
 use crate::{Config, Progress};
 use foreshore::{Db, Error, Result, TableDef, Transaction};
@@ -122,7 +122,7 @@ impl Transactions for Updates {
         self.key = self.keys.draw(&mut self.random);
     }
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
+    fn apply(&mut self, tx: &Transaction) -> Result<End> {
         let foreign = || Error::Foreign { path: NAME.into(), why: "not the rows that this workload loads" };
         let table = tx.open(TableDef::<u64, Bytes>::new(&self.table))?;
         let mut value = table.get_for_update(self.key)?.ok_or_else(foreign)?;
@@ -132,6 +132,6 @@ impl Transactions for Updates {
         }
         value[..8].copy_from_slice(&(updates + 1).to_le_bytes());
         table.insert(self.key, &value[..])?;
-        Ok(())
+        Ok(End::Commit)
     }
 }

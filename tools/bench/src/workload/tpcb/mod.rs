@@ -17,7 +17,7 @@
 mod check;
 mod load;
 
-use super::{Audit, Transactions, Work, Worker, mark};
+use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::random::{Keys, Random};
 use crate::{Config, Progress};
 use foreshore::{Db, Error, Result, Table, TableDef, Transaction};
@@ -209,8 +209,9 @@ impl Transactions for Transfers {
         self.key.2 += 1;
     }
 
-    fn apply(&mut self, tx: &Transaction) -> Result<()> {
-        self.next.expect("a transfer is drawn before it is applied").apply(tx, self.key)
+    fn apply(&mut self, tx: &Transaction) -> Result<End> {
+        self.next.expect("a transfer is drawn before it is applied").apply(tx, self.key)?;
+        Ok(End::Commit)
     }
 }
 
