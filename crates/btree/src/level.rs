@@ -21,7 +21,7 @@ use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, is_open};
 use crate::neighbours::Pair;
 use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
 use crate::record::{Absorb, TreeKind};
-use crate::sound::{all_sound, assert_fits, assert_marked, assert_sound};
+use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_sound};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::limits::PAGE_SIZE;
@@ -105,11 +105,11 @@ impl Tree {
         give_away(&mut copy, &body[front..]).map_err(damage)?;
         let were_sound = all_sound(&[left, right]);
         assert_fits(&body, MAX_ABSORB_BODY, "a shift");
-        assert_marked(left, pid);
+        assert_incomplete(left, pid);
         let record = record(TreeKind::Shift, 0, 0, self.table, &[left.pid(), pid], &body);
         structure.apply(&self.trees, &record, &mut [left, right], Dep::none())?;
         assert_sound(were_sound, &[left, right], "the shift", pid);
-        assert_marked(left, pid);
+        assert_incomplete(left, pid);
         self.note_ghosts_of(left.pid(), &self.parse(left.pid(), left)?);
         self.trees.counters().shifts.add(1);
         Ok(Some(low))

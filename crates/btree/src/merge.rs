@@ -27,7 +27,7 @@ use crate::neighbours::{Pair, are_neighbours, fits, pairs_of};
 use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image};
 use crate::purge::live_writer;
 use crate::record::{Absorb, Link, TreeKind};
-use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
+use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_linked, assert_sound};
 use crate::split::MAX_LINK_BODY;
 use crate::tree::{Structure, Tree, record};
 use foreshore_base::{PageId, Result, Xid, limits::PAGE_SIZE};
@@ -242,7 +242,7 @@ impl Tree {
         let record = record(TreeKind::Unlink, 0, 0, self.table, &[pid, pair.left], &body);
         structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
         assert_sound(were_sound, &[&parent, &left], "the unlink", pair.right);
-        assert_marked(&left, pair.right);
+        assert_incomplete(&left, pair.right);
         pause::point("btree: a node is unlinked");
         Ok(Some(left))
     }
@@ -267,7 +267,7 @@ impl Tree {
         Absorb::encode_front(&mut body, pair.right);
         encode_image(&mut body, &image_of(&node).map_err(damage)?).map_err(damage)?;
         assert_fits(&body, MAX_ABSORB_BODY, "a merge");
-        assert_marked(left, pair.right);
+        assert_incomplete(left, pair.right);
         let (were_sound, sibling) = (all_sound(&[left, &right]), node.right());
         let mut map = map.exclusive();
         let record = record(TreeKind::Merge, 0, 0, self.table, &[pair.left, map.pid()], &body);

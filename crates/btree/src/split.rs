@@ -15,7 +15,7 @@ use crate::descend::{Restarts, Unlinked};
 use crate::format::{INNER_HEADER, MAX_INNER_ENTRY, SLOT};
 use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image, separator};
 use crate::record::{Link, Split, TreeKind};
-use crate::sound::{all_sound, assert_fits, assert_linked, assert_marked, assert_sound};
+use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_linked, assert_sound};
 use crate::tree::{Structure, Tree, Trees, record};
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
@@ -198,7 +198,7 @@ impl Tree {
         let record = record(TreeKind::Split, 0, 0b010, self.table, &pages, &body);
         structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
         assert_sound(was_sound, &[left, &right], "the split", pid);
-        assert_marked(left, right.pid());
+        assert_incomplete(left, right.pid());
         pause::point("btree: a node is split");
         new.linked();
         self.note_ghosts_of(right.pid(), &self.parse(right.pid(), &right)?);

@@ -8,7 +8,9 @@
 use foreshore::{Db, Error, Options, ReadOptions, RowLock, TableDef, Transaction};
 use std::time::Duration;
 
+/// The jobs to do, by number.
 const JOBS: TableDef<u64, &str> = TableDef::new("jobs");
+/// The worker that did each job.
 const DONE: TableDef<u64, u64> = TableDef::new("done");
 const JOB_COUNT: u64 = 200;
 
@@ -16,11 +18,12 @@ fn main() -> Result<(), Error> {
     let db = Options::in_memory().open("queue")?;
     let counts: Vec<u64> = std::thread::scope(|scope| {
         let db = &db;
-        let workers: Vec<_> = (0..4_u64).map(|number| scope.spawn(move || work(db, number))).collect();
+        let workers: Vec<_> = (0..4_u64).map(|worker| scope.spawn(move || work(db, worker))).collect();
         let produced = produce(db);
-        // The workers wait for more jobs. This ends their waits.
-        db.close(Duration::from_secs(1))?;
+        // Closes the database, which ends the waits of the workers.
+        let closed = db.close(Duration::from_secs(1));
         produced?;
+        closed?;
         workers.into_iter().map(|worker| worker.join().expect("no panic")).collect::<Result<_, _>>()
     })?;
     println!("jobs by worker: {counts:?}");
@@ -34,10 +37,12 @@ fn produce(db: &Db) -> Result<(), Error> {
     for job in 0..JOB_COUNT {
         db.run(|tx| tx.open(JOBS)?.put(job, "sweep"))?;
         if job % 50 == 0 {
-            // A claim that is given up: the rollback leaves the job to the workers, and wakes them.
-            println!("given up: {:?}", claim(&db.begin())?);
+            // The transaction is dropped after the claim, which rolls it back. That frees the job and wakes the
+            // workers.
+            println!("rolled back: {:?}", claim(&db.begin())?);
         }
     }
+    // `latest`, since a watch is signalled before the commit is durable.
     while (db.read_with(ReadOptions::new().latest()).open(DONE)?.iter().count() as u64) < JOB_COUNT {
         done.wait(Duration::MAX)?;
     }
@@ -54,25 +59,26 @@ fn claim(tx: &Transaction) -> Result<Option<u64>, Error> {
     Ok(Some(job))
 }
 
-/// Does jobs until the database is closed, each in a transaction of its own. Returns how many.
-fn work(db: &Db, number: u64) -> Result<u64, Error> {
+/// Does jobs until the database is closed, each in a transaction of its own. Returns the number of jobs done.
+fn work(db: &Db, worker: u64) -> Result<u64, Error> {
     let mut jobs = db.watch_inserts(JOBS)?;
     let mut count = 0;
     loop {
         let claimed = db.run(|tx| {
             let job = claim(tx)?;
             if let Some(job) = job {
-                tx.open(DONE)?.insert(job, number)?;
+                tx.open(DONE)?.insert(job, worker)?;
             }
             Ok::<_, Error>(job)
         });
         match claimed {
             Ok(Some(_)) => count += 1,
-            // An insert since the last wait, or a claim that was given up, ends this one. A consumer that skips locked
-            // rows has a timeout beside it.
+            // The wait ends when a job was inserted, or a claim was rolled back, since the last wait. The timeout
+            // covers rows that become free without a signal.
             Ok(None) => match jobs.wait(Duration::from_secs(1)) {
                 Err(Error::Closed) => return Ok(count),
-                waited => drop(waited?),
+                Err(error) => return Err(error),
+                Ok(_) => {}
             },
             Err(Error::Closed) => return Ok(count),
             Err(error) => return Err(error),

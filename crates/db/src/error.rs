@@ -107,8 +107,8 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
-    /// A log write or sync failed, and the log has stopped. Commits that were not acknowledged may or may not survive;
-    /// `Db::reopen` tells.
+    /// A write or sync of the log or of a page failed, and the database has stopped. Commits that were not acknowledged
+    /// may or may not survive; `Db::reopen` tells.
     Poisoned {
         /// The failure.
         cause: Arc<Error>,

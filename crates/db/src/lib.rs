@@ -1,7 +1,7 @@
 //! Foreshore is an embedded, multi-writer, ACID storage manager.
 //!
-//! Many threads write at once, and a commit is durable when it is acknowledged: no commit waits for the disk while its
-//! transaction holds a lock or a latch.
+//! Many threads write at once. By default a commit is durable when it is acknowledged. While it waits for the disk, its
+//! transaction holds no lock and no latch.
 //!
 //! ```
 //! use foreshore::{Db, Error, TableDef};
@@ -31,24 +31,25 @@
 //! # }
 //! ```
 //!
-//! **Durability.** [`Transaction::commit`] returns when the commit survives power loss.
-//! [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`]: a future, which can also be polled and
-//! waited for. A transaction's locks are released when its commit record is in the log buffer. A reader of its writes
-//! is acknowledged only after it. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the
-//! transaction continues.
+//! **Durability.** [`Transaction::commit`] returns when the commit survives power loss, unless the transaction is
+//! [`Durability::Relaxed`]. [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`], which is a
+//! future. A thread can also test it or block on it. Locks are released once the commit record is in the log buffer. A
+//! transaction that read those writes is acknowledged only after they are durable. [`Transaction::rollback_to`] undoes
+//! the changes since a [`Savepoint`], and the transaction continues.
 //!
-//! **Indexes.** [`TableDef::with_indexes`] declares secondary indexes of a table. Every write through the table keeps
-//! them, and [`Table::by_index`] finds rows by them.
+//! **Indexes.** [`TableDef::with_indexes`] declares secondary indexes of a table. Every write through the table
+//! maintains them, and [`Table::by_index`] finds rows by them.
 //!
 //! **Isolation** is serializable, by strict two-phase locking, unless [`TxnOptions::isolation`] says otherwise.
-//! [`Db::read`] begins a transaction that reads by a snapshot and waits for no writer. [`Db::run`] retries transactions
-//! that a deadlock or a conflict ended.
+//! [`Db::read`] begins a transaction that reads from a snapshot and waits for no writer. [`Db::run`] retries
+//! transactions that a deadlock or a conflict ended.
 //!
 //! **Asynchronous programs.** A transaction that waits blocks its thread. [`Db::submit`] runs it on a thread of the
-//! database and returns a future. [`Db::watch_inserts`] waits for rows of a queue, blocking or awaited.
+//! database and returns a future. [`Db::watch_inserts`] returns a watch of a table, for consumers of a queue: they
+//! block on it or await it.
 //!
-//! **Failure.** A failed write or sync of the log stops the database: every call returns [`Error::Poisoned`] until
-//! [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
+//! **Failure.** A failed write or sync of the log or of pages stops the database: every call returns
+//! [`Error::Poisoned`] until [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

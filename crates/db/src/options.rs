@@ -30,10 +30,10 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | option | default |
 /// |---|---|
 /// | [`memory_limit`](Self::memory_limit) | 1 GiB |
-/// | [`device`](Self::device) | `auto` |
+/// | [`device`](Self::device) | [`Device::Auto`] |
 /// | [`group`](Self::group) | a window of 50 us |
 /// | [`log_budget`](Self::log_budget) | 512 MiB |
-/// | [`doublewrite`](Self::doublewrite) | `auto` |
+/// | [`doublewrite`](Self::doublewrite) | [`DoublewriteKind::Auto`] |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
 /// | [`spill_limit`](Self::spill_limit) | none |
 /// | [`snapshot_max_age`](Self::snapshot_max_age) | none |
@@ -134,20 +134,21 @@ impl Options {
         self
     }
 
-    /// Sets when a group of commits is written to the log.
+    /// Sets the policy of group commit: when waiting commits are written to the log together.
     ///
     /// [`Group::Greedy`] writes as soon as the device is free. [`Group::Window`] waits for further commits, no longer
-    /// than its bound and only if that is likely to pay. It makes fewer writes, and less work for each commit.
+    /// than its bound and only while more of them are likely. It needs fewer writes, and less processor time per
+    /// commit.
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
         self.group = group;
         self
     }
 
-    /// Sets the bytes of log that a restart reads for pages, at least four segments. Half the memory limit applies if
-    /// that is less.
+    /// Sets how many bytes of log a restart may have to read to redo pages, at least 64 MiB. The effective budget is
+    /// the smaller of this and half the memory limit.
     ///
-    /// Writers are slowed down if the disk does not write pages as fast. A transaction that stays open keeps its log
+    /// Writers are throttled when page writes do not keep up with the log. An open transaction retains its log even
     /// beyond this budget.
     #[must_use]
     pub fn log_budget(mut self, bytes: u64) -> Self {
@@ -157,7 +158,7 @@ impl Options {
 
     /// Sets whether pages are written to the doublewrite file first, so that power loss leaves none torn.
     ///
-    /// `off` gives up that protection on a device that may tear pages: see [`DoublewriteKind`].
+    /// [`DoublewriteKind::Off`] disables that protection on a device that may tear pages: see [`DoublewriteKind`].
     /// [`Stats::pool`](crate::Stats::pool) says what the device offers, and what is in use.
     #[must_use]
     pub fn doublewrite(mut self, kind: DoublewriteKind) -> Self {
@@ -173,15 +174,16 @@ impl Options {
         self
     }
 
-    /// Sets the largest size of the spill file in bytes; 0, the default, means no file.
+    /// Sets the largest size of the spill file in bytes, at most 1 TiB; 0, the default, means no file.
     ///
     /// The memory for undo is an eighth of the memory limit. When it is full, undo moves to this temporary file in the
-    /// directory: old versions first, then changes of running transactions, except those behind a savepoint. At most
-    /// 32 times the undo memory is used.
+    /// directory: old versions first, then changes of running transactions that have no savepoint in use. At
+    /// most 32 times the undo memory is used.
     ///
-    /// - The file has no name once it is open. It never shrinks while the database is open; its free space is reused.
-    /// - Writers continue without the file while it cannot be written. A writer that finds no space then gets that
-    ///   error.
+    /// - The file is unlinked as soon as it is open. It never shrinks while the database is open; its free space is
+    ///   reused.
+    /// - Writers continue without the file while it cannot be written. A writer that finds no space then gets
+    ///   the error of the failed write.
     /// - A rollback that cannot read its undo from the file stops the database.
     /// - An open scan that has read old versions from the file keeps up to 5 MiB of them, and uses 4.5 MiB more while
     ///   it reads. The memory limit counts neither.
@@ -193,8 +195,8 @@ impl Options {
 
     /// Sets the largest age of a snapshot, above zero.
     ///
-    /// An older snapshot is cancelled when writers run short of undo space, and its reader gets
-    /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld). While no transaction writes, it stays.
+    /// An older snapshot is cancelled when a writer or background work next computes which old versions are needed. Its
+    /// reader then gets [`SnapshotTooOld`](crate::Error::SnapshotTooOld). While no transaction writes, it may stay.
     /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows the oldest by its label. A transaction may have
     /// a limit of its own: see [`TxnOptions`](crate::TxnOptions::snapshot_max_age) and
     /// [`ReadOptions`](crate::ReadOptions::snapshot_max_age).
@@ -208,8 +210,7 @@ impl Options {
     ///
     /// They are old versions, in chunks of 8 KiB, and the pages of tables dropped since the snapshot:
     /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows both. A snapshot above the limit is cancelled
-    /// like one that is too old, when writers run short of undo space or a dropped table waits to be freed. A
-    /// transaction may have a limit of its own.
+    /// as one that is too old is. A transaction may have a limit of its own.
     #[must_use]
     pub fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_limits.max_bytes = bytes;
@@ -219,9 +220,9 @@ impl Options {
     /// Sets the largest age of a transaction, above zero.
     ///
     /// An older transaction is rolled back, and its operations and its commit return
-    /// [`TransactionTooOld`](crate::Error::TransactionTooOld). A background thread rolls back those that are idle, so
-    /// that their locks, log and versions are free. An operation in progress is not interrupted; the next one returns
-    /// the error.
+    /// [`TransactionTooOld`](crate::Error::TransactionTooOld). A background thread rolls back those that are idle,
+    /// which releases their locks, log and old versions. An operation in progress is not interrupted; the next one
+    /// returns the error.
     ///
     /// Prepared transactions, read transactions, checks and background work have no such limit.
     /// [`Stats::oldest_transaction`](crate::Stats::oldest_transaction) shows the transaction that keeps the most log.
@@ -251,13 +252,13 @@ impl Options {
         self.shares()?;
         check_limits(self.snapshot_limits)?;
         if self.transaction_max_age.is_some_and(|age| age.is_zero()) {
-            return Err(out_of_range("transaction_max_age", 0, "more than no time"));
+            return Err(out_of_range("transaction_max_age", 0, "above zero"));
         }
         if !self.lab.segment_bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&self.lab.segment_bytes) {
             return Err(out_of_range("segment_bytes", self.lab.segment_bytes, "a power of two from 64 KiB to 1 GiB"));
         }
         if self.spill_limit > MAX_SPILL {
-            return Err(out_of_range("spill_limit", self.spill_limit, "up to 1 TiB"));
+            return Err(out_of_range("spill_limit", self.spill_limit, "at most 1 TiB"));
         }
         if self.log_budget < 4 * self.lab.segment_bytes {
             return Err(out_of_range("log_budget", self.log_budget, "at least four segments"));
@@ -272,7 +273,7 @@ impl Options {
 /// Refuses snapshot limits that are out of range: the database's, or those of one transaction.
 pub(crate) fn check_limits(limits: SnapshotLimits) -> Result<(), InvalidOption> {
     if limits.max_age.is_zero() {
-        return Err(out_of_range("snapshot_max_age", 0, "more than no time"));
+        return Err(out_of_range("snapshot_max_age", 0, "above zero"));
     }
     if limits.max_bytes < MIN_SNAPSHOT {
         return Err(out_of_range("snapshot_max_bytes", limits.max_bytes, "at least 8 KiB"));

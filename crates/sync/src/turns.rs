@@ -1,12 +1,14 @@
-//! Turns: one at a time, in the order of arrival, with a timeout.
+//! A FIFO lock: one holder at a time, in the order of arrival, with a timeout.
 
 use crate::model::mutant;
 use crate::{Clock, LockRank, Mutex, Parker, Unparker};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A queue of threads, the first of which has its turn. Threads that wait in it hold nothing that another might need,
-/// so it takes part in no deadlock. A thread that does hold something waits with a timeout.
+/// A FIFO lock: one thread holds it, the others wait in a queue.
+///
+/// **Invariant:** a caller that holds something for which other threads wait passes a timeout. So no deadlock through
+/// this lock lasts.
 #[derive(Debug)]
 pub struct Turns {
     queue: Mutex<Queue>,
@@ -14,15 +16,16 @@ pub struct Turns {
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// The number of the last thread that asked.
     last: u64,
-    /// The thread that has its turn. The turn is handed over, so no thread overtakes.
+    /// The thread that holds the lock. The previous holder sets it, so no thread overtakes a waiting one.
     holder: Option<u64>,
     waiting: VecDeque<(u64, Unparker)>,
-    /// Whether no request waits any more.
+    /// Set by [`Turns::close`]: later calls return `None`.
     is_closed: bool,
 }
 
-/// A turn. It ends when this is dropped.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turns: &'a Turns,
@@ -35,10 +38,10 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn: for at most `most` by `clock`, without a limit if that is [`Duration::MAX`], or until
-    /// [`close`](Self::close).
-    pub fn take(&self, clock: &impl Clock, most: Duration) -> Option<Turn<'_>> {
-        let (parker, until) = (Parker::current(), clock.now() + most);
+    /// Waits for the lock, at most `max` by `clock`; [`Duration::MAX`] means no limit. Returns `None` after that time,
+    /// or after [`close`](Self::close).
+    pub fn take(&self, clock: &impl Clock, max: Duration) -> Option<Turn<'_>> {
+        let (parker, until) = (Parker::current(), clock.now() + max);
         let me = {
             let mut queue = self.queue.lock();
             if queue.is_closed {
@@ -54,13 +57,13 @@ impl Turns {
             me
         };
         loop {
-            let left = if most == Duration::MAX { most } else { until.since(clock.now()) };
+            let left = if max == Duration::MAX { max } else { until.since(clock.now()) };
             if !left.is_zero() {
-                // WAIT: park - for the end of the earlier turns, or a timeout.
+                // WAIT: park - for the holders before, or a timeout.
                 parker.park_timeout(left);
             }
             let mut queue = self.queue.lock();
-            // Even after the timeout: a turn that was handed over has to be taken.
+            // Even after the timeout: a lock that was handed over has to be taken.
             if queue.holder == Some(me) {
                 return Some(Turn { turns: self });
             }
@@ -72,17 +75,16 @@ impl Turns {
             }
         }
     }
-}
 
-impl Turns {
-    /// Ends all waits without a turn, and later ones too.
+    /// Wakes all waiting threads. They return `None`, except one to which the lock is handed meanwhile. Later calls
+    /// return `None` at once.
     pub fn close(&self) {
         let waiting: Vec<Unparker> = {
             let mut queue = self.queue.lock();
             queue.is_closed = true;
             queue.waiting.iter().map(|(_, unparker)| unparker.clone()).collect()
         };
-        if !mutant("turns: a close wakes no request") {
+        if !mutant("turns: a close wakes no waiter") {
             waiting.iter().for_each(Unparker::unpark);
         }
     }

@@ -28,7 +28,7 @@ use crate::load_record::{Load, Loaded};
 use crate::node::{CAPACITY, Goal, Node, Packed, encode_image, separator};
 use crate::record::TreeKind;
 use crate::row::Stored;
-use crate::sound::{all_sound, assert_fits, assert_marked, assert_sound};
+use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_sound};
 use crate::split::NewPage;
 use crate::tree::{Structure, Tree, record, to_log};
 use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
@@ -184,7 +184,7 @@ impl Tree {
             assert_ne!(undo, UndoPtr::NULL, "a leaf is loaded and has no undo entry");
             txn.log_change(&to_log(&record, &[&body]), dep, &mut [&mut left, &mut right, &mut map]);
             assert_sound(was_sound, &[&left, &right], "the load", pid);
-            assert_marked(&left, right.pid());
+            assert_incomplete(&left, right.pid());
             pause::point("btree: a leaf is loaded");
             new.linked();
             break Unlinked { left: pid, level: 0, separator: low.to_vec() };

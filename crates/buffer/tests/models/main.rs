@@ -1,7 +1,8 @@
-//! Models of the kernels, and of protocols among many threads. Empty in ordinary builds.
+//! loom models of the lock-free structures, and shuttle models of protocols among many threads. Empty without
+//! `--cfg foreshore_loom` or `--cfg foreshore_shuttle`.
 
 #[cfg(foreshore_shuttle)]
-#[expect(dead_code, reason = "the models use a part")]
+#[expect(dead_code, reason = "the models use only some of the helpers")]
 #[path = "../common/mod.rs"]
 mod common;
 

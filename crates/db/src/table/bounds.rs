@@ -6,12 +6,13 @@ use std::{
     ops::{self, Bound},
 };
 
-/// Two bounds of keys, borrowed.
+/// The lower and the upper bound of a range, with borrowed keys.
 type Bounds<'b, K> = (Bound<&'b K>, Bound<&'b K>);
 
 /// A range of keys of a table: `a..b`, `a..=b`, `a..`, `..b`, `..=b`, `..`, or a pair of [`Bound`]s.
 ///
-/// The keys in it are passed by value or by reference, as everywhere: `1..5`, `&a..&b`, `"a".."b"`.
+/// Its keys are passed by value or by reference, as in the methods of [`Table`](crate::Table): `1..5`, `&a..&b`,
+/// `"a".."b"`.
 pub trait KeyRange<'k, K: Key> {
     /// Returns the bounds.
     fn bounds(&self) -> Bounds<'_, K::Ref<'k>>;
@@ -49,10 +50,10 @@ impl<'k, K: Key, R: KeyRange<'k, K> + ?Sized> KeyRange<'k, K> for &R {
     }
 }
 
-/// The beginning of keys: the first characters of a string, or the first bytes of a byte string. Of a tuple, the first
-/// parts, as a tuple: `(7,)` for keys `(u64, &str)`.
+/// A prefix of keys: the first characters of a string, or the first bytes of a byte string. For tuples it is a shorter
+/// tuple with the first parts, such as `(7,)` for keys `(u64, &str)`.
 pub trait KeyPrefix<'k, K: Key> {
-    /// Appends what the encoding of every such key begins with, and of no other.
+    /// Appends the bytes with which the encoding of a key begins if and only if the key has this prefix.
     fn encode(&self, out: &mut Vec<u8>);
 
     /// Appends the same for keys that are encoded as a part of a longer key.
@@ -61,8 +62,8 @@ pub trait KeyPrefix<'k, K: Key> {
     }
 }
 
-/// Strings: the whole encoding of a prefix is a prefix of the encoding.
-macro_rules! text {
+/// Strings and byte strings: the encoding of the prefix is a prefix of the encoding of the key.
+macro_rules! strings {
     ($($prefix:ty => $($key:ty)*;)*) => {$($(
         impl<'k> KeyPrefix<'k, $key> for &$prefix {
             fn encode(&self, out: &mut Vec<u8>) {
@@ -71,19 +72,20 @@ macro_rules! text {
 
             fn encode_part(&self, out: &mut Vec<u8>) {
                 <&[u8]>::encode_key_part(&AsRef::<[u8]>::as_ref(*self), out);
-                // What ends a part.
+                // Removes the terminator of the part.
                 out.truncate(out.len() - 2);
             }
         }
     )*)*};
 }
 
-text! {
+strings! {
     str => &str String;
     [u8] => &[u8] Vec<u8>;
 }
 
-/// The first parts of a tuple. Each encodes to what delimits itself.
+/// The first parts of a tuple. The encoding of each part is self-delimiting. `A P 0; B` is the type of a part, the type
+/// that is passed for it and its index; then the types of the other parts.
 macro_rules! tuple {
     ($($part:ident $given:ident $index:tt),* ; $($rest:ident)*) => {
         impl<'k, $($part: Key,)* $($rest: Key,)* $($given: Borrow<$part::Ref<'k>>,)*> KeyPrefix<'k, ($($part,)* $($rest,)*)>

@@ -1,4 +1,4 @@
-//! The tasks of a run.
+//! The scheduler of one run: the hand-over between tasks, and the report of a stopped run.
 
 use super::gate::{Gate, LEFT, Told};
 use super::state::{Decision, On, State, Status};
@@ -7,15 +7,16 @@ use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::Duration;
 
+/// The scheduler of one run, shared by its tasks.
 #[derive(Debug)]
 pub(super) struct World {
     state: std::sync::Mutex<State>,
-    /// Gets one message when the run is over: why, if it was stopped.
+    /// Receives one message at the end: `None` if all tasks ended, otherwise why the run was stopped.
     over: mpsc::SyncSender<Option<String>>,
 }
 
 impl World {
-    /// Makes a run that has not begun. `over` gets one message when it ends: why, if it was stopped.
+    /// Makes a run that has not begun.
     pub(super) const fn new(state: State, over: mpsc::SyncSender<Option<String>>) -> Self {
         Self { state: std::sync::Mutex::new(state), over }
     }
@@ -28,15 +29,15 @@ impl World {
         self.lock().tasks[task].status == Status::Ended
     }
 
-    /// Lets another task run, and returns when it is the caller's turn again.
+    /// Ends the caller's time slice, and returns when the caller is scheduled again.
     pub(super) fn give_way(&self, id: usize, yields: bool) {
         self.hand_over(self.lock(), Some(id), yields);
     }
 
-    /// Makes the caller wait; returns true if that ended by timeout.
+    /// Blocks the caller on `on`. Returns whether the wait timed out.
     pub(super) fn wait(&self, id: usize, on: On, timeout: Option<Duration>) -> bool {
         let mut state = self.lock();
-        // A deadline beyond the end of time never comes.
+        // A deadline that overflows never passes.
         let until = timeout.and_then(|timeout| state.now.checked_add(u64::try_from(timeout.as_nanos()).ok()?));
         state.tasks[id].status = Status::Waiting { on, until };
         state.tasks[id].timed_out = false;
@@ -44,11 +45,13 @@ impl World {
         self.lock().tasks[id].timed_out
     }
 
-    pub(super) fn wake(&self, on: On, most: usize) {
-        self.lock().wake(on, most);
+    /// Makes up to `max` tasks that wait for `on` ready.
+    pub(super) fn wake(&self, on: On, max: usize) {
+        self.lock().wake(on, max);
     }
 
-    /// Decides which task runs next. A caller with a number waits at its gate.
+    /// Decides which task runs next. The caller `id`, if it goes on, waits at its gate until it is chosen, and for ever
+    /// once the run is over.
     pub(super) fn hand_over(&self, mut state: std::sync::MutexGuard<'_, State>, id: Option<usize>, yields: bool) {
         let next = if state.is_over { None } else { Some(state.decide(id, yields)) };
         match next {
@@ -88,7 +91,7 @@ impl World {
                     return;
                 }
                 Told::Show => {
-                    let stack = format!("-- {}\n{}", index_name(), Backtrace::force_capture());
+                    let stack = format!("-- {}\n{}", thread_name(), Backtrace::force_capture());
                     self.lock().stacks.push(stack);
                 }
             }
@@ -109,8 +112,10 @@ impl World {
                         On::Signal(_) => "a signal".to_owned(),
                         On::End(task) => format!("the end of {}", state.tasks[task].name),
                     };
-                    let until = until.map(|until| Duration::from_nanos(until.saturating_sub(now)));
-                    format!("waits for {kind}, still for {until:?}")
+                    match until.map(|until| Duration::from_nanos(until.saturating_sub(now))) {
+                        Some(left) => format!("waits for {kind}, for at most {left:?} more"),
+                        None => format!("waits for {kind}"),
+                    }
                 }
                 Status::Ready | Status::Ended => "ready".to_owned(),
             };
@@ -135,6 +140,6 @@ impl World {
     }
 }
 
-fn index_name() -> String {
+fn thread_name() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }

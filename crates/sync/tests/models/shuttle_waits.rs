@@ -86,7 +86,7 @@ fn turns() {
         Box::new(move |(turns, is_taken, had)| {
             for _ in 0..2 {
                 let Some(turn) = turns.take(&SystemClock::new(), most) else {
-                    assert!(most < Duration::MAX, "who waits for ever has his turn");
+                    assert!(most < Duration::MAX, "a wait without a limit ends with the lock");
                     continue;
                 };
                 // ORDERING: Relaxed, the turn excludes and orders.
@@ -133,7 +133,7 @@ fn a_line_that_is_closed_keeps_no_request() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_close_wakes_the_requests_in_line() {
-    shuttle_mutated("turns: a close wakes no request", 5_000, closed_line);
+    shuttle_mutated("turns: a close wakes no waiter", 5_000, closed_line);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The states of a chunk of undo memory, and the words about each chunk.
+//! The states of a chunk of undo memory, and the descriptor of each chunk.
 //!
 //! ```text
 //!            start            donate
@@ -15,16 +15,16 @@
 //! | state | holder | place |
 //! |---|---|---|
 //! | `Unused` | no session | memory, or none if its memory was given back |
-//! | `Held` | one session, which fills it or keeps it on its shelf | memory |
+//! | `Held` | one session, which fills it or keeps it between transactions | memory |
 //! | `Donated` | any session may take it and fill the rest | memory |
 //! | `Closed` | no session, and none fills it any more | memory |
-//! | `ClosedKept` | as `Closed`, and all its entries are kept for old readers | memory |
+//! | `ClosedKept` | as `Closed`; it has only versions that old snapshots may need | memory |
 //! | `Leaving` | the thread that moves chunks to the spill file | memory, read only |
 //! | `FiledShared` | running transactions have entries in it | the spill file |
 //! | `Filed` | only old readers need it | the spill file |
 //!
-//! **Invariant:** the state changes only under the mutex of the arena's lists, and only along the arrows. Debug builds
-//! check each change.
+//! **Invariant:** the state changes only under the mutex of the arena's lists, and only as `State::leads_to` allows.
+//! Debug builds check each change. A donated chunk may also become unused.
 
 use super::pointer::CHUNK_WORDS;
 use foreshore_base::Csn;
@@ -79,21 +79,21 @@ impl State {
     }
 }
 
-// The words about a chunk, in a cache line of their own.
+// The descriptor of a chunk: eight atomic words, in a cache line of their own.
 //
 //   state      see above
 //   newest     the largest commit number of a transaction with entries in it
 //   shared     the transactions that have entries in it, have not ended, and do not hold it
-//   spillable  the number of those that let it be moved to the file
-//   left       the entries that were not dropped; before the chunk is closed, minus the dropped ones, modulo 2^64
+//   spillable  how many of the `shared` allow it to be spilled
+//   left       the entries not yet dropped; until the chunk is closed, 0 minus the dropped ones, modulo 2^64
 //   place      where readers find it:
 //                HOME      in memory
 //                LEAVING   in memory, and about to be moved: only read
 //                2, 4 ..   in the file, at `slot` and with the checksum `sum`, which are stored before;
-//                          another number for each move
+//                          each move stores a new even number
 //
 // 1. Only the holder of a chunk writes entries into it.
-// 2. A closed chunk gets no more entries, so `shared` only falls. If it equals `spillable`, it falls under the mutex.
+// 2. A closed chunk gets no more entries, so `shared` only falls. A spillable share ends only under the mutex.
 // 3. A chunk that no session holds is freed when `shared` is zero, and `left` is zero or `newest` is old enough. While
 //    `shared` is zero and no session holds the chunk, `newest` is final and `left` only falls.
 // 4. place, HOME -> LEAVING -> 2n, or back to HOME if the write failed: by the thread that moves chunks. There is at
@@ -112,12 +112,12 @@ const WORDS: usize = 8;
 pub(super) const HOME: u64 = 0;
 pub(super) const LEAVING: u64 = 1;
 
-/// The words about all chunks.
+/// The descriptors of all chunks.
 #[derive(Debug)]
 pub(super) struct Chunks(LazyArray<AtomicU64>);
 
 impl Chunks {
-    /// Returns the words of `count` chunks, all unused.
+    /// Returns the descriptors of `count` chunks, all unused.
     pub(super) fn new(count: usize) -> io::Result<Self> {
         LazyArray::new(count * WORDS).map(Self)
     }
@@ -160,7 +160,7 @@ impl Chunks {
 
     /// Counts a transaction that has entries in a chunk and stops holding it. Called under the mutex.
     pub(super) fn share(&self, chunk: usize) {
-        // ORDERING: Relaxed, the mutex orders it before the look at it.
+        // ORDERING: Relaxed, the mutex orders it before the load in `shared`.
         self.word(chunk, SHARED).fetch_add(1, Ordering::Relaxed);
     }
 
@@ -183,7 +183,7 @@ impl Chunks {
         let (state, shared, spillable) = (self.state(chunk), self.shared(chunk), self.load(chunk, SPILLABLE));
         assert!(
             !state.is_open() && spillable < shared,
-            "{spillable} of {shared} shares of a {state:?} chunk are let go"
+            "{spillable} of {shared} shares of a {state:?} chunk are spillable already"
         );
         self.store(chunk, SPILLABLE, spillable + 1);
     }
@@ -191,7 +191,7 @@ impl Chunks {
     /// Ends `count` spillable shares of one transaction. Called under the mutex.
     pub(super) fn unshare_spillable(&self, chunk: usize, count: u64, csn: Csn) {
         let spillable = self.load(chunk, SPILLABLE);
-        assert!(count <= spillable, "{count} shares of chunk {chunk} end, and {spillable} let it go to the file");
+        assert!(count <= spillable, "{count} spillable shares of chunk {chunk} end, and there are {spillable}");
         self.store(chunk, SPILLABLE, spillable - count);
         (0..count).for_each(|_| self.unshare(chunk, csn));
     }
@@ -214,18 +214,18 @@ impl Chunks {
 
     /// Counts the entries of a chunk that is being closed. Called under the mutex.
     pub(super) fn add_left(&self, chunk: usize, entries: u64) {
-        // ORDERING: Relaxed, the mutex orders it before the look at it.
+        // ORDERING: Relaxed, the mutex orders it before the load in `needed_up_to`.
         self.word(chunk, LEFT).fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// Drops an entry of a chunk to which no pointer leads any more.
+    /// Drops an entry that no pointer leads to any more.
     pub(super) fn drop_entry(&self, chunk: usize) {
         // ORDERING: Release, pairs with `needed_up_to`.
         self.word(chunk, LEFT).fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns the commit up to which old readers need the entries of a chunk that no session holds. Returns zero if no
-    /// entry is left, and `None` while transactions share the chunk. Called under the mutex.
+    /// Returns the commit up to which old readers need the entries of a chunk that gets no entry meanwhile. Returns
+    /// zero if no entry is left, and `None` while transactions share the chunk. Called under the mutex.
     ///
     /// `entries` and `newest`: what the chunk's words do not include yet.
     pub(super) fn needed_up_to(&self, chunk: usize, entries: u64, newest: Csn) -> Option<Csn> {
@@ -245,9 +245,9 @@ impl Chunks {
         self.word(chunk, PLACE).load(Ordering::Acquire)
     }
 
-    /// Loads the place of a chunk again after a fence of the caller. Returns whether `is_place` accepts it.
-    pub(super) fn is_still(&self, chunk: usize, is_place: impl FnOnce(u64) -> bool) -> bool {
-        is_place(self.load(chunk, PLACE))
+    /// Loads the place of a chunk again, after a fence of the caller. Returns whether `accepts` holds for it.
+    pub(super) fn place_matches(&self, chunk: usize, accepts: impl FnOnce(u64) -> bool) -> bool {
+        accepts(self.load(chunk, PLACE))
     }
 
     /// Stores the place of a chunk, and publishes all stores before it.
@@ -275,7 +275,7 @@ pub(super) struct Open {
     pub(super) chunk: usize,
     /// The first free word.
     pub(super) at: usize,
-    /// The entries that it got since it was last free.
+    /// The number of entries written since it was last unused.
     pub(super) entries: u64,
     /// The newest commit of the transactions that ended while they held it.
     pub(super) newest: Csn,
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transition_table_is_that_of_the_head_of_the_file() {
+    fn the_transition_table_is_as_listed_here() {
         use State::{Closed, ClosedKept, Donated, Filed, FiledShared, Held, Leaving, Unused};
         let table: [(State, &[State]); 8] = [
             (Unused, &[Held]),
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "goes from Unused to Filed")]
-    fn a_chunk_does_not_get_to_the_file_but_by_leaving() {
+    fn a_chunk_reaches_the_file_only_through_leaving() {
         Chunks::new(2).expect("memory").set_state(1, State::Filed);
     }
 

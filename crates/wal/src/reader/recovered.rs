@@ -1,4 +1,4 @@
-//! The log that a start has found, and its records.
+//! The content of the log when it was opened, and an iterator over its records.
 
 use super::groups::{Chain, GroupReader};
 use super::merge::{Merge, Read};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub struct Recovered {
     pub(crate) home: Home,
     pub(crate) live: Vec<Live>,
+    /// The largest cut of each incarnation, in ascending order of incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
     pub(crate) end: Lsn,
     pub(crate) max_lsn: Lsn,
@@ -23,13 +24,13 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// Returns the largest cut of the accepted groups: the log was durable up to it.
+    /// Returns the durable end of the log: the largest cut of an accepted group.
     #[must_use]
     pub const fn end(&self) -> Lsn {
         self.end
     }
 
-    /// Returns the largest LSN or cut in the log, in records that do not count too. All new LSNs are greater.
+    /// Returns the largest LSN in the log, cuts and discarded records included. New LSNs are greater.
     #[must_use]
     pub const fn max_lsn(&self) -> Lsn {
         self.max_lsn
@@ -48,8 +49,7 @@ impl Recovered {
         self.next_group
     }
 
-    /// Returns the error of a group that was durable and is not in the log: one before its first group, or behind its
-    /// last.
+    /// Returns the error of a durable group that is missing in the log: before its first group, or after its last one.
     #[must_use]
     pub fn lost(&self, missing: GroupNo) -> Error {
         let (first, last) = (&self.live[0], &self.live[self.live.len() - 1]);
@@ -57,17 +57,17 @@ impl Recovered {
         Error::LostLog { file: self.home.segment_path(live.number), offset, missing }
     }
 
-    /// Returns the incarnation that has begun.
+    /// Returns the incarnation of this run, which new groups carry.
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// Returns the records that count, of the groups from `from` on, in ascending order of LSN; equal LSNs in any
-    /// order. A record counts if its LSN is not above the largest cut of the accepted groups of its own incarnation.
+    /// Returns the valid records of group `from` and of later ones, in ascending order of LSN; equal LSNs in any order.
+    /// A record is valid if its LSN is not above the largest cut of the accepted groups of its own incarnation.
     ///
-    /// The iterator's memory is at most the buffer of the log that wrote the records, and a group, and incomplete
-    /// fragmented records. A group that was truncated since is an error.
+    /// The iterator holds at most one cut of the log that wrote the records (its log buffer and 16 MiB), one group, and
+    /// incomplete fragmented records. It returns `Corrupted` for a group that was truncated after the log was opened.
     ///
     /// # Panics
     /// If `from` is before [`Self::first_group`].
@@ -80,7 +80,7 @@ impl Recovered {
         RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, failed: false }
     }
 
-    /// Returns the LSN up to which records of `incarnation` count.
+    /// Returns the LSN up to which records of `incarnation` are valid.
     fn limit(&self, incarnation: Incarnation) -> Lsn {
         let found = self.cuts.binary_search_by_key(&incarnation, |&(incarnation, _)| incarnation);
         found.map_or(Lsn::ZERO, |i| self.cuts[i].1)
@@ -94,10 +94,13 @@ pub struct RecordIter<'a> {
     reader: GroupReader,
     pub(super) merge: Merge,
     from: GroupNo,
+    /// Index of the current segment in the live ones.
     segment: usize,
     /// The file of the current segment, once it was opened.
     file: Option<Arc<dyn File>>,
+    /// Offset of the next group in the current segment.
     offset: u64,
+    /// Number of the next group.
     next: GroupNo,
     failed: bool,
 }
@@ -122,15 +125,16 @@ impl RecordIter<'_> {
                 return Ok(Some(record));
             }
             if self.next < self.log.next_group {
-                self.read_group()?;
+                self.step()?;
                 continue;
             }
             return if self.merge.release() { self.merge.next() } else { Ok(None) };
         }
     }
 
-    /// Reads the next group of the chain.
-    fn read_group(&mut self) -> Result<()> {
+    /// Makes one step: goes to the next segment, or releases the records of an ended incarnation, or adds the next
+    /// group.
+    fn step(&mut self) -> Result<()> {
         let Recovered { home, live, .. } = self.log;
         let live = &live[self.segment];
         self.offset = live.unskipped(self.offset);

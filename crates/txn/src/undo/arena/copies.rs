@@ -126,7 +126,7 @@ impl Arena {
             // ORDERING: Acquire, what was read is validated: memory is given back after the place is stored.
             fence(Ordering::Acquire);
             // The words do not change: the chunk is spillable.
-            let stays = self.chunks.is_still(chunk, |place| place <= LEAVING);
+            let stays = self.chunks.place_matches(chunk, |place| place <= LEAVING);
             if stays || early {
                 copies.keep(Copied { chunk, place: HOME, words });
             }
@@ -211,7 +211,7 @@ impl Arena {
     fn check(&self, away: Away, bytes: &[u8], read: Result<usize>) -> Result<Option<Copied>> {
         // ORDERING: SeqCst, the read comes before the look: a slot is written again after its chunk was free.
         fence(Ordering::SeqCst);
-        if !self.chunks.is_still(away.chunk, |place| place == away.place) {
+        if !self.chunks.place_matches(away.chunk, |place| place == away.place) {
             return Ok(None);
         }
         if read? < CHUNK || u64::from(crc32c(bytes)) != away.sum {
