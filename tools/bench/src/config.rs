@@ -1,5 +1,31 @@
 //! Options of a run. Names that are not built are refused with what is.
 
+/// Gives a fieldless enum the names that users type. A name that is not here is refused with those that are.
+macro_rules! names {
+    ($kind:ident, $option:literal, $($name:literal => $variant:ident),+) => {
+        impl FromStr for $kind {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(invalid($option, text, &[$($name),+].join(", "))),
+                }
+            }
+        }
+
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name),+ })
+            }
+        }
+    };
+}
+
+mod workload;
+
+pub use workload::Workload;
+
 use crate::group::GroupName;
 use crate::units::{invalid, show_bytes};
 use foreshore::{Device, DoublewriteKind, Error, Isolation, Result};
@@ -12,41 +38,6 @@ use foreshore_classics::status_tables::StatusKind;
 use foreshore_wal::log_buffer::MakeLogBuffer;
 use serde::{Serialize, Serializer};
 use std::{fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
-
-/// What runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Workload {
-    /// TPC-B, the debit and credit of a bank.
-    Tpcb,
-    /// Each thread updates rows of a table of its own.
-    Update,
-    /// Each thread inserts into a table of its own, a thousand rows a transaction.
-    Insert,
-    /// Point reads, a hundred a transaction.
-    Read,
-    /// Producers insert at the end of a table, consumers take its first row that is free, one row a transaction.
-    Queue,
-}
-
-impl Workload {
-    /// What the scale counts, the default and the most.
-    const fn scale(self) -> (&'static str, u64, u64) {
-        match self {
-            Self::Tpcb => ("branches of 100,000 accounts", 10, 10_000),
-            Self::Update => ("rows of a table", 100_000, 1_000_000_000),
-            Self::Insert => ("no rows", 1, 1),
-            Self::Read => ("rows", 1_000_000, 1_000_000_000),
-            Self::Queue => ("no rows", 1, 1),
-        }
-    }
-
-    /// The scale if none is asked for.
-    #[must_use]
-    pub const fn default_scale(self) -> u64 {
-        self.scale().1
-    }
-}
 
 /// When a transaction counts as committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -72,29 +63,6 @@ pub enum Claim {
     First,
 }
 
-/// Gives a fieldless enum the names that users type. A name that is not here is refused with those that are.
-macro_rules! names {
-    ($kind:ident, $option:literal, $($name:literal => $variant:ident),+) => {
-        impl FromStr for $kind {
-            type Err = Error;
-
-            fn from_str(text: &str) -> Result<Self> {
-                match text {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(invalid($option, text, &[$($name),+].join(", "))),
-                }
-            }
-        }
-
-        impl fmt::Display for $kind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name),+ })
-            }
-        }
-    };
-}
-
-names!(Workload, "workload", "tpcb" => Tpcb, "update" => Update, "insert" => Insert, "read" => Read, "queue" => Queue);
 names!(Claim, "claim", "skip-locked" => SkipLocked, "first" => First);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
 
@@ -407,7 +375,10 @@ mod tests {
     fn names_that_are_not_built_are_refused_with_those_that_are() {
         assert_eq!("async".parse::<Commit>().unwrap(), Commit::Async);
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
-        assert_eq!(refused("tpcc".parse::<Workload>()), "tpcb, update, insert, read, queue");
+        assert_eq!(
+            refused("tpcc".parse::<Workload>()),
+            "tpcb, tatp, tatp-update-location, update, insert, read, queue"
+        );
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
         assert!(refused("lru".parse::<StatusKind>()).contains("csnmap"));

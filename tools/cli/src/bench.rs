@@ -25,7 +25,7 @@ use std::{
 /// Each row runs the workload with one number of threads; all rows share one database.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to run: tpcb, update, insert, read, queue
+    /// What to run: tpcb, tatp, tatp-update-location, update, insert, read, queue
     workload: Workload,
     /// Where the database lives [default: a fresh directory below this one, removed at the end]
     #[arg(long)]
@@ -42,8 +42,8 @@ pub(crate) struct Arguments {
     /// Repeats of each row; the median is reported
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Size: branches of 100,000 accounts each, or rows of a table [default: 10 branches, 100,000 rows of update,
-    /// 1,000,000 of read]
+    /// Size: branches of 100,000 accounts each, subscribers, or rows of a table [default: 10 branches, 100,000
+    /// subscribers, 100,000 rows of update, 1,000,000 of read]
     #[arg(long)]
     scale: Option<u64>,
     /// When a transaction counts: blocking, pipelined, async

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `tpcb` | TPC-B, the debit and credit of a bank |
+//! | `tatp` | TATP, the home location register of a mobile network |
 //! | `update` | each thread updates rows of a table of its own, or of one that all share, one a transaction |
 //! | `insert` | each thread inserts into a table of its own, a thousand rows a transaction (the insert test of Shore-MT) |
 //! | `read` | point reads of one table, a hundred a transaction |
@@ -15,6 +16,7 @@ mod mark;
 mod queue;
 mod read;
 mod tables;
+mod tatp;
 mod tpcb;
 mod update;
 
@@ -118,6 +120,8 @@ pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
     let threads = config.threads.iter().copied().max().unwrap_or(1);
     match workload {
         Workload::Tpcb => Box::new(tpcb::Tpcb::new(config)),
+        Workload::Tatp => Box::new(tatp::Tatp::new(config)),
+        Workload::TatpUpdateLocation => Box::new(tatp::Tatp::update_location(config)),
         Workload::Update => Box::new(update::Update::new(config, threads)),
         Workload::Insert => Box::new(insert::Insert::new(threads, config.batch)),
         Workload::Read => Box::new(read::Read::new(config.seed, config.skew, config.scale)),

@@ -43,9 +43,14 @@ fn transact(work: &dyn Work, db: &Db, worker: Worker, n: usize) {
 
 #[test]
 fn every_workload_passes_its_own_checks() {
-    for (workload, scale) in
-        [(Workload::Tpcb, 1), (Workload::Update, 1000), (Workload::Insert, 1), (Workload::Read, 5000)]
-    {
+    for (workload, scale) in [
+        (Workload::Tpcb, 1),
+        (Workload::Update, 1000),
+        (Workload::Insert, 1),
+        (Workload::Read, 5000),
+        (Workload::Tatp, 2000),
+        (Workload::TatpUpdateLocation, 2000),
+    ] {
         let report = run(workload, &config(scale), &Silent).unwrap();
         assert!(report.passed() && report.rows[0].commits > 0, "{workload}: {:?}", report.rows[0].checks);
     }
