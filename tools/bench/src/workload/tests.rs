@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Silent, config::Claim, run};
-use foreshore::{Device, TableDef};
-use std::time::Duration;
+use foreshore::{Db, Device, TableDef};
+use std::{path::Path, time::Duration};
 
 fn config(scale: u64) -> Config {
     Config {

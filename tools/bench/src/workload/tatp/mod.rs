@@ -27,7 +27,7 @@ use draw::{Draw, Input, MIX, UPDATE_LOCATION};
 use foreshore::{Db, Result, Transaction};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use transactions::Outcome;
+use transactions::Effect;
 
 const NAME: &str = "tatp";
 
@@ -111,7 +111,7 @@ impl Work for Tatp {
     fn transactions(&self, worker: Worker) -> Box<dyn Transactions + Send> {
         let draw = Draw::new(self.seed, worker.stream(), self.subscribers, self.skew);
         let (only, shared) = (self.only, Arc::clone(&self.counts));
-        Box::new(Calls { draw, only, next: None, outcome: Outcome::default(), counts: Counts::default(), shared })
+        Box::new(Calls { draw, only, next: None, effect: Effect::default(), counts: Counts::default(), shared })
     }
 }
 
@@ -122,7 +122,7 @@ struct Calls {
     /// What was drawn, and its place in the mix.
     next: Option<(usize, Input)>,
     /// What it did when it was applied last.
-    outcome: Outcome,
+    effect: Effect,
     counts: Counts,
     /// Gets the counts when the worker ends.
     shared: Arc<Mutex<Counts>>,
@@ -138,15 +138,15 @@ impl Transactions for Calls {
 
     fn apply(&mut self, tx: &Transaction) -> Result<End> {
         let (_, input) = self.next.expect("an input is drawn before it is applied");
-        self.outcome = transactions::apply(tx, input)?;
+        self.effect = transactions::apply(tx, input)?;
         Ok(End::Commit)
     }
 
     fn ended(&mut self, _: End) {
         let (kind, _) = self.next.expect("a transaction ends after it was applied");
         self.counts.kinds[kind].0 += 1;
-        self.counts.kinds[kind].1 += u64::from(self.outcome.has_succeeded);
-        self.counts.change = self.counts.change.wrapping_add(self.outcome.change);
+        self.counts.kinds[kind].1 += u64::from(self.effect.has_succeeded);
+        self.counts.change = self.counts.change.wrapping_add(self.effect.change);
     }
 }
 
