@@ -1,5 +1,5 @@
-//! Banned imports: atomics, locks, threads and time live in `sync`, files in `io`, unsafe code in five crates and one
-//! tool.
+//! Banned imports: atomics, locks, threads and time live in `sync`, files in `io`, unsafe code in five crates and three
+//! tools.
 //!
 //! Tests may use the standard library; the engine may not, or loom and the simulator would not see what it does.
 
@@ -11,8 +11,8 @@ use crate::{
 /// Crates that may contain unsafe code.
 const UNSAFE: [&str; 5] = ["sync", "io", "buffer", "wal", "classics"];
 
-/// Tools that bind libraries in C, and so contain unsafe code.
-const UNSAFE_TOOLS: [&str; 1] = ["tools/compare/"];
+/// Tools that bind libraries in C, or are one, and so contain unsafe code.
+const UNSAFE_TOOLS: [&str; 3] = ["tools/compare/", "tools/ffi/", "tools/python/"];
 
 /// A path of the standard library, the one layer that may name it, and where others get it.
 const BANNED: [(&str, &str, &str); 17] = [

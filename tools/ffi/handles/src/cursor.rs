@@ -1,0 +1,168 @@
+//! Scans of tables.
+
+use crate::open::{AnyTable, Open, Scan, Shared, on};
+use crate::{Bounds, Direction, Fault, Result, Status};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows of a scan that are read in one operation, at most. The first operation reads one.
+const MAX_AHEAD: usize = 64;
+/// Bytes of keys and values after which an operation reads no further row.
+const MAX_AHEAD_BYTES: usize = 256 << 10;
+
+/// A scan of a table. It reads several rows in one operation, and reads them again after a write of the transaction.
+pub struct Cursor {
+    shared: Arc<Shared>,
+    table: u64,
+    /// What is left to hand out.
+    bounds: Bounds,
+    direction: Direction,
+    /// The number of the engine's scan. None before the first row, and after a write.
+    scan: Option<u64>,
+    /// Keys and values at hand, one behind the other.
+    bytes: Vec<u8>,
+    /// The ends of the keys and of the values in them.
+    ends: Vec<(usize, usize)>,
+    /// How many of them were handed out.
+    taken: usize,
+    /// The transaction's writes when they were read.
+    writes: u64,
+    ahead: usize,
+    /// Whether no row is left to read.
+    is_over: bool,
+    /// Whether the caller knows it.
+    is_told: bool,
+}
+
+impl Cursor {
+    pub(crate) fn new(shared: Arc<Shared>, table: u64, bounds: Bounds, direction: Direction) -> Self {
+        let is_over = bounds.are_empty();
+        let (bytes, ends) = (Vec::new(), Vec::new());
+        let (taken, writes, ahead, is_told) = (0, 0, 1, false);
+        Self { shared, table, bounds, direction, scan: None, bytes, ends, taken, writes, ahead, is_over, is_told }
+    }
+
+    /// Returns the next key and its value, which stay until the next call. `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the engine. `Ended` if the transaction has ended.
+    pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let shared = Arc::clone(&self.shared);
+        shared.with(|open| {
+            open.running()?;
+            if open.writes != self.writes {
+                self.rewind(open);
+            }
+            if self.taken == self.ends.len() && !self.is_over {
+                self.read_ahead(open)?;
+            }
+            Ok(())
+        })?;
+        let Some(&(key, end)) = self.ends.get(self.taken) else {
+            self.is_told = true;
+            return Ok(None);
+        };
+        let start = self.taken.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        self.taken += 1;
+        Ok(Some((&self.bytes[start..key], &self.bytes[key..end])))
+    }
+
+    /// Returns how many rows are at hand, so that as many calls wait for nothing.
+    #[must_use]
+    pub fn at_hand(&self) -> usize {
+        self.ends.len() - self.taken
+    }
+
+    /// Gives up the rows at hand: the next ones are read behind the last row that was handed out.
+    fn rewind(&mut self, open: &mut Open) {
+        self.narrow();
+        // The engine's scan is ahead, or is over although rows may have been added.
+        if self.at_hand() > 0 || self.is_over && !self.is_told {
+            self.is_over = self.bounds.are_empty();
+            if let Some(scan) = self.scan.take() {
+                open.scans.remove(&scan);
+            }
+        }
+        self.clear();
+        self.ahead = 1;
+        self.writes = open.writes;
+    }
+
+    /// Moves the bound behind the last row that was handed out.
+    fn narrow(&mut self) {
+        let Some(last) = self.taken.checked_sub(1) else { return };
+        let start = last.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let bound = Bound::Excluded(self.bytes[start..self.ends[last].0].to_vec());
+        match self.direction {
+            Direction::Forward => self.bounds.lower = bound,
+            Direction::Backward => self.bounds.upper = bound,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.taken = 0;
+    }
+
+    fn read_ahead(&mut self, open: &mut Open) -> Result<()> {
+        // For a rewind before the first of the next rows.
+        self.narrow();
+        self.clear();
+        let number = match self.scan {
+            Some(number) => number,
+            None => self.begin(open)?,
+        };
+        let scan = open.scans.get_mut(&number).expect("it stays until the transaction ends");
+        while self.ends.len() < self.ahead && self.bytes.len() < MAX_AHEAD_BYTES {
+            match step(scan, self.direction, &mut self.bytes) {
+                Ok(Some(ends)) => self.ends.push(ends),
+                Ok(None) => {
+                    self.is_over = true;
+                    break;
+                }
+                // An error that ends the scan ends the transaction.
+                Err(error) => {
+                    self.clear();
+                    self.is_over = true;
+                    return Err(error.into());
+                }
+            }
+        }
+        self.ahead = (2 * self.ahead).min(MAX_AHEAD);
+        Ok(())
+    }
+
+    fn begin(&mut self, open: &mut Open) -> Result<u64> {
+        let closed = || Fault::new(Status::Ended, "the table of the scan is closed");
+        let table = open.tables.get(&self.table).ok_or_else(closed)?;
+        let scan = on!(table, table => table.range(self.bounds.borrowed()));
+        let number = open.number();
+        open.scans.insert(number, scan);
+        self.scan = Some(number);
+        self.writes = open.writes;
+        Ok(number)
+    }
+}
+
+/// Appends the next key and its value to `bytes`, and returns their ends.
+fn step(scan: &mut Scan, direction: Direction, bytes: &mut Vec<u8>) -> foreshore::Result<Option<(usize, usize)>> {
+    let mut append = |key: &[u8], value: &[u8]| {
+        bytes.extend_from_slice(key);
+        let end = bytes.len();
+        bytes.extend_from_slice(value);
+        (end, bytes.len())
+    };
+    match direction {
+        Direction::Forward => scan.next_encoded_with(append),
+        Direction::Backward => Ok(scan.next_back().transpose()?.map(|(key, value)| append(&key, &value))),
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if let Some(number) = self.scan.take() {
+            self.shared.forget(|open| drop(open.scans.remove(&number)));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The state of a transaction: itself, and the tables and scans that are open in it.
+//!
+//! **Why the lifetimes may be left out.** [`Open`] holds a transaction by a raw pointer, and tables and scans whose
+//! lifetime is that of the transaction, written as `'static`. They are dropped before it: see `Open::close`. None of
+//! them, nor a reference into them, leaves the mutex. So they move between threads together, one thread uses them at a
+//! time, and nothing sees a table of a transaction that is gone.
+
+use crate::system::Process;
+use crate::{Fault, Result, Status};
+use foreshore::{Range, ReadTable, Savepoint};
+use std::collections::BTreeMap;
+use std::mem::{self, ManuallyDrop};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// A scan of a raw table.
+pub(crate) type Scan = Range<'static, &'static [u8], &'static [u8]>;
+
+/// A table of bytes in a transaction that writes.
+pub(crate) type WriteTable = foreshore::Table<'static, &'static [u8], &'static [u8]>;
+
+/// A table of bytes of either kind of transaction.
+pub(crate) enum AnyTable {
+    Write(WriteTable),
+    Read(ReadTable<'static, &'static [u8], &'static [u8]>),
+}
+
+/// Calls the method of the same name on either table.
+macro_rules! on {
+    ($table:expr, $inner:ident => $call:expr) => {
+        match $table {
+            AnyTable::Write($inner) => $call,
+            AnyTable::Read($inner) => $call,
+        }
+    };
+}
+pub(crate) use on;
+
+/// What a transaction shares with its tables and cursors.
+pub(crate) struct Shared {
+    process: Process,
+    open: Mutex<ManuallyDrop<Open>>,
+}
+
+/// A transaction and what is open in it.
+pub(crate) struct Open {
+    pub(crate) tx: Tx,
+    /// By number: the handles have the numbers.
+    pub(crate) scans: BTreeMap<u64, Scan>,
+    pub(crate) tables: BTreeMap<u64, AnyTable>,
+    pub(crate) savepoints: BTreeMap<u64, Savepoint>,
+    /// The number of the next of them.
+    next: u64,
+    /// Writes so far. A cursor with rows at hand reads them again after a write.
+    pub(crate) writes: u64,
+}
+
+// SAFETY: transactions may be used by one thread after another. The tables and scans refer to nothing of a thread but
+// the transaction, which moves with them.
+unsafe impl Send for Open {}
+
+/// A transaction of this value, or of a run.
+#[derive(Clone, Copy)]
+pub(crate) enum Tx {
+    /// From `Box::into_raw`.
+    Write(NonNull<foreshore::Transaction>),
+    /// From `Box::into_raw`.
+    Read(NonNull<foreshore::ReadTransaction>),
+    /// Of a run, which ends it.
+    Run(NonNull<foreshore::Transaction>),
+    Ended,
+}
+
+/// A running transaction, as operations see it. The lifetime is too long: see the head of the file.
+#[derive(Clone, Copy)]
+pub(crate) enum Running {
+    Write(&'static foreshore::Transaction),
+    Read(&'static foreshore::ReadTransaction),
+}
+
+impl Open {
+    fn new(tx: Tx) -> Self {
+        let (scans, tables, savepoints) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { tx, scans, tables, savepoints, next: 0, writes: 0 }
+    }
+
+    /// Returns the transaction, which runs.
+    pub(crate) fn running(&self) -> Result<Running> {
+        match self.tx {
+            // SAFETY: the pointer is valid until `close` or `take`, which drop all that has got this reference before.
+            Tx::Write(tx) | Tx::Run(tx) => Ok(Running::Write(unsafe { tx.as_ref() })),
+            // SAFETY: as above.
+            Tx::Read(tx) => Ok(Running::Read(unsafe { tx.as_ref() })),
+            Tx::Ended => Err(ended()),
+        }
+    }
+
+    /// Returns the transaction, which may write.
+    pub(crate) fn writing(&self) -> Result<&'static foreshore::Transaction> {
+        match self.running()? {
+            Running::Write(tx) => Ok(tx),
+            Running::Read(_) => Err(Fault::new(Status::ReadOnly, "the transaction only reads")),
+        }
+    }
+
+    /// Returns a number for a new table, scan or savepoint.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Drops what is open in the transaction, and gives it up: the caller ends it.
+    pub(crate) fn close(&mut self) -> Tx {
+        self.scans.clear();
+        self.tables.clear();
+        self.savepoints.clear();
+        mem::replace(&mut self.tx, Tx::Ended)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        match self.close() {
+            // SAFETY: the pointer is from `Box::into_raw`, and `close` has taken it out.
+            Tx::Write(tx) => drop(unsafe { Box::from_raw(tx.as_ptr()) }),
+            // SAFETY: as above.
+            Tx::Read(tx) => drop(unsafe { Box::from_raw(tx.as_ptr()) }),
+            Tx::Run(_) | Tx::Ended => {}
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(process: Process, tx: Tx) -> Self {
+        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))) }
+    }
+
+    /// Gives up the transaction, after a call of another thread has ended.
+    pub(crate) fn end(&self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).close();
+    }
+
+    /// Runs one operation of the transaction.
+    pub(crate) fn with<T>(&self, operation: impl FnOnce(&mut Open) -> Result<T>) -> Result<T> {
+        operation(&mut *self.lock()?)
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, ManuallyDrop<Open>>> {
+        self.process.check()?;
+        match self.open.try_lock() {
+            Ok(open) => Ok(open),
+            Err(TryLockError::WouldBlock) => {
+                Err(Fault::new(Status::InUse, "another thread is in a call with this transaction"))
+            }
+            Err(TryLockError::Poisoned(_)) => {
+                Err(Fault::new(Status::Panic, "an earlier call with this transaction has panicked"))
+            }
+        }
+    }
+
+    /// Removes something from the transaction, unless a call of another thread runs. Then it stays to the end.
+    pub(crate) fn forget(&self, remove: impl FnOnce(&mut Open)) {
+        if let Ok(mut open) = self.lock() {
+            remove(&mut open);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.process.is_present() {
+            let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: it is dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(open) };
+        }
+    }
+}
+
+pub(crate) fn ended() -> Fault {
+    Fault::new(Status::Ended, "the transaction has ended")
+}

@@ -1,0 +1,63 @@
+//! What the standard library has no name for: forks and eventfd.
+
+use std::ffi::{c_int, c_uint};
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `EFD_CLOEXEC | EFD_NONBLOCK`, the same on every architecture of Linux that Rust has, but for three old ones.
+const FLAGS: c_int = 0o2_000_000 | 0o4_000;
+
+/// A function that the system calls around a fork.
+type Handler = Option<extern "C" fn()>;
+
+unsafe extern "C" {
+    // SAFETY: it takes numbers only, and returns a descriptor that nothing else owns, or -1.
+    safe fn eventfd(count: c_uint, flags: c_int) -> c_int;
+    // SAFETY: it keeps pointers to functions, which live as long as the library is loaded.
+    safe fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
+}
+
+/// How many forks lie between the first process and this one, since the first database was opened.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn note_fork() {
+    // ORDERING: counter. The child has one thread.
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Opens a counter that polls as readable while it is not zero.
+pub(crate) fn new_eventfd() -> io::Result<File> {
+    match eventfd(0, FLAGS) {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the call has succeeded, so the descriptor is open, and only this value owns it.
+        fd => Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) })),
+    }
+}
+
+/// The process in which something was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process(u64);
+
+impl Process {
+    /// Returns the present process, and begins to count its forks.
+    pub(crate) fn present() -> io::Result<Self> {
+        static REGISTERED: OnceLock<c_int> = OnceLock::new();
+        match *REGISTERED.get_or_init(|| pthread_atfork(None, None, Some(note_fork))) {
+            0 => Ok(Self(forks())),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Returns whether this is still that process.
+    pub(crate) fn is_present(self) -> bool {
+        self.0 == forks()
+    }
+}
+
+fn forks() -> u64 {
+    // ORDERING: counter. A child sees what its parent's thread saw, and the handler ran in the child.
+    FORKS.load(Ordering::Relaxed)
+}

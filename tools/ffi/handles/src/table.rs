@@ -1,0 +1,209 @@
+//! Tables of encoded rows.
+
+use crate::open::{AnyTable, Open, Running, Shared, WriteTable, on};
+use crate::{Bounds, Cursor, Direction, Fault, Result, Status, Transaction};
+use foreshore::{Error, RowLock, TableDef};
+use std::sync::Arc;
+
+/// A table that is open in a transaction. It is bytes to bytes; keys are in the order of their bytes.
+pub struct Table {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Table {
+    /// Opens the table `name` with these names of types. One that is missing is created, unless the transaction only
+    /// reads.
+    ///
+    /// # Errors
+    /// `TableTypes`, `TableName`, `NoTable`, and those of the engine.
+    pub fn open(tx: &Transaction, name: &str, key_type: &str, value_type: &str) -> Result<Self> {
+        Self::opened(tx, |running| match running {
+            Running::Write(tx) => Ok(AnyTable::Write(tx.create_raw(name, key_type, value_type)?)),
+            Running::Read(tx) if (key_type, value_type) == ("bytes", "bytes") => {
+                Ok(AnyTable::Read(tx.open(TableDef::new(name))?))
+            }
+            Running::Read(tx) => {
+                let table = tx.open_raw(name)?;
+                let listed = tx.tables()?.into_iter().find(|table| &*table.name == name);
+                let (stored_key, stored_value) = match &listed {
+                    Some(table) => (&*table.key_type, &*table.value_type),
+                    // It was created since the snapshot, and is empty.
+                    None => (key_type, value_type),
+                };
+                if (stored_key, stored_value) != (key_type, value_type) {
+                    return Err(Error::TableTypes {
+                        table: name.to_owned(),
+                        stored: format!("{stored_key} -> {stored_value}"),
+                        wanted: format!("{key_type} -> {value_type}"),
+                    });
+                }
+                Ok(AnyTable::Read(table))
+            }
+        })
+    }
+
+    /// Opens the table `name`, whatever its types, and creates none.
+    ///
+    /// # Errors
+    /// `NoTable`, `TableName`, and those of the engine.
+    pub fn open_existing(tx: &Transaction, name: &str) -> Result<Self> {
+        Self::opened(tx, |running| match running {
+            Running::Write(tx) => Ok(AnyTable::Write(tx.open_raw(name)?)),
+            Running::Read(tx) => Ok(AnyTable::Read(tx.open_raw(name)?)),
+        })
+    }
+
+    fn opened(tx: &Transaction, open: impl FnOnce(Running) -> foreshore::Result<AnyTable>) -> Result<Self> {
+        let number = tx.with(|state| {
+            let table = open(state.running()?)?;
+            let number = state.number();
+            state.tables.insert(number, table);
+            Ok(number)
+        })?;
+        Ok(Self { shared: Arc::clone(tx.shared()), number })
+    }
+
+    fn with<T>(&self, operation: impl FnOnce(&AnyTable) -> Result<T>) -> Result<T> {
+        self.shared.with(|open| operation(self.of(open)?))
+    }
+
+    fn of<'o>(&self, open: &'o Open) -> Result<&'o AnyTable> {
+        open.running()?;
+        open.tables.get(&self.number).ok_or_else(|| Fault::new(Status::Ended, "the table is closed"))
+    }
+
+    /// Runs an operation that may write.
+    fn write<T>(&self, operation: impl FnOnce(&WriteTable) -> foreshore::Result<T>) -> Result<T> {
+        self.shared.with(|open| {
+            open.writing()?;
+            open.writes += 1;
+            match self.of(open)? {
+                AnyTable::Write(table) => Ok(operation(table)?),
+                AnyTable::Read(_) => Err(Fault::new(Status::ReadOnly, "the transaction only reads")),
+            }
+        })
+    }
+
+    /// Calls `read` with the value of `key`, if there is one. `read` must not use the transaction.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn get<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        self.with(|table| Ok(on!(table, table => table.get_with(key, read))?))
+    }
+
+    /// Returns the value of `key`, and locks the row for a write.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(|table| table.get_for_update(key))
+    }
+
+    /// Returns whether there is a row of `key`.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.with(|table| Ok(on!(table, table => table.contains(key))?))
+    }
+
+    /// Sets the value of `key`.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(|table| table.put(key, value))
+    }
+
+    /// Sets the value of a new key.
+    ///
+    /// # Errors
+    /// `KeyExists`, and those of the engine.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(|table| table.insert_new(key, value))
+    }
+
+    /// Sets the value of `key` and returns the old one.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(|table| table.insert(key, value))
+    }
+
+    /// Removes the row of `key` and returns its value.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn remove(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(|table| table.remove(key))
+    }
+
+    /// Removes the rows between the bounds and returns how many there were.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn remove_range(&self, bounds: &Bounds) -> Result<u64> {
+        self.write(|table| table.remove_range(bounds.borrowed()))
+    }
+
+    /// Returns the number of rows between the bounds, by a scan.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn count(&self, bounds: &Bounds) -> Result<u64> {
+        self.with(|table| Ok(on!(table, table => table.count(bounds.borrowed()))?))
+    }
+
+    /// Estimates the number of rows.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn len_estimate(&self) -> Result<u64> {
+        self.with(|table| Ok(on!(table, table => table.len_estimate())?))
+    }
+
+    /// Locks the row of `key` and returns its value; a locked row is `RowLocked` at once.
+    ///
+    /// # Errors
+    /// `RowLocked`, and those of the engine.
+    pub fn get_for_update_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write(|table| {
+            Ok(match table.get_locked(key, RowLock::update().no_wait())? {
+                foreshore::Locked::Row(value) => Some(value),
+                foreshore::Locked::Absent | foreshore::Locked::Skipped => None,
+            })
+        })
+    }
+
+    /// Returns a number for a new row, which no other call gets.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn next_id(&self) -> Result<u64> {
+        self.shared.with(|open| {
+            let tx = open.writing()?;
+            match self.of(open)? {
+                AnyTable::Write(table) => Ok(tx.next_id(table)?),
+                AnyTable::Read(_) => Err(Fault::new(Status::ReadOnly, "the transaction only reads")),
+            }
+        })
+    }
+
+    /// Begins a scan of the rows between the bounds.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn scan(&self, bounds: Bounds, direction: Direction) -> Result<Cursor> {
+        self.with(|_| Ok(()))?;
+        Ok(Cursor::new(Arc::clone(&self.shared), self.number, bounds, direction))
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.shared.forget(|open| drop(open.tables.remove(&self.number)));
+    }
+}

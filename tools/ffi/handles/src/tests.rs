@@ -1,0 +1,232 @@
+use super::*;
+use foreshore::{Options, ReadOptions, TxnOptions};
+use std::ops::Bound;
+use std::thread;
+
+fn database() -> Database {
+    Database::open(&Options::in_memory(), "db", Open::OrCreate).expect("opens")
+}
+
+fn begin(db: &Database) -> (Transaction, Table) {
+    let tx = Transaction::begin(db, TxnOptions::new()).expect("begins");
+    let table = Table::open(&tx, "rows", "bytes", "bytes").expect("opens");
+    (tx, table)
+}
+
+fn keys(cursor: &mut Cursor) -> Vec<u8> {
+    let mut found = Vec::new();
+    while let Some((key, _)) = cursor.next_row().expect("a row") {
+        found.push(key[0]);
+    }
+    found
+}
+
+fn between(lower: u8, upper: u8) -> Bounds {
+    Bounds { lower: Bound::Included(vec![lower]), upper: Bound::Excluded(vec![upper]) }
+}
+
+#[test]
+fn handles_outlive_their_transaction_and_say_so() {
+    let db = database();
+    let (tx, table) = begin(&db);
+    table.put(b"a", b"1").expect("written");
+    let mut cursor = table.scan(Bounds::all(), Direction::Forward).expect("begins");
+    assert!(cursor.next_row().expect("a row").is_some());
+    assert!(tx.commit().expect("commits") > 0);
+    assert_eq!(table.get(b"a", |_| ()).unwrap_err().status, Status::Ended);
+    assert_eq!(cursor.next_row().unwrap_err().status, Status::Ended);
+    assert_eq!(tx.commit().unwrap_err().status, Status::Ended);
+    assert!(!tx.is_open());
+    drop(tx);
+    drop((cursor, table));
+    let read = Transaction::read(&db, ReadOptions::new()).expect("begins");
+    let table = Table::open(&read, "rows", "bytes", "bytes").expect("opens");
+    assert_eq!(table.get(b"a", <[u8]>::to_vec).expect("reads").as_deref(), Some(&b"1"[..]));
+    assert_eq!(table.put(b"b", b"2").unwrap_err().status, Status::ReadOnly);
+    assert_eq!(Table::open(&read, "rows", "str", "bytes").err().expect("refused").status, Status::TableTypes);
+}
+
+#[test]
+fn a_scan_sees_what_its_transaction_writes_ahead_of_it() {
+    let db = database();
+    let (_tx, table) = begin(&db);
+    (0..200_u8).for_each(|key| table.put(&[key], &[key]).expect("written"));
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor = table.scan(between(10, 190), direction).expect("begins");
+        let mut seen = Vec::new();
+        while let Some((key, value)) = cursor.next_row().expect("a row") {
+            assert_eq!(key, value);
+            let key = key[0];
+            seen.push(key);
+            // After some rows without a write, several are at hand.
+            if seen.len() == 50 {
+                let ahead = if direction == Direction::Forward { key + 2 } else { key - 2 };
+                table.remove(&[ahead]).expect("removed");
+            }
+        }
+        let mut expected: Vec<u8> = (10..190).collect();
+        if direction == Direction::Backward {
+            expected.reverse();
+        }
+        expected.remove(51);
+        if direction == Direction::Backward {
+            expected.retain(|&key| key != 61);
+        }
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn a_row_added_behind_the_last_one_is_seen_until_the_end_is_told() {
+    let db = database();
+    let (_tx, table) = begin(&db);
+    table.put(&[1], &[]).expect("written");
+    let mut cursor = table.scan(Bounds::all(), Direction::Forward).expect("begins");
+    assert!(cursor.next_row().expect("a row").is_some());
+    table.put(&[2], &[]).expect("written");
+    assert_eq!(keys(&mut cursor), [2]);
+    table.put(&[3], &[]).expect("written");
+    assert_eq!(keys(&mut cursor), []);
+}
+
+#[test]
+fn bounds_and_prefixes_hold() {
+    let db = database();
+    let (_tx, table) = begin(&db);
+    for key in [&b"a"[..], b"b", b"b\xFF", b"b\xFF\xFF", b"c", b"\xFF", b"\xFF\xFF"] {
+        table.put(key, b"").expect("written");
+    }
+    let count = |bounds: Bounds| table.count(&bounds).expect("counts");
+    assert_eq!(count(Bounds::prefix(b"b")), 3);
+    assert_eq!(count(Bounds::prefix(b"\xFF")), 2);
+    assert_eq!(count(Bounds::prefix(b"")), 7);
+    let reversed = between(b'c', b'a');
+    assert!(reversed.are_empty() && table.count(&reversed).expect("counts") == 0);
+    assert_eq!(table.scan(reversed, Direction::Forward).expect("begins").next_row().expect("over"), None);
+    assert_eq!(table.remove_range(&Bounds::prefix(b"b")).expect("removed"), 3);
+}
+
+#[test]
+fn savepoints_nest_and_are_named_when_gone() {
+    let db = database();
+    let (tx, table) = begin(&db);
+    let first = tx.savepoint().expect("marked");
+    table.put(b"a", b"1").expect("written");
+    let second = tx.savepoint().expect("marked");
+    table.put(b"a", b"2").expect("written");
+    tx.rollback_to(second).expect("rolls back");
+    assert_eq!(table.get(b"a", <[u8]>::to_vec).expect("reads"), Some(b"1".to_vec()));
+    tx.rollback_to(first).expect("rolls back");
+    assert_eq!(table.get(b"a", <[u8]>::to_vec).expect("reads"), None);
+    assert_eq!(tx.rollback_to(second).unwrap_err().status, Status::NoSavepoint);
+    tx.release(first).expect("released");
+    assert_eq!(tx.release(first).unwrap_err().status, Status::NoSavepoint);
+}
+
+#[test]
+fn a_run_is_retried_and_its_handle_ends_with_it() {
+    let db = database();
+    let mut kept = None;
+    let mut runs = 0;
+    Transaction::run(&db, TxnOptions::new().isolation(foreshore::Isolation::Snapshot), |tx| {
+        runs += 1;
+        let table = Table::open(tx, "rows", "bytes", "bytes")?;
+        assert_eq!(tx.commit().unwrap_err().status, Status::Invalid);
+        if runs == 1 {
+            return Err(Fault::new(Status::Other, "as the function wants"));
+        }
+        table.put(b"a", b"1")?;
+        kept = Some(table);
+        Ok(())
+    })
+    .expect_err("the function has failed");
+    Transaction::run(&db, TxnOptions::new(), |tx| {
+        let table = Table::open(tx, "rows", "bytes", "bytes")?;
+        table.put(b"a", b"1")?;
+        kept = Some(table);
+        Ok::<(), Fault>(())
+    })
+    .expect("commits");
+    assert_eq!(kept.expect("a table").get(b"a", |_| ()).unwrap_err().status, Status::Ended);
+
+    // A conflict with another commit: the second run sees it.
+    let mut runs = 0;
+    Transaction::run(&db, TxnOptions::new().isolation(foreshore::Isolation::Snapshot), |tx| {
+        runs += 1;
+        let table = Table::open(tx, "rows", "bytes", "bytes")?;
+        table.get(b"a", |_| ())?;
+        if runs == 1 {
+            let (other, rows) = begin(&db);
+            rows.put(b"a", b"2")?;
+            other.commit()?;
+        }
+        table.put(b"a", b"3")
+    })
+    .expect("commits");
+    assert_eq!(runs, 2);
+}
+
+#[test]
+fn a_second_thread_is_refused_while_a_call_waits() {
+    let db = database();
+    let (holder, table) = begin(&db);
+    table.put(b"a", b"1").expect("written");
+    holder.commit().expect("commits");
+    let (holder, table) = begin(&db);
+    table.put(b"a", b"2").expect("written");
+    let (waiter, other) = begin(&db);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| other.put(b"a", b"3"));
+        let refused = loop {
+            match other.contains(b"z") {
+                Err(fault) => break fault,
+                Ok(_) => thread::yield_now(),
+            }
+        };
+        assert_eq!(refused.status, Status::InUse);
+        holder.commit().expect("commits");
+        waits.join().expect("no panic").expect("written");
+    });
+    waiter.commit().expect("commits");
+}
+
+#[test]
+fn a_queue_wakes_its_reader_once_for_what_it_holds() {
+    let db = database();
+    let queue = Queue::new().expect("made");
+    for number in 0..10_u8 {
+        let (tx, table) = begin(&db);
+        table.put(&[number], b"").expect("written");
+        queue.add(tx.commit_pipelined().expect("commits"), number);
+    }
+    let mut done = Vec::new();
+    while done.len() < 10 {
+        done.extend(queue.take(3));
+    }
+    assert!(done.iter().all(|(_, durable)| durable.is_ok()));
+    let mut tags: Vec<u8> = done.into_iter().map(|(tag, _)| tag).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, (0..10).collect::<Vec<u8>>());
+    assert!(queue.take(usize::MAX).is_empty());
+}
+
+#[test]
+fn statuses_are_retryable_as_the_errors_are() {
+    let errors = [foreshore::Error::LogSpace, foreshore::Error::Closed, foreshore::Error::RolledBack];
+    for error in errors {
+        assert_eq!(Status::of(&error).is_retryable(), error.is_retryable(), "{error}");
+    }
+}
+
+#[test]
+fn labels_are_stored_once() {
+    assert!(std::ptr::eq(label("order").expect("kept"), label(&String::from("order")).expect("kept")));
+}
+
+#[test]
+fn counters_are_json() {
+    let db = database();
+    let json = stats_json(&db.get().expect("open").stats());
+    assert!(json.starts_with("{\"txn\":{\"commits\":") && json.ends_with('}'), "{json}");
+    assert_eq!(json.matches('{').count(), json.matches('}').count());
+}

@@ -1,0 +1,193 @@
+//! Transactions.
+
+use crate::open::{Open, Running, Shared, Tx, ended};
+use crate::system::Process;
+use crate::{Database, Fault, Result, Status};
+use foreshore::{CommitTicket, Csn, ReadOptions, TxnOptions};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A transaction, which clones share. It is rolled back when the last of them is dropped with its tables and cursors.
+#[derive(Clone)]
+pub struct Transaction {
+    shared: Arc<Shared>,
+}
+
+impl Transaction {
+    fn new(process: Process, tx: Tx) -> Self {
+        Self { shared: Arc::new(Shared::new(process, tx)) }
+    }
+
+    /// Begins a transaction that reads and writes.
+    ///
+    /// # Errors
+    /// `Forked`. Others come from the first operation.
+    pub fn begin(db: &Database, options: TxnOptions) -> Result<Self> {
+        let tx = NonNull::from(Box::leak(Box::new(db.get()?.begin_with(options))));
+        Ok(Self::new(db.process(), Tx::Write(tx)))
+    }
+
+    /// Begins a transaction that reads a snapshot.
+    ///
+    /// # Errors
+    /// `Forked`. Others come from the first operation.
+    pub fn read(db: &Database, options: ReadOptions) -> Result<Self> {
+        let tx = NonNull::from(Box::leak(Box::new(db.get()?.read_with(options))));
+        Ok(Self::new(db.process(), Tx::Read(tx)))
+    }
+
+    /// Returns a handle of the transaction of a run. [`end_run`](Self::end_run) must follow before `tx` goes.
+    pub(crate) fn of_run(process: Process, tx: &foreshore::Transaction) -> Self {
+        Self::new(process, Tx::Run(NonNull::from(tx)))
+    }
+
+    /// Ends the handle, and waits for a call of another thread first.
+    pub(crate) fn end_run(&self) {
+        self.shared.end();
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Runs one operation of the transaction.
+    pub(crate) fn with<T>(&self, operation: impl FnOnce(&mut Open) -> Result<T>) -> Result<T> {
+        self.shared.with(operation)
+    }
+
+    /// Takes the transaction out to end it. No lock is held while it ends.
+    fn take(&self) -> Result<Ending> {
+        self.with(|open| {
+            if matches!(open.tx, Tx::Run(_)) {
+                return Err(Fault::new(Status::Invalid, "the run ends this transaction, when its function returns"));
+            }
+            match open.close() {
+                // SAFETY: the pointer is from `Box::into_raw`, and `close` has taken it out.
+                Tx::Write(tx) => Ok(Ending::Write(*unsafe { Box::from_raw(tx.as_ptr()) })),
+                // SAFETY: as above.
+                Tx::Read(tx) => Ok(Ending::Read(*unsafe { Box::from_raw(tx.as_ptr()) })),
+                Tx::Run(_) | Tx::Ended => Err(ended()),
+            }
+        })
+    }
+
+    /// Commits, and waits for durability unless the transaction is relaxed. Returns the commit number; of a reader 0.
+    ///
+    /// # Errors
+    /// `RolledBack`, `Poisoned`, `Ended`. The transaction has ended in any case.
+    pub fn commit(&self) -> Result<u64> {
+        match self.take()? {
+            Ending::Write(tx) => Ok(number(tx.commit()?)),
+            Ending::Read(tx) => Ok(tx.finish()?.wait().map(|()| 0)?),
+        }
+    }
+
+    /// Commits without a wait for the disk.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    pub fn commit_pipelined(&self) -> Result<CommitTicket> {
+        Ok(match self.take()? {
+            Ending::Write(tx) => tx.commit_pipelined()?,
+            Ending::Read(tx) => tx.finish()?,
+        })
+    }
+
+    /// Rolls back. A transaction that an error has ended is rolled back already.
+    ///
+    /// # Errors
+    /// `RollbackParked`, `Poisoned`, `Ended`.
+    pub fn rollback(&self) -> Result<()> {
+        match self.take()? {
+            Ending::Write(tx) => Ok(tx.rollback()?),
+            Ending::Read(_) => Ok(()),
+        }
+    }
+
+    /// Rolls back without a wait, if the transaction runs and is not that of a run.
+    pub fn abandon(&self) {
+        drop(self.take());
+    }
+
+    /// Marks a point to which [`rollback_to`](Self::rollback_to) rolls back, and returns its number.
+    ///
+    /// # Errors
+    /// `RolledBack`, `ReadOnly`, `Ended`.
+    pub fn savepoint(&self) -> Result<u64> {
+        self.with(|open| {
+            let savepoint = open.writing()?.savepoint()?;
+            let number = open.number();
+            open.savepoints.insert(number, savepoint);
+            Ok(number)
+        })
+    }
+
+    /// Rolls back to a savepoint, which stays; later ones are gone.
+    ///
+    /// # Errors
+    /// `NoSavepoint`, `RolledBack`, `ReadOnly`, `Ended`.
+    pub fn rollback_to(&self, number: u64) -> Result<()> {
+        self.with(|open| {
+            let tx = open.writing()?;
+            let savepoint = open.savepoints.get(&number);
+            let gone = || Fault::new(Status::NoSavepoint, "the savepoint is gone, or of another transaction");
+            tx.rollback_to(savepoint.ok_or_else(gone)?)?;
+            open.savepoints.split_off(&(number + 1));
+            open.writes += 1;
+            Ok(())
+        })
+    }
+
+    /// Gives up a savepoint and those after it. What was changed since stays.
+    ///
+    /// # Errors
+    /// `NoSavepoint`, `Ended`.
+    pub fn release(&self, number: u64) -> Result<()> {
+        self.with(|open| {
+            open.running()?;
+            if !open.savepoints.contains_key(&number) {
+                return Err(Fault::new(Status::NoSavepoint, "the savepoint is gone, or of another transaction"));
+            }
+            open.savepoints.split_off(&number);
+            Ok(())
+        })
+    }
+
+    /// Drops the table `name`. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn drop_table(&self, name: &str) -> Result<bool> {
+        self.with(|open| Ok(open.writing()?.drop_table(name)?))
+    }
+
+    /// Returns the tables, each with the names of its key type and its value type.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn tables(&self) -> Result<Vec<(String, String, String)>> {
+        let listed = self.with(|open| match open.running()? {
+            Running::Write(tx) => Ok(tx.tables()?),
+            Running::Read(tx) => Ok(tx.tables()?),
+        })?;
+        let names = |table: foreshore::ListedTable| (table.name, table.key_type, table.value_type);
+        Ok(listed.into_iter().map(names).collect())
+    }
+
+    /// Returns whether the transaction has not ended by a call of the program.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.with(|open| open.running().map(drop)).is_ok()
+    }
+}
+
+/// A transaction that ends.
+enum Ending {
+    Write(foreshore::Transaction),
+    Read(foreshore::ReadTransaction),
+}
+
+/// Returns the number of a commit.
+pub(crate) fn number(csn: Csn) -> u64 {
+    csn.0
+}

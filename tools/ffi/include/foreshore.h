@@ -1,0 +1,510 @@
+/* Foreshore: an embedded, multi-writer, ACID storage manager.
+ *
+ * Made from tools/ffi/src by `cargo run -p foreshore-header -- write`. Do not edit.
+ *
+ * STATUS. Each function that can fail returns an fs_status, and fs_message() has the words, for the thread that got it.
+ *
+ * OWNERSHIP. What a function stores through a pointer to a handle belongs to the caller, which frees it with the
+ * function named for it: fs_db_free, fs_tx_free, fs_table_free, fs_cursor_free, fs_buffer_free, fs_queue_free. The order
+ * is free: a table or cursor of a transaction that has ended returns FS_ENDED. Bytes passed in are copied.
+ *
+ * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table and fs_cursor: one thread at a time, which
+ * may change; a second one gets FS_IN_USE. fs_buffer: one thread at a time, unchecked. No handle may be freed while it
+ * is used.
+ *
+ * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent.
+ */
+
+#ifndef FORESHORE_H
+#define FORESHORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The database lives in memory, and is gone when it is closed.
+#define FS_OPEN_IN_MEMORY 1
+
+// The database must exist, was closed, and no byte of it changes.
+#define FS_OPEN_READ_ONLY 2
+
+// The database must exist.
+#define FS_OPEN_EXISTING 4
+
+// Isolation: serializable, the default.
+#define FS_SERIALIZABLE 0
+
+// Isolation: all reads are of one moment.
+#define FS_SNAPSHOT 1
+
+// Isolation: each read is of what is committed.
+#define FS_READ_COMMITTED 2
+
+// Durability: the commit survives power loss, the default.
+#define FS_DURABLE 0
+
+// Durability: the commit is in the log buffer, and survives power loss soon after.
+#define FS_RELAXED 1
+
+// The row of the lower bound itself does not belong to the range.
+#define FS_LOWER_EXCLUDED 1
+
+// The row of the upper bound itself belongs to the range.
+#define FS_UPPER_INCLUDED 2
+
+// From the smallest key on.
+#define FS_FORWARD 0
+
+// From the largest key on.
+#define FS_BACKWARD 1
+
+// What a call has come to. The numbers are stable. Those from 20 to 39 are retryable: the same transaction may
+// succeed when it is run again.
+enum fs_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Done.
+  FS_OK = 0,
+  // There is no such row, or the scan is over.
+  FS_NOT_FOUND = 1,
+  // A null pointer, text that is not UTF-8, an option out of range, or a call that is not allowed here.
+  FS_INVALID = 10,
+  // The transaction of this handle has ended, by a call of the program.
+  FS_ENDED = 11,
+  // Another thread is in a call with this transaction.
+  FS_IN_USE = 12,
+  // The database was opened before a fork, in the parent process.
+  FS_FORKED = 13,
+  // A defect of the library: it has panicked. The transaction can only be ended.
+  FS_PANIC = 14,
+  // The function of a run has asked for a rollback.
+  FS_ABORTED = 15,
+  // The victim of a deadlock.
+  FS_DEADLOCK = 20,
+  // Another transaction has changed the row since the snapshot was taken.
+  FS_CONFLICT = 21,
+  // A lock was not granted in time.
+  FS_LOCK_TIMEOUT = 22,
+  // The snapshot was cancelled because it was too old or kept too much.
+  FS_SNAPSHOT_TOO_OLD = 23,
+  // The transaction ran for longer than the database allows.
+  FS_TRANSACTION_TOO_OLD = 24,
+  // Too many transactions run, or undo memory or log space is used up.
+  FS_BUSY = 25,
+  // The table, or its indexes, were dropped or changed by another transaction.
+  FS_TABLE_CHANGED = 26,
+  // Each run was ended by other transactions, up to the limit of runs or the deadline.
+  FS_EXHAUSTED = 27,
+  // An earlier error has rolled the transaction back.
+  FS_ROLLED_BACK = 40,
+  // The transaction needs more undo space than there is.
+  FS_TRANSACTION_TOO_LARGE = 41,
+  // The row is locked, and the request does not wait.
+  FS_ROW_LOCKED = 42,
+  // The lock is held by a transaction that this thread used last, so the wait would have no end.
+  FS_OWN_THREAD_LOCK = 43,
+  // The rollback is parked: it goes on when there is space.
+  FS_ROLLBACK_PARKED = 44,
+  // The savepoint is gone, or of another transaction.
+  FS_NO_SAVEPOINT = 45,
+  // A row with this key exists.
+  FS_KEY_EXISTS = 50,
+  // The key is too large.
+  FS_KEY_TOO_LARGE = 51,
+  // The value is too large.
+  FS_VALUE_TOO_LARGE = 52,
+  // There is no such table.
+  FS_NO_TABLE = 53,
+  // The name of a table is empty, too long, or has a zero byte.
+  FS_TABLE_NAME = 54,
+  // The table has keys or values of other types.
+  FS_TABLE_TYPES = 55,
+  // The table has indexes that this library does not keep, so it is only read.
+  FS_INDEXED = 56,
+  // A row does not decode to the types of its table.
+  FS_UNDECODABLE = 57,
+  // There is no database in the directory.
+  FS_NO_DATABASE = 60,
+  // The database is open already, in this process or another.
+  FS_LOCKED = 61,
+  // The database, or the transaction, only reads.
+  FS_READ_ONLY = 62,
+  // The database was not closed, so it has to be opened for writing first.
+  FS_NOT_CLOSED = 63,
+  // The database has been closed.
+  FS_CLOSED = 64,
+  // The directory of a backup is not empty, or that backup did not finish.
+  FS_BAD_BACKUP = 65,
+  // The files are not of Foreshore, or belong to another database.
+  FS_FOREIGN = 66,
+  // The files were written by a newer version.
+  FS_NEWER = 67,
+  // An operation of the system failed.
+  FS_IO = 70,
+  // There is no space on the disk.
+  FS_NO_SPACE = 71,
+  // Bytes on disk are not those that were written.
+  FS_CORRUPTED = 72,
+  // A write of the log has failed. The database must be opened again.
+  FS_POISONED = 73,
+  // All page frames are in use: the memory limit is too small.
+  FS_NO_MEMORY = 74,
+  // An error without a number of its own.
+  FS_OTHER = 99,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum fs_status fs_status;
+#else
+typedef int32_t fs_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Memory for a value. It grows as needed, and may be used for one call after another.
+typedef struct fs_buffer fs_buffer;
+
+// A scan of the rows of a table. It sees rows that its transaction writes ahead of it. It may read, and in a
+// serializable transaction lock, some rows ahead of those that it has returned.
+typedef struct fs_cursor fs_cursor;
+
+// An open database. Any thread may use it, and several at once.
+typedef struct fs_db fs_db;
+
+// Commits that have completed, behind one descriptor. Any thread may use it, and several at once.
+typedef struct fs_queue fs_queue;
+
+// A table that is open in a transaction: keys and values are bytes, and keys are in the order of their bytes.
+typedef struct fs_table fs_table;
+
+// A transaction. One thread at a time may use it with its tables and cursors: a second one gets `FS_IN_USE`.
+typedef struct fs_tx fs_tx;
+
+// Options of a database. Set `struct_size` to `sizeof(fs_options)`, and leave zero what is to have its default.
+typedef struct {
+  // `sizeof(fs_options)`.
+  size_t struct_size;
+  // `FS_OPEN_IN_MEMORY`, `FS_OPEN_READ_ONLY`, `FS_OPEN_EXISTING`.
+  uint32_t flags;
+  // Transactions that may run at once, up to 1024, the default.
+  uint32_t max_transactions;
+  // Bytes of memory; 1 GiB by default.
+  uint64_t memory_limit;
+  // Milliseconds that a transaction waits for a lock; 10000 by default.
+  uint64_t lock_timeout_ms;
+  // Bytes of log that a restart reads; 512 MiB by default.
+  uint64_t log_budget;
+  // Bytes of a temporary file for undo; none by default.
+  uint64_t spill_limit;
+} fs_options;
+
+// What a backup holds.
+typedef struct {
+  // All commits with a number up to this one are in the copy.
+  uint64_t csn;
+  // Pages of the data file.
+  uint64_t pages;
+  // Bytes of log.
+  uint64_t log_bytes;
+  // Pages that are set aside as damaged, in the copy too.
+  uint64_t quarantined;
+} fs_backup_info;
+
+// What a check has found.
+typedef struct {
+  // Tables.
+  uint64_t tables;
+  // Rows in them.
+  uint64_t rows;
+  // Pages in use.
+  uint64_t pages;
+  // Damaged pages.
+  uint64_t damaged;
+} fs_report;
+
+// Options of a transaction. Set `struct_size` to `sizeof(fs_tx_options)`, and leave zero what is to have its default.
+typedef struct {
+  // `sizeof(fs_tx_options)`.
+  size_t struct_size;
+  // `FS_SERIALIZABLE`, `FS_SNAPSHOT` or `FS_READ_COMMITTED`.
+  uint32_t isolation;
+  // `FS_DURABLE` or `FS_RELAXED`.
+  uint32_t durability;
+  // Milliseconds that the transaction waits for a lock; those of the database by default.
+  uint64_t lock_timeout_ms;
+  // Milliseconds after which no wait goes on, and `fs_run` runs the function no more; none by default.
+  uint64_t deadline_ms;
+  // A name that errors of other transactions show, or null. A process may use 1024 names.
+  const char *label;
+  // For `fs_begin_read`: not zero to read commits that are not durable yet, too.
+  uint32_t latest;
+} fs_tx_options;
+
+// A range of keys: from `lower` on, and below `upper`, unless `flags` say otherwise. A null pointer is no bound.
+typedef struct {
+  // The lower bound, or null.
+  const void *lower;
+  // Its bytes.
+  size_t lower_len;
+  // The upper bound, or null.
+  const void *upper;
+  // Its bytes.
+  size_t upper_len;
+  // `FS_LOWER_EXCLUDED`, `FS_UPPER_INCLUDED`.
+  uint32_t flags;
+} fs_range;
+
+// A commit that has completed.
+typedef struct {
+  // The tag of `fs_commit_queued`.
+  uint64_t tag;
+  // `FS_OK` if the commit is durable.
+  fs_status status;
+} fs_completion;
+
+// Called once when a commit is durable, with `FS_OK`, or cannot be. `message` belongs to the library and ends with the
+// call. It runs on a thread of the library, or in a call of another thread: it must be short and must not wait for a
+// lock or for another commit.
+typedef void (*fs_on_durable)(void *arg, fs_status status, const char *message);
+
+// A transaction as a function: it returns zero to commit, and anything else to roll back.
+typedef int (*fs_body)(fs_tx *tx, void *arg);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Returns the message of the last error that a function has returned to this thread, empty if there was none.
+//
+// The text belongs to the library. It stays until the next error of this thread.
+const char *fs_message(void);
+
+// Makes an empty buffer. Free it with `fs_buffer_free`.
+fs_buffer *fs_buffer_new(void);
+
+// Returns the bytes of the buffer, which stay until it is used for the next call. Null for a null buffer.
+const void *fs_buffer_data(const fs_buffer *buffer);
+
+// Returns the number of bytes in the buffer. Zero for a null buffer.
+size_t fs_buffer_len(const fs_buffer *buffer);
+
+// Frees a buffer. Null is allowed.
+void fs_buffer_free(fs_buffer *buffer);
+
+// Opens the database in the directory `path`, and creates it if there is none. Close and free it with `fs_db_free`.
+//
+// `options` may be null. `path` may be null with `FS_OPEN_IN_MEMORY`.
+fs_status fs_open(const char *path,
+                  const fs_options *options,
+                  fs_db **db);
+
+// Closes the database: refuses new transactions, waits at most `wait_ms` for running ones, and releases the directory.
+// Calls return `FS_CLOSED` afterwards. The handle stays until `fs_db_free`.
+fs_status fs_close(const fs_db *db,
+                   uint64_t wait_ms);
+
+// Frees a database, and closes it first if it is open: transactions that run are rolled back. Null is allowed. In the
+// child of a fork the memory stays in use and nothing is closed.
+void fs_db_free(fs_db *db);
+
+// Waits until every commit before the call is durable, relaxed ones too.
+fs_status fs_sync(const fs_db *db);
+
+// Takes a checkpoint: a restart then has almost nothing to redo.
+fs_status fs_checkpoint(const fs_db *db);
+
+// Stores the number of the newest durable commit. All commits before it are durable, too.
+fs_status fs_durable_csn(const fs_db *db, uint64_t *csn);
+
+// Copies the database to the directory `dir` while it is in use. The copy can be opened. `info` may be null.
+fs_status fs_backup(const fs_db *db,
+                    const char *dir,
+                    fs_backup_info *info);
+
+// Checks every page and every table while the database is in use. `FS_CORRUPTED` if a page is damaged; `report`, which
+// may be null, is filled in all the same.
+fs_status fs_check(const fs_db *db,
+                   fs_report *report);
+
+// Stores the counters of the database as a JSON object of objects of numbers.
+fs_status fs_stats_json(const fs_db *db, fs_buffer *json);
+
+// Returns not zero if the same transaction may succeed when it is run again.
+int32_t fs_is_retryable(int32_t status);
+
+// Returns the version of the library.
+const char *fs_version(void);
+
+// Begins a transaction that reads and writes. `options` may be null. Free it with `fs_tx_free`, also after its end.
+fs_status fs_begin(const fs_db *db,
+                   const fs_tx_options *options,
+                   fs_tx **tx);
+
+// Begins a transaction that reads a snapshot and waits for no writer. Of `options`, which may be null, `label` and
+// `latest` count.
+fs_status fs_begin_read(const fs_db *db,
+                        const fs_tx_options *options,
+                        fs_tx **tx);
+
+// Rolls a transaction back and waits until what it has read is durable. The transaction has ended in any case, and its
+// handle stays until `fs_tx_free`. One that an error has rolled back is no error here.
+fs_status fs_rollback(const fs_tx *tx);
+
+// Frees a transaction, and rolls it back first if it has not ended. Tables and cursors of it may be freed later; they
+// return `FS_ENDED`. Null is allowed.
+void fs_tx_free(fs_tx *tx);
+
+// Marks a point to which `fs_rollback_to` can roll back, and stores its number.
+fs_status fs_savepoint(const fs_tx *tx, uint64_t *savepoint);
+
+// Rolls back what was changed since a savepoint. The savepoint stays, and later ones are gone.
+fs_status fs_rollback_to(const fs_tx *tx, uint64_t savepoint);
+
+// Gives up a savepoint and those after it. What was changed since stays.
+fs_status fs_release(const fs_tx *tx, uint64_t savepoint);
+
+// Drops the table `name` with all its rows. `FS_NOT_FOUND` if there is none.
+fs_status fs_drop_table(const fs_tx *tx, const char *name);
+
+// Opens the table `name` of bytes, and creates it if there is none and the transaction writes. Free it with
+// `fs_table_free`.
+fs_status fs_table_open(const fs_tx *tx,
+                        const char *name,
+                        fs_table **table);
+
+// Opens the table `name` like `fs_table_open`, with the names of its types as Rust programs see them: `u64`, `str`,
+// `(u64,str)`. Keys and values must be encoded as these types are, which nothing checks.
+fs_status fs_table_open_typed(const fs_tx *tx,
+                              const char *name,
+                              const char *key_type,
+                              const char *value_type,
+                              fs_table **table);
+
+// Opens the table `name`, whatever its types, and creates none. Keys and values are those types' encodings.
+fs_status fs_table_open_existing(const fs_tx *tx,
+                                 const char *name,
+                                 fs_table **table);
+
+// Frees a table. Its transaction goes on, and so do its cursors that have begun. Null is allowed.
+void fs_table_free(fs_table *table);
+
+// Copies the value of a key to `value`. `FS_NOT_FOUND` if there is none; then the buffer is empty.
+fs_status fs_get(const fs_table *table, const void *key, size_t key_len, fs_buffer *value);
+
+// Copies the value of a key to `value` like `fs_get`, and locks the row for a write in this transaction. That avoids
+// the deadlock of two transactions that both read a row and then both write it.
+fs_status fs_get_for_update(const fs_table *table,
+                            const void *key,
+                            size_t key_len,
+                            fs_buffer *value);
+
+// Returns `FS_OK` if there is a row of the key, and `FS_NOT_FOUND` if there is none.
+fs_status fs_contains(const fs_table *table, const void *key, size_t key_len);
+
+// Sets the value of a key, whether there is a row of it or not.
+fs_status fs_put(const fs_table *table,
+                 const void *key,
+                 size_t key_len,
+                 const void *value,
+                 size_t value_len);
+
+// Sets the value of a new key. `FS_KEY_EXISTS` if there is a row of it.
+fs_status fs_insert(const fs_table *table,
+                    const void *key,
+                    size_t key_len,
+                    const void *value,
+                    size_t value_len);
+
+// Removes the row of a key. `FS_NOT_FOUND` if there is none.
+fs_status fs_delete(const fs_table *table, const void *key, size_t key_len);
+
+// Removes the rows of a range, which may be null for all rows. Stores how many there were, unless `count` is null.
+fs_status fs_delete_range(const fs_table *table,
+                          const fs_range *range,
+                          uint64_t *count);
+
+// Counts the rows of a range, which may be null for all rows, by a scan.
+fs_status fs_count(const fs_table *table, const fs_range *range, uint64_t *count);
+
+// Stores a number for a new row, from 1 on. No two calls get the same one, also after a crash.
+fs_status fs_next_id(const fs_table *table, uint64_t *id);
+
+// Begins a scan of a range, which may be null for all rows. Free it with `fs_cursor_free`.
+fs_status fs_scan(const fs_table *table,
+                  const fs_range *range,
+                  uint32_t direction,
+                  fs_cursor **cursor);
+
+// Begins a scan of the rows whose keys begin with `prefix`. Free it with `fs_cursor_free`.
+fs_status fs_scan_prefix(const fs_table *table,
+                         const void *prefix,
+                         size_t prefix_len,
+                         uint32_t direction,
+                         fs_cursor **cursor);
+
+// Stores the next row, which belongs to the cursor and stays until its next call. `FS_NOT_FOUND` at the end. Pointers
+// to what is not wanted may be null.
+fs_status fs_cursor_next(fs_cursor *cursor,
+                         const void **key,
+                         size_t *key_len,
+                         const void **value,
+                         size_t *value_len);
+
+// Frees a cursor. Null is allowed.
+void fs_cursor_free(fs_cursor *cursor);
+
+// Makes a queue. Free it with `fs_queue_free`.
+fs_status fs_queue_new(fs_queue **queue);
+
+// Returns an eventfd that is readable while the queue holds completions, for `poll` and its kin. One wake-up serves
+// many commits. The queue owns it: do not read or close it. -1 for a null queue.
+int fs_queue_fd(const fs_queue *queue);
+
+// Takes completions, at most `max`, oldest first, without a wait. Stores them in `completions` and their number in
+// `count`.
+fs_status fs_queue_take(const fs_queue *queue,
+                        fs_completion *completions,
+                        size_t max,
+                        size_t *count);
+
+// Frees a queue. Completions that it still gets are lost; the commits are not. Null is allowed.
+void fs_queue_free(fs_queue *queue);
+
+// Commits, and returns when the commit survives power loss, or at once if the transaction is relaxed. Stores the
+// number of the commit, which orders commits, unless `csn` is null. The transaction has ended in any case.
+//
+// `FS_ROLLED_BACK` if an error has ended it before. After `FS_POISONED` the commit may or may not survive.
+fs_status fs_commit(const fs_tx *tx,
+                    uint64_t *csn);
+
+// Commits without a wait for the disk: the order is fixed, the locks are free, and `on_durable` is called when the
+// commit is durable. If this returns an error, `on_durable` is not called; otherwise it is, once, and maybe before
+// this returns. It may be null.
+fs_status fs_commit_pipelined(const fs_tx *tx,
+                              fs_on_durable on_durable,
+                              void *arg,
+                              uint64_t *csn);
+
+// Commits without a wait for the disk. The queue gets `tag` when the commit is durable, or cannot be.
+fs_status fs_commit_queued(const fs_tx *tx,
+                           const fs_queue *queue,
+                           uint64_t tag,
+                           uint64_t *csn);
+
+// Runs `body` in a transaction and commits it, durably unless it is relaxed. `body` is called again, whatever it has
+// returned, if a deadlock or a conflict with other transactions has ended its transaction. So it must leave nothing
+// behind but rows.
+//
+// If `body` returns another number than zero, this rolls back and returns `FS_ABORTED`, and `result`, unless it is
+// null, gets the number. The transaction belongs to the run: `body` does not end it and does not free it.
+fs_status fs_run(const fs_db *db,
+                 const fs_tx_options *options,
+                 fs_body body,
+                 void *arg,
+                 int *result);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* FORESHORE_H */

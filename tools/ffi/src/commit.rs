@@ -1,0 +1,103 @@
+//! Commits.
+
+use crate::guard::{c_message, guard, object};
+use crate::queue::fs_queue;
+use crate::tx::fs_tx;
+use foreshore_handles::{Fault, Result, Status, when_durable};
+use std::ffi::{c_char, c_void};
+
+/// Called once when a commit is durable, with `FS_OK`, or cannot be. `message` belongs to the library and ends with the
+/// call. It runs on a thread of the library, or in a call of another thread: it must be short and must not wait for a
+/// lock or for another commit.
+pub type fs_on_durable = Option<unsafe extern "C" fn(arg: *mut c_void, status: Status, message: *const c_char)>;
+
+/// A pointer of the program, which it may use from the thread of the callback.
+struct Argument(*mut c_void);
+
+// SAFETY: the library does not use what it points to. The header says that the callback runs on another thread.
+unsafe impl Send for Argument {}
+
+/// Commits, and returns when the commit survives power loss, or at once if the transaction is relaxed. Stores the
+/// number of the commit, which orders commits, unless `csn` is null. The transaction has ended in any case.
+///
+/// `FS_ROLLED_BACK` if an error has ended it before. After `FS_POISONED` the commit may or may not survive.
+///
+/// # Safety
+/// Each pointer is null or of its type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_commit(tx: *const fs_tx, csn: *mut u64) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let number = unsafe { object(tx, "tx") }?.inner.commit()?;
+        // SAFETY: as the caller promises.
+        unsafe { store(csn, number) };
+        Ok(())
+    })
+}
+
+/// Commits without a wait for the disk: the order is fixed, the locks are free, and `on_durable` is called when the
+/// commit is durable. If this returns an error, `on_durable` is not called; otherwise it is, once, and maybe before
+/// this returns. It may be null.
+///
+/// # Safety
+/// Each pointer is null or of its type. `on_durable` may be called with `arg` on any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_commit_pipelined(
+    tx: *const fs_tx,
+    on_durable: fs_on_durable,
+    arg: *mut c_void,
+    csn: *mut u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let ticket = unsafe { object(tx, "tx") }?.inner.commit_pipelined()?;
+        // SAFETY: as the caller promises. It is stored first, so that the callback may read it.
+        unsafe { store(csn, ticket.csn().0) };
+        let arg = Argument(arg);
+        when_durable(ticket, move |durable| {
+            let arg = arg;
+            // SAFETY: as the caller promises.
+            unsafe { call(on_durable, arg.0, durable) };
+        });
+        Ok(())
+    })
+}
+
+/// Commits without a wait for the disk. The queue gets `tag` when the commit is durable, or cannot be.
+///
+/// # Safety
+/// Each pointer is null or of its type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_commit_queued(tx: *const fs_tx, queue: *const fs_queue, tag: u64, csn: *mut u64) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (tx, queue) = unsafe { (object(tx, "tx")?, object(queue, "queue")?) };
+        let ticket = tx.inner.commit_pipelined()?;
+        // SAFETY: as the caller promises.
+        unsafe { store(csn, ticket.csn().0) };
+        queue.inner.add(ticket, tag);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The function may be called with `arg`.
+unsafe fn call(function: fs_on_durable, arg: *mut c_void, durable: Result<()>) {
+    let Some(function) = function else { return };
+    let (status, message) = match durable {
+        Ok(()) => (Status::Ok, String::new()),
+        Err(Fault { status, message }) => (status, message),
+    };
+    let message = c_message(&message);
+    // SAFETY: as the caller promises.
+    unsafe { function(arg, status, message.as_ptr()) };
+}
+
+/// # Safety
+/// `out` is null or of its type.
+unsafe fn store(out: *mut u64, number: u64) {
+    // SAFETY: as the caller promises.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = number;
+    }
+}

@@ -1,0 +1,123 @@
+//! What every function does at the border: catches panics, checks pointers, and keeps the message of an error.
+
+use foreshore_handles::{Fault, Result, Status};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+
+thread_local! {
+    /// The message of the last error of this thread.
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Returns the message of the last error that a function has returned to this thread, empty if there was none.
+///
+/// The text belongs to the library. It stays until the next error of this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn fs_message() -> *const c_char {
+    MESSAGE.with_borrow(|message| message.as_ptr())
+}
+
+/// Makes a C string of a message. A zero byte ends it.
+pub(crate) fn c_message(message: &str) -> CString {
+    let text = message.split('\0').next().unwrap_or_default();
+    CString::new(text).unwrap_or_default()
+}
+
+/// Runs the body of a function.
+pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
+    guard_status(|| body().map(|()| Status::Ok))
+}
+
+/// Runs the body of a function that has more than one good end.
+pub(crate) fn guard_status(body: impl FnOnce() -> Result<Status>) -> Status {
+    let fault = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(status)) => return status,
+        Ok(Err(fault)) => fault,
+        Err(panic) => {
+            let why = panic.downcast_ref::<&str>().map(|why| (*why).to_owned());
+            let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Fault::new(Status::Panic, format!("the library has panicked: {why}"))
+        }
+    };
+    MESSAGE.set(c_message(&fault.message));
+    fault.status
+}
+
+/// Drops a handle.
+///
+/// # Safety
+/// `handle` is null, or from [`hand_out`] and not freed yet.
+pub(crate) unsafe fn free<T>(handle: *mut T) {
+    if !handle.is_null() {
+        let _ = guard(|| {
+            // SAFETY: as the caller promises.
+            drop(unsafe { Box::from_raw(handle) });
+            Ok(())
+        });
+    }
+}
+
+/// Returns the status of a question about a row.
+pub(crate) const fn found(is_found: bool) -> Status {
+    if is_found { Status::Ok } else { Status::NotFound }
+}
+
+pub(crate) fn null(what: &str) -> Fault {
+    Fault::new(Status::Invalid, format!("`{what}` is null"))
+}
+
+/// Returns the object behind a pointer.
+///
+/// # Safety
+/// `pointer` is null, or points to a `T` that lives and that nothing changes meanwhile.
+pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_ref() }.ok_or_else(|| null(what))
+}
+
+/// Returns the object behind a pointer.
+///
+/// # Safety
+/// `pointer` is null, or points to a `T` that lives and that nothing else uses meanwhile.
+pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_mut() }.ok_or_else(|| null(what))
+}
+
+/// Stores a new handle for the caller.
+pub(crate) fn hand_out<T>(out: &mut *mut T, value: T) {
+    *out = Box::into_raw(Box::new(value));
+}
+
+/// Returns the text behind a pointer.
+///
+/// # Safety
+/// `pointer` is null, or points to a text that ends with a zero byte.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
+    if pointer.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: as the caller promises.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Fault::new(Status::Invalid, format!("`{what}` is not UTF-8")))
+}
+
+/// Returns the bytes behind a pointer, which may be null if there are none.
+///
+/// # Safety
+/// `pointer` points to `len` bytes, unless it is null or `len` is zero.
+pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize, what: &str) -> Result<&'a [u8]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(null(what));
+    }
+    if isize::try_from(len).is_err() {
+        return Err(Fault::new(Status::Invalid, format!("`{what}` has {len} bytes")));
+    }
+    // SAFETY: as the caller promises, and the length is one that an object may have.
+    Ok(unsafe { slice::from_raw_parts(pointer.cast(), len) })
+}
