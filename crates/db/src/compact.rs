@@ -13,8 +13,9 @@ impl Db {
     /// Makes the data file as short as its rows allow, while others read and write. Returns what was done.
     ///
     /// Rows of sparse pages are brought together in full ones, pages at the end of the file move to free ones near its
-    /// front, and the end is truncated. Pages that deleted rows, dropped tables and replaced values need for a snapshot
-    /// or a running transaction stay. So do roots of tables, and the file cannot end before the last of them.
+    /// front, and the end is truncated. Log files that are kept for later log are removed. Pages that deleted rows,
+    /// dropped tables and replaced values need for a snapshot or a running transaction stay. So do roots of tables, and
+    /// the file cannot end before the last of them.
     ///
     /// Compacted pages are full. The next rows that are inserted between others split them again, so compact after
     /// large removals, not regularly. Every page that changes is logged once or twice.

@@ -284,6 +284,14 @@ impl Log {
         self.core().segments.truncate(before, self.progress().durable_group())
     }
 
+    /// Removes the files of truncated segments, which are kept for later ones. Returns how many bytes they had.
+    ///
+    /// # Errors
+    /// The error of the disk. Nothing is lost.
+    pub fn remove_spare_segments(&self) -> Result<u64> {
+        self.core().segments.remove_spare()
+    }
+
     /// Returns the exact bytes of all groups written since the log was opened. They are constant while nothing is
     /// appended.
     #[must_use]

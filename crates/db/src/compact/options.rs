@@ -65,8 +65,10 @@ pub struct Compaction {
     pub stuck: u64,
     /// Visits of tables that were given up, because another transaction kept the table locked.
     pub skipped: u64,
-    /// Bytes by which the data file is shorter.
+    /// Bytes by which the data file is shorter than when the compaction began.
     pub truncated: u64,
+    /// Bytes of log files that were removed. They held no log, and were kept for later log.
+    pub log_removed: u64,
     /// Whether the compaction has come to its end, and the file has no free end that it would truncate.
     pub is_complete: bool,
 }

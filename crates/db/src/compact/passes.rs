@@ -8,7 +8,8 @@
 //!    ([`foreshore_btree::Tree::renew_value`]). Their keys and the entries in indexes stay as they are.
 //! 4. *Cut.* The free pages at the end go, except those that a rollback may need ([`crate::vacuum`]).
 //!
-//! Steps 3 and 4 are repeated while they gain something, because others use pages meanwhile.
+//! Steps 3 and 4 are repeated while they gain something, because others use pages meanwhile. At the end a checkpoint
+//! truncates the log, and the files go that are kept for later log.
 //!
 //! **Steps.** A step visits a few nodes of one tree, in a transaction that only has a shared intent on the table. It
 //! changes pages by structure changes, so a rollback or a crash undoes nothing. Between two steps nothing is held, the
@@ -22,6 +23,7 @@ use super::options::{CompactOptions, Compaction};
 use crate::engine::Engine;
 use crate::vacuum::{cut_end, free_unneeded};
 use crate::{Db, Durability, Result, TxnOptions};
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, TableId};
 use foreshore_btree::{FarValues, NodePlace, PackedLeaf, Tree};
 use foreshore_lock::TableMode;
@@ -43,8 +45,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const TURNS: u32 = 120;
 /// Passes that move pages.
 const ROUNDS: u32 = 3;
-/// Tries to truncate the file after each of them.
-const CUTS: u32 = 4;
 /// Pause after which the caller is asked again whether to go on.
 const SLICE: Duration = Duration::from_secs(1);
 
@@ -68,6 +68,8 @@ pub(super) struct Compactor<'e> {
     options: CompactOptions,
     progress: &'e mut dyn FnMut(&Compaction) -> ControlFlow<()>,
     done: Compaction,
+    /// Length of the data file at the begin.
+    file_pages: u64,
     /// Pages of large values that were replaced and may not be free yet.
     replaced: u64,
     /// The damage that was met first.
@@ -82,7 +84,8 @@ impl<'e> Compactor<'e> {
         progress: &'e mut dyn FnMut(&Compaction) -> ControlFlow<()>,
     ) -> Self {
         let (engine, clock) = (&**db.engine(), SystemClock::new());
-        Self { db, engine, options, progress, done: Compaction::default(), replaced: 0, damage: None, clock }
+        let (done, file_pages) = (Compaction::default(), engine.storage.space().file_pages());
+        Self { db, engine, options, progress, done, file_pages, replaced: 0, damage: None, clock }
     }
 
     /// Runs all passes, or until the caller stops it. After an error, too, the free end of the file goes.
@@ -115,23 +118,36 @@ impl<'e> Compactor<'e> {
             }
         }
         self.done.is_complete = !self.engine.storage.space().has_free_end();
-        Ok(())
+        self.shorten_log()
     }
 
-    /// Truncates the file. A cut that a writer's need for pages has cancelled is tried again. Returns the bytes.
+    /// Truncates the file. A writer that needs a page cancels a cut, so the next try leaves what writers use for a
+    /// while. Returns the bytes.
     fn cut(&mut self) -> Result<u64, Ended> {
         let mut all = 0;
-        for _ in 0..CUTS {
-            if !self.engine.storage.space().has_free_end() {
+        for spare in [Spare::Least, Spare::Growth, Spare::Growth] {
+            let space = self.engine.storage.space();
+            if !space.has_free_end() {
                 break;
             }
             let began = self.clock.now();
-            let gone = cut_end(self.engine, Spare::Least)?;
+            let gone = cut_end(self.engine, spare)?;
             all += gone;
-            self.done.truncated += gone;
+            self.done.truncated = self.file_pages.saturating_sub(space.file_pages()) * PAGE_SIZE as u64;
             self.rest(began)?;
+            if gone > 0 {
+                break;
+            }
         }
         Ok(all)
+    }
+
+    /// Truncates the log, and removes the files that are kept for later log.
+    fn shorten_log(&mut self) -> Result<(), Ended> {
+        let began = self.clock.now();
+        self.db.checkpoint()?;
+        self.done.log_removed = self.engine.storage.log().remove_spare_segments()?;
+        self.rest(began)
     }
 
     /// Frees what no snapshot needs. Damage is returned when everything else is done.

@@ -90,6 +90,31 @@ fn a_compacted_file_is_little_longer_than_its_rows() {
     db.check().unwrap();
 }
 
+/// Files of truncated segments are kept, because they need not be filled with zeros. Here nothing would be written
+/// soon.
+#[test]
+fn a_compaction_removes_log_files_that_are_kept_for_later() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = on(&fs).open(DIR).unwrap();
+    let log_bytes = || {
+        let files = fs.list(&Path::new(DIR).join("log")).unwrap();
+        let len = |name| fs.open(&Path::new(DIR).join("log").join(name)).unwrap().len().unwrap();
+        files.into_iter().map(len).sum::<u64>()
+    };
+    put(&db, ROWS, 0..20_000);
+    db.checkpoint().unwrap();
+    let before = log_bytes();
+    let done = db.compact().unwrap();
+    // Its checkpoint has truncated more.
+    let after = log_bytes();
+    assert!(done.log_removed > 0 && after + done.log_removed <= before && after < before / 4, "{after}, {done:?}");
+    put(&db, ROWS, 20_000..40_000);
+    drop(db);
+    let db = on(&fs).open(DIR).unwrap();
+    assert_eq!(rows(&db, ROWS).len(), 40_000);
+    db.check().unwrap();
+}
+
 /// Nothing is removed from the table at the end of the file: its pages move as they are.
 #[test]
 fn a_table_moves_to_where_a_dropped_one_was() {

@@ -330,4 +330,20 @@ impl Segments {
         self.preparer.notify();
         Ok(())
     }
+
+    /// Removes the spare files, and returns how many bytes they had. Segments that are needed later are made anew.
+    pub(crate) fn remove_spare(&self) -> Result<u64> {
+        // Excludes preparers, which take spare files.
+        let _control = self.control.lock();
+        let mut removed = 0;
+        loop {
+            let spare = self.list.lock().take_spare();
+            let Some(Spare { number, size }) = spare else { return Ok(removed) };
+            if let Err(error) = self.home().fs.remove(&self.home().segment_path(number)) {
+                self.list.lock().spare.extend(spare);
+                return Err(error);
+            }
+            removed += size;
+        }
+    }
 }

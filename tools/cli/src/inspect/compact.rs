@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &CompactArguments) -> Result<(), Failure> {
         "stuck_pages": done.stuck,
         "skipped_tables": done.skipped,
         "truncated_bytes": done.truncated,
+        "log_removed_bytes": done.log_removed,
         "data_pages": db.stats().space.file_pages,
     });
     let mut out = Output::new();
