@@ -63,6 +63,19 @@ pub enum Claim {
     First,
 }
 
+/// Which records the operations of YCSB are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Some are hot, wherever they lie.
+    Zipf,
+    /// Those that were inserted last are hot.
+    Latest,
+}
+
+names!(Distribution, "distribution", "uniform" => Uniform, "zipf" => Zipf, "latest" => Latest);
 names!(Claim, "claim", "skip-locked" => SkipLocked, "first" => First);
 names!(Commit, "commit", "blocking" => Blocking, "pipelined" => Pipelined, "async" => Async);
 
@@ -150,6 +163,8 @@ pub struct Config {
     pub claim: Claim,
     /// Transactions a second of all threads together, begun at random times; as many as go if none.
     pub load: Option<f64>,
+    /// Which records YCSB reads and writes; `None`: those of the workload.
+    pub distribution: Option<Distribution>,
     /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them.
     pub skew: f64,
     /// Seed of all randomness.
@@ -196,6 +211,7 @@ impl Default for Config {
             backlog: 100,
             claim: Claim::default(),
             load: None,
+            distribution: None,
             skew: 0.0,
             seed: 1,
             count_rmw: false,
@@ -293,7 +309,7 @@ impl Config {
     pub fn summary(&self) -> String {
         format!(
             "scale {} commit {} isolation {} log-buffer {} wait {} slots {} group {} elr {} replacement {} status {} \
-             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} log-budget {} rows {} row-bytes {} batch {} producers {} consumers {} backlog {} claim {} load {} skew {} seed {} secs {} repeat {}",
+             intents {} growth {} doublewrite {} device {} memory {} spill {} reader {} segment {} log-budget {} rows {} row-bytes {} batch {} producers {} consumers {} backlog {} claim {} load {} distribution {} skew {} seed {} secs {} repeat {}",
             self.scale,
             self.commit,
             isolation_name(self.isolation),
@@ -321,6 +337,7 @@ impl Config {
             self.backlog,
             self.claim,
             self.load.map_or("-".to_owned(), |load| load.to_string()),
+            self.distribution.map_or("-".to_owned(), |distribution| distribution.to_string()),
             self.skew,
             self.seed,
             self.secs.as_secs_f64(),
@@ -377,7 +394,7 @@ mod tests {
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
         assert_eq!(
             refused("tpcc".parse::<Workload>()),
-            "tpcb, tatp, tatp-update-location, update, insert, read, queue"
+            "tpcb, tatp, tatp-update-location, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, update, insert, read, queue"
         );
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
@@ -385,6 +402,7 @@ mod tests {
         assert_eq!(refused("row".parse::<IntentKind>()), "table or fastpath");
         assert_eq!(refused("late".parse::<GrowthKind>()), "inline or ahead");
         assert!(refused("ring".parse::<BufferKind>()).contains("faa"));
+        assert_eq!(refused("hot".parse::<Distribution>()), "uniform, zipf, latest");
         assert!(refused("lazy".parse::<GroupName>()).contains("greedy"));
         assert!(refused("fifo".parse::<ReplacementKind>()).contains("clock"));
         assert!(refused("dirty".parse::<Isolation>()).contains("serializable"));
@@ -450,6 +468,7 @@ mod tests {
             "count_rmw",
             "device",
             "dir",
+            "distribution",
             "doublewrite",
             "elr",
             "group",

@@ -5,7 +5,7 @@ use clap::Args;
 use foreshore::{Device, DoublewriteKind, Error, Isolation};
 use foreshore_bench::{
     Config, Report,
-    config::{Claim, Commit, Workload},
+    config::{Claim, Commit, Distribution, Workload},
     group::GroupName,
     units,
 };
@@ -25,7 +25,7 @@ use std::{
 /// Each row runs the workload with one number of threads; all rows share one database.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to run: tpcb, tatp, tatp-update-location, update, insert, read, queue
+    /// What to run: tpcb, tatp, tatp-update-location, ycsb-a to ycsb-f, update, insert, read, queue
     workload: Workload,
     /// Where the database lives [default: a fresh directory below this one, removed at the end]
     #[arg(long)]
@@ -42,8 +42,8 @@ pub(crate) struct Arguments {
     /// Repeats of each row; the median is reported
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Size: branches of 100,000 accounts each, subscribers, or rows of a table [default: 10 branches, 100,000
-    /// subscribers, 100,000 rows of update, 1,000,000 of read]
+    /// Size: branches of 100,000 accounts each, subscribers, records, or rows of a table [default: 10 branches,
+    /// 100,000 subscribers, 1,000,000 records, 100,000 rows of update, 1,000,000 of read]
     #[arg(long)]
     scale: Option<u64>,
     /// When a transaction counts: blocking, pipelined, async
@@ -131,7 +131,10 @@ pub(crate) struct Arguments {
     /// [default: as many as possible]
     #[arg(long)]
     load: Option<f64>,
-    /// Exponent of Zipf's distribution over the accounts; 0: as the specification draws them
+    /// Records of YCSB that are read and written: uniform, zipf, latest [default: zipf; of ycsb-d latest]
+    #[arg(long)]
+    distribution: Option<Distribution>,
+    /// Exponent of Zipf's distribution over the accounts, subscribers or records; 0: as the specification draws them
     #[arg(long, default_value_t = 0.0)]
     skew: f64,
     /// Seed of all randomness
@@ -190,6 +193,7 @@ impl Arguments {
             backlog: self.backlog,
             claim: self.claim,
             load: self.load,
+            distribution: self.distribution,
             skew: self.skew,
             seed: self.seed,
             count_rmw: self.count_rmw,

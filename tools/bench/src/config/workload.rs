@@ -15,6 +15,18 @@ pub enum Workload {
     Tatp,
     /// One transaction of TATP alone: a subscriber has moved.
     TatpUpdateLocation,
+    /// YCSB, half reads and half updates.
+    YcsbA,
+    /// YCSB, mostly reads, and updates.
+    YcsbB,
+    /// YCSB, reads.
+    YcsbC,
+    /// YCSB, mostly reads of what was inserted last, and inserts.
+    YcsbD,
+    /// YCSB, mostly short scans, and inserts.
+    YcsbE,
+    /// YCSB, half reads, and half reads with an update.
+    YcsbF,
     /// Each thread updates rows of a table of its own.
     Update,
     /// Each thread inserts into a table of its own, a thousand rows a transaction.
@@ -26,6 +38,7 @@ pub enum Workload {
 }
 
 names!(Workload, "workload", "tpcb" => Tpcb, "tatp" => Tatp, "tatp-update-location" => TatpUpdateLocation,
+    "ycsb-a" => YcsbA, "ycsb-b" => YcsbB, "ycsb-c" => YcsbC, "ycsb-d" => YcsbD, "ycsb-e" => YcsbE, "ycsb-f" => YcsbF,
     "update" => Update, "insert" => Insert, "read" => Read, "queue" => Queue);
 
 impl Workload {
@@ -34,6 +47,9 @@ impl Workload {
         match self {
             Self::Tpcb => ("branches of 100,000 accounts", 10, 10_000),
             Self::Tatp | Self::TatpUpdateLocation => ("subscribers", 100_000, 1_000_000_000),
+            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => {
+                ("records", 1_000_000, 1_000_000_000)
+            }
             Self::Update => ("rows of a table", 100_000, 1_000_000_000),
             Self::Insert => ("no rows", 1, 1),
             Self::Read => ("rows", 1_000_000, 1_000_000_000),

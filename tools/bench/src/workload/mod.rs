@@ -5,6 +5,7 @@
 //! | `work` | what a workload is to a run |
 //! | `tpcb` | TPC-B, the debit and credit of a bank |
 //! | `tatp` | TATP, the home location register of a mobile network |
+//! | `ycsb` | the core workloads A to F of YCSB |
 //! | `update` | each thread updates rows of a table of its own, or of one that all share, one a transaction |
 //! | `insert` | each thread inserts into a table of its own, a thousand rows a transaction (the insert test of Shore-MT) |
 //! | `read` | point reads of one table, a hundred a transaction |
@@ -21,6 +22,7 @@ mod tatp;
 mod tpcb;
 mod update;
 mod work;
+mod ycsb;
 
 pub use work::Audit;
 pub(crate) use work::{End, Transactions, Work, Worker};
@@ -34,6 +36,9 @@ pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
         Workload::Tpcb => Box::new(tpcb::Tpcb::new(config)),
         Workload::Tatp => Box::new(tatp::Tatp::new(config)),
         Workload::TatpUpdateLocation => Box::new(tatp::Tatp::update_location(config)),
+        Workload::YcsbA | Workload::YcsbB | Workload::YcsbC | Workload::YcsbD | Workload::YcsbE | Workload::YcsbF => {
+            Box::new(ycsb::Ycsb::new(config, workload))
+        }
         Workload::Update => Box::new(update::Update::new(config, threads)),
         Workload::Insert => Box::new(insert::Insert::new(threads, config.batch)),
         Workload::Read => Box::new(read::Read::new(config.seed, config.skew, config.scale)),

@@ -50,6 +50,12 @@ fn every_workload_passes_its_own_checks() {
         (Workload::Read, 5000),
         (Workload::Tatp, 2000),
         (Workload::TatpUpdateLocation, 2000),
+        (Workload::YcsbA, 5000),
+        (Workload::YcsbB, 5000),
+        (Workload::YcsbC, 5000),
+        (Workload::YcsbD, 5000),
+        (Workload::YcsbE, 5000),
+        (Workload::YcsbF, 5000),
     ] {
         let report = run(workload, &config(scale), &Silent).unwrap();
         assert!(report.passed() && report.rows[0].commits > 0, "{workload}: {:?}", report.rows[0].checks);
