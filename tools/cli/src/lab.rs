@@ -45,7 +45,8 @@ pub(crate) struct Arguments {
     /// Worker threads [default: what the experiment chooses]
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Branches of the experiments that run TPC-B [default: what the experiment chooses]
+    /// Branches of the experiments that run TPC-B, and 10,000 subscribers of TATP for each [default: what the
+    /// experiment chooses]
     #[arg(long)]
     scale: Option<u64>,
     /// Pages of the experiments on the buffer pool [default: what the experiment chooses]

@@ -1,10 +1,11 @@
-//! TPC-B on a whole database, for experiments that vary its options.
+//! TPC-B, or another workload, on a whole database, for experiments that vary its options.
 
-use super::Lab;
+use super::experiment::Lab;
 use crate::{
     Config,
     config::Workload,
     home::Home,
+    machine::Machine,
     report::Row,
     row::{Check, measure},
     run::prepare,
@@ -12,25 +13,26 @@ use crate::{
 };
 use foreshore::Result;
 
-/// A loaded bank.
+/// A loaded database: a bank, or what another workload has.
 pub(super) struct Bank {
+    workload: Workload,
     home: Home,
     /// What the last audit found.
     found: Audit,
 }
 
 impl Bank {
-    /// Loads a bank of the scale and on the device of `config`.
-    pub(super) fn load(lab: &Lab<'_>, config: &Config) -> Result<Self> {
+    /// Loads `workload` at the scale and on the device of `config`.
+    pub(super) fn load(lab: &Lab<'_>, workload: Workload, config: &Config) -> Result<Self> {
         let home = Home::new(config)?;
-        let found = prepare(&*work(Workload::Tpcb, config), &home, lab.progress)?;
-        Ok(Self { home, found })
+        let found = prepare(&*work(workload, config), &home, lab.progress)?;
+        Ok(Self { workload, home, found })
     }
 
     /// One row with the options of `config`, on the device and at the scale of the bank.
     pub(super) fn row(&mut self, lab: &Lab<'_>, config: &Config, threads: usize) -> Result<Row> {
         self.home.configure(config)?;
-        let work = work(Workload::Tpcb, config);
+        let work = work(self.workload, config);
         measure(config, &self.home, &*work, threads, &mut self.found, Check::Skip, lab.progress)
     }
 
@@ -41,7 +43,7 @@ impl Bank {
     pub(super) fn check(&self, lab: &Lab<'_>, config: &Config) -> Result<()> {
         lab.progress.phase("checking", 1);
         let db = self.home.open()?;
-        let found = work(Workload::Tpcb, config).audit(&db)?;
+        let found = work(self.workload, config).audit(&db)?;
         Home::close(&db)?;
         assert!(
             found.is_sound && found.count == self.found.count,
@@ -51,7 +53,8 @@ impl Bank {
         Ok(())
     }
 
-    pub(super) fn home(&self) -> &Home {
-        &self.home
+    /// Measures the device, and describes it with the machine.
+    pub(super) fn machine(&self) -> Result<Machine> {
+        Machine::probe(self.home.fs(), self.home.dir(), self.home.filesystem()?)
     }
 }

@@ -1,9 +1,10 @@
 //! `buffer-hits`: how often reads by Zipf's law find their page in memory, beside scans.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     buffer_pool::{PoolKind, SCATTER, SKEW, page, ratio, reads},
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     promise::{Bound, Promise},
     row::find,
 };

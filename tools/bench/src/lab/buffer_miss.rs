@@ -1,11 +1,12 @@
 //! `buffer-miss`: how many pages threads read a second when most are not in memory, beside what the device gives.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     buffer_pool::{Counting, PoolKind, TestPool, page, reads},
     chart::{Axis, Panel, Plot},
     commits::Place,
     drive::{Counted, Span, Worker, drive},
+    experiment::{Experiment, Lab},
     promise::{Bound, Promise},
     repeat::{median, rounds},
     row::find,

@@ -1,10 +1,11 @@
 //! `buffer-scale`: how many pages threads fix a second, all of them in memory.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     buffer_pool::{PoolKind, SCATTER, SKEW, TestPool, page},
     chart::{Axis, Panel, Plot},
     drive::{Counted, Span, Worker, drive},
+    experiment::{Experiment, Lab},
     log_insert::span,
     promise::{Bound, Promise},
     repeat::{median, rounds},

@@ -1,9 +1,10 @@
 //! `buffer-trace`: how many reads of a trace a pool serves from memory.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     buffer_pool::{PoolKind, page, ratio, reads},
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     promise::{Bound, Promise},
     row::find,
 };

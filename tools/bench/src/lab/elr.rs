@@ -1,12 +1,17 @@
 //! `elr`: what it is worth to release locks before the disk has the commit.
 
 use super::{
-    Bound, Experiment, Lab, Promise, Row,
+    Bound, Promise, Row,
     bank::Bank,
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     repeat::median,
 };
-use crate::{Config, config::Commit, report};
+use crate::{
+    Config,
+    config::{Commit, Workload},
+    report,
+};
 use foreshore::{Device, Result};
 use foreshore_classics::early_release::EarlyRelease;
 use std::time::Duration;
@@ -61,7 +66,7 @@ impl Experiment for Elr {
         let mut rows = Vec::new();
         for &delay in delays {
             let device = if delay == 0 { Device::Null } else { Device::Delay(Duration::from_micros(delay)) };
-            let mut bank = Bank::load(lab, &Config { device, ..base.clone() })?;
+            let mut bank = Bank::load(lab, Workload::Tpcb, &Config { device, ..base.clone() })?;
             for &skew in skews {
                 let modes = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full];
                 let mut measured: [Vec<report::Row>; 3] = Default::default();

@@ -1,12 +1,17 @@
 //! `flush-pipelining`: what a wait for the disk costs the processor, and what it saves not to wait.
 
 use super::{
-    Bound, Experiment, Lab, Promise, Row,
+    Bound, Promise, Row,
     bank::Bank,
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     repeat::median,
 };
-use crate::{Config, config::Commit, machine::Machine, report};
+use crate::{
+    Config,
+    config::{Commit, Workload},
+    report,
+};
 use foreshore::Result;
 use std::time::Duration;
 
@@ -45,9 +50,8 @@ impl Experiment for FlushPipelining {
             seed: lab.settings.seed,
             ..Config::default()
         };
-        let mut bank = Bank::load(lab, &base)?;
-        let home = bank.home();
-        lab.machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
+        let mut bank = Bank::load(lab, Workload::Tpcb, &base)?;
+        lab.machine = bank.machine()?;
         lab.configure("scale", base.scale);
         lab.configure("secs", base.secs.as_secs_f64());
         let repeats = lab.settings.repeat.unwrap_or(lab.choose(3, 1));

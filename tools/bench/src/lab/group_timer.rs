@@ -1,10 +1,11 @@
 //! `group-timer`: what the policy of group commit costs in latency and in throughput, at a given load.
 
 use super::{
-    Bound, Experiment, Lab, Promise, Row,
+    Bound, Promise, Row,
     chart::{Axis, Data, Panel, Plot},
     commits::{Committer, Place, SEGMENT, Sample, Used, run},
     drive::Span,
+    experiment::{Experiment, Lab},
     log_insert::RECORD,
     open_loop::{Generator, SAMPLES_PER_S, Sink},
     repeat::{median, once, rounds},

@@ -1,10 +1,11 @@
 //! `growth`: what inserts wait for while the data file grows, and is cut again and again.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     chart::{Axis, Panel, Plot},
     commits::{Place, nanoseconds},
     drive::Span,
+    experiment::{Experiment, Lab},
     promise::{Bound, Promise},
     repeat::{median, rounds},
     row::find,

@@ -1,9 +1,10 @@
 //! `log-insert`: how many records a buffer takes, by threads.
 
 use super::{
-    Bound, Experiment, Lab, Promise, Row,
+    Bound, Promise, Row,
     chart::{Axis, Data, Panel, Plot},
     drive::{Counted, Span},
+    experiment::{Experiment, Lab},
     repeat::{median, rounds},
     row::find,
     subject::{BOUND_FETCH_ADD, BUFFERS, PAPERS, Point, Subject, built, private_bytes},

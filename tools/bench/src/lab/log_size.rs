@@ -1,8 +1,9 @@
 //! `log-size`: how many bytes a buffer takes, by the size of the records.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     log_insert::{describe, measure_points, span, subjects},
     row::find,
     subject::{BUFFERS, Point},

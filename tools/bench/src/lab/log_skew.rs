@@ -1,9 +1,10 @@
 //! `log-skew`: what a few large records among small ones do to the others.
 
 use super::{
-    Bound, Experiment, Lab, Promise, Row,
+    Bound, Promise, Row,
     chart::{Axis, Panel, Plot},
     drive::{Counted, Span, Worker, drive},
+    experiment::{Experiment, Lab},
     log_insert::{RECORD, describe, rates, repeats, span},
     repeat::{median, rounds},
     row::find,

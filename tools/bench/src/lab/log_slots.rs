@@ -1,8 +1,9 @@
 //! `log-slots`: how many slots the consolidation array needs.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     log_insert::{RECORD, describe, measure_points, span},
     subject::{Point, Subject, built},
 };

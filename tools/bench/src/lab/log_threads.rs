@@ -1,10 +1,11 @@
 //! `log-threads`: durable commits of one small record, by threads.
 
 use super::{
-    Bound, Experiment, Lab, Promise, Row,
+    Bound, Promise, Row,
     chart::{Axis, Panel, Plot},
     commits::{Committer, Place, SEGMENT, Used, run},
     drive::Span,
+    experiment::{Experiment, Lab},
     log_insert::RECORD,
     repeat::{median, rounds},
     subject::built,

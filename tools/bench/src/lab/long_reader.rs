@@ -1,8 +1,9 @@
 //! `long-reader`: what writers pay for a reader that stays, and what memory it takes.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     chart::{Axis, Panel, Plot},
+    experiment::{Experiment, Lab},
     promise::{Bound, Promise},
     row::find,
     turn::Turn,

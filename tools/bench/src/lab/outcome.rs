@@ -1,6 +1,6 @@
 //! What an experiment found, as JSON, as a table and as a figure.
 
-use super::{Experiment, Promise, Row, chart, promise};
+use super::{Promise, Row, chart, experiment::Experiment, promise};
 use crate::{
     machine::Machine,
     table,

@@ -1,7 +1,7 @@
 //! Repeats, in rounds: each round measures every point once, in another order. A disturbance of the machine meets
 //! neighbouring points alike, and a median over rounds drops it.
 
-use super::Lab;
+use super::experiment::Lab;
 use foreshore::Result;
 
 /// Measures each of `points` in each of `rounds` and returns the measurements point by point, in the order of rounds.

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 72] = [
+const FIELDS: [&str; 73] = [
     "buffer",
     "threads",
     "clients",
@@ -79,6 +79,7 @@ const FIELDS: [&str; 72] = [
     "undo_share_max",
     "versions_pruned",
     "tps_by_time",
+    "workload",
 ];
 
 /// Named values.

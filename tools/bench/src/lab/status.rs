@@ -2,16 +2,17 @@
 //! on TPC-B.
 
 use super::{
-    Experiment, Lab, Row,
+    Row,
     bank::Bank,
     chart::{Axis, Panel, Plot},
     drive::{Counted, Span, Worker, drive},
+    experiment::{Experiment, Lab},
     log_insert::span,
     promise::{Bound, Promise},
     repeat::{median, rounds},
     row::find,
 };
-use crate::{Config, random::Random, report};
+use crate::{Config, config::Workload, random::Random, report};
 use foreshore::Device;
 use foreshore::Result;
 use foreshore_base::Xid;
@@ -174,7 +175,7 @@ fn tpcb(lab: &mut Lab<'_>) -> Result<Vec<Row>> {
     lab.configure("tpcb_scale", base.scale);
     lab.configure("tpcb_clients", base.clients);
     lab.configure("tpcb_secs", base.secs.as_secs_f64());
-    let mut bank = Bank::load(lab, &base)?;
+    let mut bank = Bank::load(lab, Workload::Tpcb, &base)?;
     let measured = rounds(lab, 9, &OF_TPCB, |&status| bank.row(lab, &Config { status, ..base.clone() }, TPCB_THREADS))?;
     bank.check(lab, &base)?;
     let row = |(status, measured): (&StatusKind, Vec<report::Row>)| {

@@ -1,6 +1,9 @@
+use super::experiment::MAX_THREADS;
 use super::*;
 use crate::Silent;
-use std::collections::BTreeMap;
+use foreshore::Device;
+use serde_json::Value;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Every point, for a moment: what is measured means nothing, what is reported is complete.
 fn settings() -> Settings {
@@ -71,6 +74,19 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "buffer-miss" => &["policy", "threads", "memory_ratio", "pages_read_per_s", "reads_per_miss"],
         "buffer-scale" => &["policy", "distribution", "threads", "ops_per_s"],
         "buffer-trace" => &["policy", "frames", "hit_ratio"],
+        "commit-ladder" => &[
+            "step",
+            "commit",
+            "elr",
+            "buffer",
+            "clients",
+            "threads",
+            "tps",
+            "speedup",
+            "p99_us",
+            "voluntary_switches_per_txn",
+        ],
+        "breakdown" => &["workload", "step", "commit", "elr", "buffer", "clients", "threads", "tps", "breakdown"],
         "elr" => &["elr", "delay_us", "skew", "threads", "tps", "speedup"],
         "flush-pipelining" => {
             &["commit", "clients", "tps", "voluntary_switches_per_txn", "cpu_user_cores", "cpu_system_cores"]
