@@ -1,6 +1,6 @@
 //! The error type of the layers of storage.
 
-use crate::{GroupNo, Lockable, Place, TableId, TableRef, Waiter};
+use crate::{GroupNo, Lockable, Place, RestoreRefusal, TableId, TableRef, Waiter};
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -71,6 +71,8 @@ pub enum Error {
         /// The group. Another group may have its number now.
         group: GroupNo,
     },
+    /// A restore is refused. Nothing was restored.
+    Restore(RestoreRefusal),
     /// The file is not one of Foreshore, or belongs to another database.
     Foreign {
         /// The file.

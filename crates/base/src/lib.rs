@@ -13,6 +13,7 @@ mod ids;
 pub mod key;
 pub mod limits;
 mod place;
+mod restore;
 mod waits;
 
 pub use crc::{crc32c, crc32c_append};
@@ -20,4 +21,5 @@ pub use error::{Error, InvalidOption, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
 pub use key::MAX_NAMED_KEY;
 pub use place::Place;
+pub use restore::RestoreRefusal;
 pub use waits::{Lockable, MAX_NAMED, TableRef, Waiter};

@@ -30,7 +30,7 @@ use foreshore_recovery::RetainedLog;
 use foreshore_sync::pause;
 use pages::PageCopier;
 use std::path::Path;
-use target::Target;
+pub(crate) use target::{Target, check_empty};
 
 /// A finished backup: what the copy holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -146,7 +146,7 @@ pub(crate) fn create(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, option
 }
 
 /// 128 bits from the hash keys that the standard library draws from the system.
-fn new_uuid() -> Uuid {
+pub(crate) fn new_uuid() -> Uuid {
     let mut bytes = [0; 16];
     for half in bytes.chunks_exact_mut(8) {
         half.copy_from_slice(&RandomState::new().hash_one(half.len()).to_le_bytes());

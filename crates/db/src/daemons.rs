@@ -43,6 +43,9 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
     if engine.options.max_age().is_some() {
         spawn_one(engine, "foreshore-max-age", Signal::new(), work(end_old))?;
     }
+    if engine.storage.log().archive_stats().is_some() {
+        spawn_one(engine, "foreshore-archive", engine.storage.log().archive_signal(), work(archive))?;
+    }
     spawn_one(engine, "foreshore-purge", engine.catalogue.trees().purge_signal(), work(purge))?;
     spawn_one(engine, "foreshore-space", engine.storage.space().signal(), work(upkeep))
 }
@@ -75,6 +78,7 @@ pub(crate) fn step(engine: &Engine) {
         2 => drop(storage.pool().clean_step()),
         3 => drop(storage.pool().reclaim_step()),
         _ => {
+            archive(engine);
             Step::step(&**storage.checkpointer());
             storage.space().extend_step();
             drop(engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue));
@@ -85,6 +89,11 @@ pub(crate) fn step(engine: &Engine) {
             engine.background.workers().step();
         }
     }
+}
+
+/// Copies log to the archive.
+fn archive(engine: &Engine) -> NextWake {
+    engine.storage.log().archive_step()
 }
 
 /// Purges some leaves.

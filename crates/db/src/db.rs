@@ -1,17 +1,16 @@
 //! The handle of an open database.
 
+mod copies;
 mod opening;
 
 use crate::engine::{Engine, EngineRef};
 use crate::vacuum::vacuum;
 use crate::watches::TableSet;
-use crate::{
-    Backup, Error, HotKey, HotPage, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, backup, daemons, open,
-};
+use crate::{Error, HotKey, HotPage, PreparedTxn, Profile, Result, Stats, Transaction, TxnOptions, daemons, open};
 use foreshore_base::{Csn, Lockable};
 use foreshore_sync::{BiasedMutex, BiasedOwner, CachePadded, Hot, LockRank, thread_index};
 use foreshore_txn::{ManagerRef, TxnManager};
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// An open database. Clones are handles of the same database and may be used from any thread.
 ///
@@ -146,50 +145,6 @@ impl Db {
         let engine = self.engine();
         engine.admission.check_open()?;
         Ok(engine.storage.checkpointer().checkpoint()?)
-    }
-
-    /// Copies the database to directory `dir` while it is in use. The copy is a database: [`Db::open`] recovers it as
-    /// after a power loss. It holds the commits up to a point, each whole, and at least those that were durable when
-    /// the call began: [`Backup`] names the last. Prepared transactions are prepared in it, too.
-    ///
-    /// No other operation waits for the backup, and none is locked out. But until it ends, the log that the copy needs
-    /// is not recycled, and [`vacuum`](Self::vacuum) does not truncate the data file. If writers need that log because
-    /// the disk is full, they get it, and the backup fails.
-    ///
-    /// The directory is created if it is missing. The files of a failed backup are removed. If the process ends before
-    /// the backup does, its directory cannot be opened. Each page and log group is checked while it is copied. So the
-    /// backup of a database with a damaged page in use fails, except for quarantined pages, which it counts.
-    ///
-    /// The copy carries the id of the database that is in every file. So never mix files of the two.
-    ///
-    /// ```
-    /// use foreshore::{Db, Error, TableDef};
-    ///
-    /// const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");
-    ///
-    /// # fn main() -> Result<(), Error> {
-    /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-backup-{}", std::process::id()));
-    /// # std::fs::create_dir(&dir).unwrap();
-    /// let db = Db::open(dir.join("db"))?;
-    /// db.run(|tx| tx.open(ACCOUNTS)?.insert(&7, &100).map(drop))?;
-    /// let backup = db.backup(dir.join("copy"))?;
-    /// assert!(backup.csn > foreshore::Csn::ZERO);
-    ///
-    /// let copy = Db::open(dir.join("copy"))?;
-    /// assert_eq!(copy.run(|tx| tx.open(ACCOUNTS)?.get(&7))?, Some(100));
-    /// # drop((db, copy));
-    /// # std::fs::remove_dir_all(dir).unwrap();
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// - `NotEmpty` if `dir` has files; `Foreign` if it is a file; `Locked` if it is in use.
-    /// - `DiskFull` if the copy finds no space, or writers of this database needed the log.
-    /// - `Corrupted` with the page that is damaged; `Io` if one cannot be read.
-    /// - `Closed`, `Poisoned`.
-    pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup> {
-        backup::backup(self.engine(), dir.as_ref())
     }
 
     /// Truncates the data file. Returns the number of bytes cut off.

@@ -4,7 +4,7 @@ mod display;
 mod from;
 mod questions;
 
-use foreshore_base::{GroupNo, Lockable, Place, TableRef, Waiter};
+use foreshore_base::{GroupNo, Lockable, Place, RestoreRefusal, TableRef, Waiter};
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 /// A result with Foreshore's [`Error`].
@@ -76,6 +76,8 @@ pub enum Error {
         /// The group. Another group may have its number now.
         group: GroupNo,
     },
+    /// A restore is refused. Nothing was restored.
+    Restore(RestoreRefusal),
     /// The file is not one of Foreshore, or belongs to another database.
     Foreign {
         /// The file.
@@ -97,12 +99,12 @@ pub enum Error {
         /// Its directory.
         path: PathBuf,
     },
-    /// A backup did not finish, so the directory holds no database.
+    /// A backup or a restore did not finish, so the directory holds no database.
     UnfinishedBackup {
         /// The directory.
         dir: PathBuf,
     },
-    /// A backup is to be made in a directory that is not empty. Nothing was changed.
+    /// A backup or a restore is to be made in a directory that is not empty. Nothing was changed.
     NotEmpty {
         /// The directory.
         dir: PathBuf,
@@ -232,8 +234,7 @@ pub enum Error {
         /// The encoded index key.
         key: Arc<[u8]>,
     },
-    /// An index and its table differ at an entry. The key function has changed and its version has not, or it depends
-    /// on more than the row. Nothing was changed.
+    /// An index and its table differ at an entry: the key function changed without its version, or reads other data.
     IndexMismatch {
         /// The index, named with its table.
         index: TableRef,
@@ -272,8 +273,7 @@ pub enum Error {
     },
     /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {
-        /// The cycle, from the victim on: each waits for the next, and the last for the first. Of a longer one the
-        /// first [`MAX_NAMED`](foreshore_base::MAX_NAMED).
+        /// From the victim on: each waits for the next, and the last for the first. At most `MAX_NAMED` of them.
         cycle: Arc<[Waiter]>,
     },
     /// A lock was not granted in time. Retryable.

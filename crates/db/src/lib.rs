@@ -88,6 +88,7 @@ mod purge;
 mod queues;
 mod read;
 mod reclaim;
+mod restore;
 mod run;
 mod seat;
 mod sequences;
@@ -113,7 +114,8 @@ pub use error::{Error, Result};
 pub use foreshore_base::codec::{Decoder, Short};
 pub use foreshore_base::key::{Key, Timestamp, Value};
 pub use foreshore_base::{
-    Csn, GroupNo, InvalidOption, Lockable, Lsn, PageId, Place, TableId, TableRef, Uuid, Waiter, Xid, limits,
+    Csn, GroupNo, InvalidOption, Lockable, Lsn, PageId, Place, RestoreRefusal, TableId, TableRef, Uuid, Waiter, Xid,
+    limits,
 };
 pub use foreshore_btree::TreeStats;
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, PoolStats};
@@ -122,7 +124,7 @@ pub use foreshore_lock::{LockStats, LockWait, Locked, RowLock, Strength};
 pub use foreshore_recovery::{CheckpointStats, RecoveryStats};
 pub use foreshore_space::SpaceStats;
 pub use foreshore_txn::{Isolation, OldestSnapshot, OldestTransaction, TxnStats};
-pub use foreshore_wal::{Group, LogStats};
+pub use foreshore_wal::{ArchiveStats, Group, LogStats};
 pub use index_def::{IndexDef, IndexKeys, TableIndex};
 pub use insert_watch::InsertWatch;
 pub use memory::{MemoryShares, MemoryUse};
@@ -134,6 +136,7 @@ pub use prepared::PreparedTxn;
 pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
 pub use read::{ReadTable, ReadTransaction};
+pub use restore::{Restore, Restored, Until, restore};
 pub use stats::Stats;
 pub use submit::Submitted;
 pub use table::{

@@ -147,6 +147,7 @@ impl Parts<'_> {
         self.check_closed(superblock.clean)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
+        self.archive(&log)?;
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &options.for_pool(memory))?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
@@ -196,6 +197,18 @@ impl Parts<'_> {
         let known = load_catalogue(&engine)?;
         engine.prepared.hold_again(taken_over, &engine.catalogue, &known, &files.log)?;
         Ok(Arc::new(engine))
+    }
+
+    /// Begins to archive the log, before the first checkpoint truncates it.
+    fn archive(&self, log: &Log) -> Result<()> {
+        if let Some(clock) = self.options.of_lab().wall_clock {
+            log.stamp_by(clock);
+        }
+        if let Some(archive) = self.options.for_archive()?.filter(|_| !self.directory.is_read_only()) {
+            create::create_dir(&*archive.fs, &archive.dir)?;
+            log.archive_to(archive)?;
+        }
+        Ok(())
     }
 
     /// Refuses to recover a database that is only read: all that recovery writes would stay in memory.

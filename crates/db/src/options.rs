@@ -12,6 +12,7 @@ use foreshore_buffer::DoublewriteKind;
 use foreshore_io::{Device, Mem};
 use foreshore_txn::SnapshotLimits;
 use foreshore_wal::Group;
+use std::path::{Path, PathBuf};
 use std::{sync::Arc, time::Duration};
 
 /// Smallest log segment, in bytes.
@@ -40,6 +41,8 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`snapshot_max_bytes`](Self::snapshot_max_bytes) | none |
 /// | [`transaction_max_age`](Self::transaction_max_age) | none |
 /// | [`max_transactions`](Self::max_transactions) | 1024 |
+/// | [`archive`](Self::archive) | none |
+/// | [`archive_limit`](Self::archive_limit) | none |
 ///
 /// ```
 /// # use foreshore::{Device, DoublewriteKind, Error, Group, Options};
@@ -72,7 +75,16 @@ pub struct Options {
     snapshot_limits: SnapshotLimits,
     transaction_max_age: Option<Duration>,
     max_transactions: usize,
+    archive: ArchiveFolder,
     lab: LabOptions,
+}
+
+/// Where the log is archived.
+#[derive(Clone, Debug, Default)]
+struct ArchiveFolder {
+    dir: Option<PathBuf>,
+    /// The most bytes in it; 0 for no limit.
+    limit: u64,
 }
 
 impl Default for Options {
@@ -96,6 +108,7 @@ impl Options {
             snapshot_limits: SnapshotLimits::NONE,
             transaction_max_age: None,
             max_transactions: 1024,
+            archive: ArchiveFolder::default(),
             lab: LabOptions::default(),
         }
     }
@@ -236,6 +249,37 @@ impl Options {
     #[must_use]
     pub fn max_transactions(mut self, count: usize) -> Self {
         self.max_transactions = count;
+        self
+    }
+
+    /// Sets a directory to which the log is copied before its segments are reused, for [`restore`](crate::restore). It
+    /// is created if it is missing. It may be on another device, and holds the archive of this database alone.
+    ///
+    /// A segment is copied when it is full, and the end of the log once a minute, at the close, and by
+    /// [`Db::archive`](crate::Db::archive). While the directory cannot be written, the log is kept, beyond its budget
+    /// by once that much. Then the oldest log is reused, and the archive has a gap.
+    /// [`Stats::archive`](crate::Stats::archive) shows all that.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-options-{}", std::process::id()));
+    /// # std::fs::create_dir(&dir).unwrap();
+    /// let options = foreshore::Options::new().archive(dir.join("archive")).archive_limit(8 << 30);
+    /// assert!(options.open(dir.join("db"))?.stats().archive.is_some());
+    /// # std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), foreshore::Error>(())
+    /// ```
+    #[must_use]
+    pub fn archive(mut self, dir: impl AsRef<Path>) -> Self {
+        self.archive.dir = Some(dir.as_ref().to_owned());
+        self
+    }
+
+    /// Sets the largest size of the archive in bytes; 0, the default, means no limit. The oldest files are removed, and
+    /// [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) names the log in them. The newest file always
+    /// stays.
+    #[must_use]
+    pub fn archive_limit(mut self, bytes: u64) -> Self {
+        self.archive.limit = bytes;
         self
     }
 

@@ -1,7 +1,7 @@
 //! Counters of an open database.
 
 use crate::engine::Engine;
-use crate::{DamageStats, HeldRows, MemoryShares, MemoryUse};
+use crate::{DamageStats, Error, HeldRows, MemoryShares, MemoryUse};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_btree::TreeStats;
 use foreshore_buffer::PoolStats;
@@ -9,7 +9,7 @@ use foreshore_lock::{LockStats, UNIT_BYTES};
 use foreshore_recovery::{CheckpointStats, RecoveryStats};
 use foreshore_space::SpaceStats;
 use foreshore_txn::{OldestSnapshot, OldestTransaction, TxnStats};
-use foreshore_wal::LogStats;
+use foreshore_wal::{ArchiveStats, LogStats};
 
 /// Counters of every layer since the database was opened.
 #[derive(Clone, Debug)]
@@ -17,8 +17,12 @@ use foreshore_wal::LogStats;
 pub struct Stats {
     /// The log.
     pub log: LogStats,
-    /// Bytes of log kept for restart.
+    /// Bytes of log kept for restart, or for the archive.
     pub log_retained_bytes: u64,
+    /// The archive of the log, if there is one.
+    pub archive: Option<ArchiveStats>,
+    /// The error of the archive, if the last attempt to write to it failed.
+    pub archive_failure: Option<Error>,
     /// The buffer pool.
     pub pool: PoolStats,
     /// Pages of the data file.
@@ -69,6 +73,8 @@ impl Stats {
         Self {
             log,
             log_retained_bytes: storage.log().retained_bytes(),
+            archive: storage.log().archive_stats(),
+            archive_failure: storage.log().archive_failure().map(Into::into),
             pool,
             space: storage.space().stats(),
             held_tables: reclaimer.held(),

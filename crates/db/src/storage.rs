@@ -158,7 +158,10 @@ impl Storage {
         // Records for which no thread has waited, such as relaxed commits and freed pages, come before the checkpoint,
         // too.
         self.sync()?;
-        self.checkpointer.close()
+        self.checkpointer.close()?;
+        // What is not archived stays in the log, for the next run.
+        let _ = self.log.archive_all();
+        Ok(())
     }
 
     /// Stops the layers, and releases the directory.
@@ -168,6 +171,7 @@ impl Storage {
         // From here nothing reaches the disk. A thread that still waits for the log gets this error, and the gate
         // refuses operations in progress in other layers.
         self.log.poison(&Error::Closed);
+        self.log.release_archive();
         self.directory.release();
         stopped
     }

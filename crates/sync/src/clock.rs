@@ -45,6 +45,21 @@ impl Sub<Duration> for Nanos {
     }
 }
 
+/// Returns the time since 1970 by the clock of the system, which may be set back. Under a model checker and in the
+/// simulator it is always zero.
+#[cfg(not(any(foreshore_loom, foreshore_shuttle, foreshore_sim)))]
+pub fn wall_clock() -> Nanos {
+    use std::time::{SystemTime, UNIX_EPOCH};
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
+}
+
+/// Returns the time since 1970 by the clock of the system, which may be set back. Under a model checker and in the
+/// simulator it is always zero.
+#[cfg(any(foreshore_loom, foreshore_shuttle, foreshore_sim))]
+pub fn wall_clock() -> Nanos {
+    Nanos::ZERO
+}
+
 /// A source of monotonic time.
 pub trait Clock: Send + Sync {
     /// Returns the time now. Never less than an earlier answer.

@@ -57,7 +57,7 @@ mod wake_queue;
 pub use asymmetric::{AsymmetricFence, SparingFence};
 pub use biased::{BiasedOwner, BiasedRef};
 pub use biased_mutex::{BiasedGuard, BiasedMutex};
-pub use clock::{Clock, Nanos, SystemClock};
+pub use clock::{Clock, Nanos, SystemClock, wall_clock};
 pub use counter::{ShardedCounter, thread_index};
 pub use crossbeam_utils::CachePadded;
 pub use daemon::{Daemon, Joiner, NextWake, OnPanic, Signal, Step, spawn};

@@ -27,6 +27,8 @@ lock_ranks! {
     Catalogue,
     /// One checkpoint at a time.
     Checkpoint,
+    /// Copying log to the archive.
+    LogArchive,
     /// Extents and free space. A new map page needs a frame, so it ranks above the cleaner.
     Space,
     /// A round of the page cleaner, of which two take turns.

@@ -10,18 +10,14 @@
 //! Groups before the first requested one are not needed: a start of the original would not read them either.
 
 use crate::follow::{Cursor, Step};
-use crate::format::{CtlSlot, FIRST_GROUP, GroupHeader, MAX_GROUP, temporary_name};
 use crate::log_core::Core;
+use crate::log_writer::LogWriter;
 use crate::reader::GroupReader;
-use crate::segment::{Control, Files, Home};
+use crate::segment::Home;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
-use foreshore_io::{AlignedBuf, File, Fs};
-use foreshore_sync::pause;
+use foreshore_io::Fs;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Number of the first segment of a copy.
-const FIRST_SEGMENT: u64 = 1;
 
 /// A finished copy of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,112 +44,18 @@ pub(crate) fn copy(
     }
     let (file, size) = source.open_segment(start.segment)?;
     let (mut at, mut reader) = (Cursor::new(&start, file, size), GroupReader::new(size));
-    fs.create_dir(dir)?;
     let to = Home { fs: fs.clone(), dir: dir.to_owned(), uuid: source.uuid };
-    let mut writer = Writer::new(to, core.options.segment_bytes);
+    let mut writer = LogWriter::create(to, core.options.segment_bytes)?;
     loop {
         go_on()?;
         let Some(Step { header, .. }) = at.step(source, &mut reader, true)? else { return Err(at.lost_next()) };
         if header.group < from {
             continue;
         }
-        writer.push(&header, reader.bytes(&header))?;
+        writer.push(header, reader.bytes(&header))?;
         if header.cut >= durable {
             let bytes = writer.finish(core.options.ready_segments)?;
             return Ok(CopiedLog { durable: header.cut, bytes });
         }
-    }
-}
-
-/// A writer of the segments of a new log.
-struct Writer {
-    home: Home,
-    segment_bytes: u64,
-    segment: Option<Segment>,
-    /// Number of the next segment.
-    next: u64,
-    /// Groups that are not written yet.
-    buf: AlignedBuf,
-    filled: usize,
-    /// Control slot of the log, once it has a group.
-    start: Option<CtlSlot>,
-    bytes: u64,
-}
-
-/// The segment that is being written.
-struct Segment {
-    number: u64,
-    file: Arc<dyn File>,
-    /// Offset of the next write.
-    end: u64,
-}
-
-impl Writer {
-    fn new(home: Home, segment_bytes: u64) -> Self {
-        let buf = AlignedBuf::new(MAX_GROUP);
-        Self { home, segment_bytes, segment: None, next: FIRST_SEGMENT, buf, filled: 0, start: None, bytes: 0 }
-    }
-
-    /// Appends a group.
-    fn push(&mut self, header: &GroupHeader, bytes: &[u8]) -> Result<()> {
-        let len = bytes.len();
-        let new = CtlSlot {
-            uuid: header.uuid,
-            incarnation: header.incarnation,
-            seq: 1,
-            first: header.group,
-            segment: FIRST_SEGMENT,
-            prev_crc: header.prev_crc,
-        };
-        let start = self.start.get_or_insert(new);
-        assert!(start.incarnation <= header.incarnation, "incarnations fall along the chain: {header:?}");
-        start.incarnation = header.incarnation;
-        let is_full = |segment: &Segment| segment.end + (self.filled + len) as u64 > self.segment_bytes;
-        if self.segment.as_ref().is_some_and(is_full) {
-            self.end_segment()?;
-        }
-        if self.segment.is_none() {
-            let file = self.home.fs.create(&self.home.dir.join(temporary_name(self.next)))?;
-            self.segment = Some(Segment { number: self.next, file, end: FIRST_GROUP });
-            self.next += 1;
-        }
-        if self.filled + len > self.buf.len() {
-            self.flush()?;
-        }
-        self.buf[self.filled..self.filled + len].copy_from_slice(bytes);
-        self.filled += len;
-        self.bytes += len as u64;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        if let Some(segment) = &mut self.segment {
-            segment.file.write_at(&self.buf[..self.filled], segment.end)?;
-            segment.end += self.filled as u64;
-        }
-        self.filled = 0;
-        Ok(())
-    }
-
-    /// Gives the segment its header and its name. It is as long as its content, so the log goes on in the next one.
-    fn end_segment(&mut self) -> Result<()> {
-        self.flush()?;
-        if let Some(Segment { number, file, end }) = self.segment.take() {
-            assert!(end > FIRST_GROUP, "segment {number} of a copy has no group");
-            Files::new(self.home.clone(), end).finish(&*file, number)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the log and returns the bytes of its groups. Like a new log, it has `ready` prepared segments.
-    fn finish(mut self, ready: usize) -> Result<u64> {
-        self.end_segment()?;
-        let files = Files::new(self.home.clone(), self.segment_bytes);
-        for number in self.next..self.next + ready as u64 {
-            files.create(number)?;
-        }
-        pause::point("wal: the segments of a copy are there");
-        Control::create(&self.home, self.start.expect("a copy has a group"))?;
-        Ok(self.bytes)
     }
 }

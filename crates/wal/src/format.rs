@@ -10,7 +10,7 @@
 //!
 //! group               a multiple of 4096 bytes, never rewritten, never across segments
 //!   0  magic 8 | 8  version 2 | 10 n_ext 2 | 12 incarnation 4 | 16 uuid 16 | 32 group_no 8 | 40 cut S 8
-//!   48 acked_upto 8 | 56 data_len 4 | 60 total_len 4 | 64 prev hdr_crc 4 | 68 data_crc 4 | 72 zero 20
+//!   48 acked_upto 8 | 56 data_len 4 | 60 total_len 4 | 64 prev hdr_crc 4 | 68 data_crc 4 | 72 time 8 | 80 zero 12
 //!   92 hdr_crc: crc32c of bytes 0..92
 //!   96 extent table, n_ext x { 0 lane 2 | 2 zero 2 | 4 len 4 | 8 lane_off 8 }, then the data of the extents in order,
 //!   then zeros. data_crc covers all from byte 96 to total_len.
@@ -20,13 +20,17 @@
 //!   16 tag 7 bytes | 23 flags 1 | 24 payload | zeros
 //! ```
 //!
+//! `time` is the wall clock when the group was sealed, in nanoseconds since 1970, and never falls along the chain.
 //! `acked_upto` is the newest group known to be durable when this one was sealed: a reader that misses a group up to
 //! there has lost media, not a torn tail.
+
+pub(crate) mod archive;
 
 use crate::checksum::{Crc, Detected};
 use foreshore_base::codec::{Filler, Put, u32_at, u64_at};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc32c};
+use foreshore_sync::Nanos;
 use std::path::Path;
 
 /// Newest version of every structure here.
@@ -119,6 +123,8 @@ pub(crate) struct GroupHeader {
     pub(crate) total_len: u32,
     pub(crate) prev_crc: u32,
     pub(crate) data_crc: u32,
+    /// Time since 1970 when the group was sealed, not less than that of the group before; 0 if not known.
+    pub(crate) time: Nanos,
 }
 
 /// What bytes that should be a group header are.
@@ -148,6 +154,7 @@ impl GroupHeader {
         out.put_u32(self.total_len);
         out.put_u32(self.prev_crc);
         out.put_u32(self.data_crc);
+        out.put_u64(self.time.0);
         out.skip_to(HDR_CRC);
         let crc = crc32c(out.filled());
         out.put_u32(crc);
@@ -176,6 +183,7 @@ impl GroupHeader {
             total_len: u32_at(head, 60),
             prev_crc: u32_at(head, 64),
             data_crc: u32_at(head, 68),
+            time: Nanos(u64_at(head, 72)),
         };
         let total = header.total_len as usize;
         let used = header.data_start() + header.data_len as usize;

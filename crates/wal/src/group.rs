@@ -9,7 +9,7 @@ use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Lsn, Result, crc32c};
 use foreshore_io::File;
 use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
+use foreshore_sync::{Nanos, pause};
 use std::sync::Arc;
 
 /// The place of the next group.
@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(crate) struct Tail {
     pub(crate) incarnation: Incarnation,
     pub(crate) prev_crc: u32,
+    /// Time of the last group.
+    pub(crate) time: Nanos,
     pub(crate) file: Arc<dyn File>,
     pub(crate) offset: u64,
     pub(crate) size: u64,
@@ -27,6 +29,7 @@ impl Tail {
     fn append(&mut self, segments: &Segments, group: &mut GroupMemory, cut: Lsn, order: Order) -> Result<()> {
         let data_len = group.staging.data_len();
         let (bytes, n_ext) = group.staging.finish();
+        self.time = self.time.max(segments.wall_clock());
         let header = GroupHeader {
             n_ext,
             incarnation: self.incarnation,
@@ -38,6 +41,7 @@ impl Tail {
             total_len: bytes.len() as u32,
             prev_crc: self.prev_crc,
             data_crc: crc32c(&bytes[GROUP_HEADER..]),
+            time: self.time,
         };
         assert!(header.acked_upto < order.number, "group {} acknowledges {}", order.number, header.acked_upto);
         let (head, crc) = header.encode();

@@ -41,6 +41,7 @@
 //! again when there is some.
 
 // Kernels are `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
+mod archive;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod buffer;
 mod checksum;
@@ -52,6 +53,7 @@ mod group;
 mod group_commit;
 mod log;
 mod log_core;
+mod log_writer;
 mod open;
 mod options;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
@@ -60,6 +62,7 @@ mod reader;
 mod record;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod requests;
+mod restore;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod returns;
 mod scan;
@@ -98,6 +101,7 @@ pub mod log_buffer {
     pub use crate::slots::Slots;
 }
 
+pub use archive::{ArchiveOptions, ArchiveStats};
 pub use copy::CopiedLog;
 pub use dep::Dep;
 pub use follow::Follower;
@@ -109,6 +113,7 @@ pub use pipeline::Waits;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};
 pub use requests::{SpaceRequest, SpaceServer, SpaceWait};
+pub use restore::{RestoreSource, RestoreTarget, RestoreUntil, RestoredLog};
 pub use session::Session;
 pub use throttle::LogLimits;
 pub use ticket::CommitTicket;

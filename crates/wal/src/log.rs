@@ -1,7 +1,10 @@
 //! The handle of an open log.
 
+mod archive;
+mod restore;
 mod space;
 
+use crate::archive::Archive;
 use crate::copy::{self, CopiedLog};
 use crate::follow::Follower;
 use crate::log_core::Core;
@@ -17,7 +20,7 @@ use foreshore_io::Fs;
 use foreshore_sync::{BiasedOwner, BiasedRef, Daemon, LockRank, Mutex, NextWake};
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An open log. Clones are handles of the same log. Dropping the last one stops its threads without flushing; to flush,
 /// call [`Log::close`].
@@ -30,6 +33,8 @@ struct Handle {
     core: Arc<Core>,
     /// The reference that tickets without a session clone.
     shared: BiasedRef<Arc<Core>>,
+    /// Set once, if the log is archived.
+    archive: OnceLock<Archive>,
     daemons: Mutex<Vec<Daemon>>,
 }
 
@@ -276,11 +281,12 @@ impl Log {
     }
 
     /// Truncates the log before group `before`. The caller has made sure that recovery starts there or later. Releases
-    /// whole segments, and keeps those that the older slot of the control file needs.
+    /// whole segments, and keeps those that the older slot of the control file needs, or that are not archived.
     ///
     /// # Errors
     /// The error of the disk. Nothing is lost, and the caller may try again.
     pub fn truncate(&self, before: GroupNo) -> Result<()> {
+        let before = self.archive_bound(before, true);
         self.core().segments.truncate(before, self.progress().durable_group())
     }
 
@@ -377,7 +383,7 @@ impl Log {
     fn new((core, daemons): (Arc<Core>, Vec<Daemon>)) -> Self {
         let daemons = Mutex::new(LockRank::Leaf, daemons);
         let shared = BiasedOwner::new(core.clone()).hand_out();
-        Self { handle: Arc::new(Handle { core, shared, daemons }) }
+        Self { handle: Arc::new(Handle { core, shared, archive: OnceLock::new(), daemons }) }
     }
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
 /// next group.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
-    let mut tail = Tail { incarnation, prev_crc, file, offset: live.end, size: live.size };
+    let mut tail = Tail { incarnation, prev_crc, time: scanned.time, file, offset: live.end, size: live.size };
     let again = if mutant("sabotage: a start does not repeat the last groups") { &[] } else { &scanned.tail[..] };
     for last in again {
         let live = &scanned.live[last.segment];

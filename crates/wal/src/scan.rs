@@ -31,6 +31,7 @@ use crate::segment::{Control, Home, Live};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
+use foreshore_sync::Nanos;
 use link::LOOK_AHEAD;
 use std::sync::Arc;
 
@@ -54,6 +55,8 @@ pub(crate) struct Scanned {
     pub(crate) max_lsn: Lsn,
     /// Largest incarnation seen in any header.
     pub(crate) incarnation: Incarnation,
+    /// Time of the last group.
+    pub(crate) time: Nanos,
     rule: Rule,
 }
 
@@ -91,6 +94,7 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
         cuts: Vec::new(),
         max_lsn: Lsn::ZERO,
         incarnation: control.incarnation(),
+        time: Nanos::ZERO,
         rule,
     };
     let mut reader = GroupReader::new(size);
@@ -163,6 +167,7 @@ impl Scanned {
     fn accept(&mut self, header: &GroupHeader, crc: u32, max: Lsn) {
         self.next = header.group.next();
         self.prev_crc = crc;
+        self.time = header.time;
         self.max_lsn = self.max_lsn.max(self.rule.base(header.cut, max));
         self.incarnation = self.incarnation.max(header.incarnation);
         match self.cuts.last_mut() {

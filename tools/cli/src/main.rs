@@ -14,7 +14,7 @@ mod types;
 use clap::{Parser, Subcommand};
 use exit::{Failure, STATUSES};
 use foreshore::Error;
-use inspect::{backup, check, compact, del, dump, get, info, load, log, put, scan, stats, tables};
+use inspect::{backup, check, compact, del, dump, get, info, load, log, put, restore, scan, stats, tables};
 use std::{ffi::OsString, process::ExitCode};
 
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
@@ -44,6 +44,8 @@ enum Verb {
     Load(load::LoadArguments),
     Log(log::LogArguments),
     Backup(backup::BackupArguments),
+    Restore(restore::RestoreArguments),
+    Verify(restore::VerifyArguments),
     Compact(compact::CompactArguments),
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
@@ -68,6 +70,8 @@ impl Verb {
             Self::Load(arguments) => load::run(arguments),
             Self::Log(arguments) => log::run(arguments),
             Self::Backup(arguments) => backup::run(arguments),
+            Self::Restore(arguments) => restore::run(arguments),
+            Self::Verify(arguments) => restore::verify(arguments),
             Self::Compact(arguments) => compact::run(arguments),
             Self::Bench(arguments) => checked(bench::run(arguments)?),
             Self::Lab(arguments) => checked(lab::run(arguments)?),
@@ -100,6 +104,6 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, backup, compact, bench or lab";
+    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, backup, restore, verify, compact, bench or lab";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

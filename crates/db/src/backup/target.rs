@@ -1,11 +1,11 @@
-//! The directory of a backup, from its creation until it is a database.
+//! The directory of a backup or a restore, from its creation until it is a database.
 //!
 //! 1. The directory is locked. It is empty.
 //! 2. The file `UNFINISHED_BACKUP` is created, durably. While it exists, no open accepts the directory.
-//! 3. The backup writes the other files. Without a superblock they are no database, whatever becomes of the marker.
+//! 3. The caller writes the other files. Without a superblock they are no database, whatever becomes of the marker.
 //! 4. When all of them are durable, the marker is removed.
 //!
-//! If the backup fails before step 4 ends, its files are removed, the marker last.
+//! If it fails before step 4 ends, its files are removed, the marker last.
 
 use crate::create;
 use crate::files::Files;
@@ -16,8 +16,8 @@ use foreshore_sync::pause;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A directory with an unfinished backup.
-pub(super) struct Target {
+/// A directory with an unfinished backup or restore.
+pub(crate) struct Target {
     files: Files,
     fs: Arc<dyn Fs>,
     is_finished: bool,
@@ -26,8 +26,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Begins a backup in `dir`, which is missing or empty.
-    pub(super) fn create(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self> {
+    /// Begins one in `dir`, which is missing or empty.
+    pub(crate) fn create(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self> {
         create::create_dir(&*fs, dir)?;
         let files = Files::of(dir);
         // Before the lock, which creates a file; and again, because another process may have been faster.
@@ -42,17 +42,17 @@ impl Target {
     }
 
     /// Returns the paths.
-    pub(super) const fn files(&self) -> &Files {
+    pub(crate) const fn files(&self) -> &Files {
         &self.files
     }
 
     /// Returns the file system.
-    pub(super) const fn fs(&self) -> &Arc<dyn Fs> {
+    pub(crate) const fn fs(&self) -> &Arc<dyn Fs> {
         &self.fs
     }
 
     /// Makes the directory a database. All its files are durable.
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.fs.remove(&self.files.unfinished_backup)?;
         self.fs.sync_dir(&self.files.dir)?;
         self.is_finished = true;
@@ -80,14 +80,14 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if !self.is_finished {
-            // The error of the backup is the one to report. Files that stay are marked.
+            // The error of the caller is the one to report. Files that stay are marked.
             let _ = self.clear();
         }
     }
 }
 
-/// Refuses a directory with files. What a failed backup leaves is no file: a directory for the log.
-fn check_empty(fs: &dyn Fs, files: &Files) -> Result<()> {
+/// Refuses a directory with files. What a failed backup or restore leaves is no file: a directory for the log.
+pub(crate) fn check_empty(fs: &dyn Fs, files: &Files) -> Result<()> {
     for name in fs.list(&files.dir)? {
         let path = files.dir.join(name);
         let is_empty_log = path == files.log && fs.kind(&path)? == Some(Kind::Dir) && fs.list(&path)?.is_empty();

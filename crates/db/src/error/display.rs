@@ -18,6 +18,7 @@ impl fmt::Display for Error {
             Self::LostLog { file, offset, missing } => write_lost(f, file, *offset, *missing),
             Self::LogTruncated { dir, wanted, first } => write_recycled(f, dir, *wanted, *first),
             Self::LogRetracted { dir, group } => write_retracted(f, dir, *group),
+            Self::Restore(why) => write!(f, "the restore is refused: {why}"),
             Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
             Self::Newer { path, found, supported } => write_newer(f, path, *found, *supported),
             Self::Locked { path } => write_locked(f, path),
@@ -126,11 +127,11 @@ fn write_locked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
 }
 
 fn write_unfinished(f: &mut fmt::Formatter<'_>, dir: &Path) -> fmt::Result {
-    write!(f, "{} holds a backup that did not finish: remove it, and make another one", dir.display())
+    write!(f, "{} holds a backup or a restore that did not finish: remove it, and make another one", dir.display())
 }
 
 fn write_not_empty(f: &mut fmt::Formatter<'_>, dir: &Path) -> fmt::Result {
-    write!(f, "{} is not empty: make the backup in a new or empty directory", dir.display())
+    write!(f, "{} is not empty: use a new or empty directory", dir.display())
 }
 
 fn write_long(f: &mut fmt::Formatter<'_>, table: Option<&TableRef>, part: &str, len: usize, max: usize) -> fmt::Result {

@@ -17,6 +17,7 @@ impl From<Storage> for Error {
             Storage::LostLog { file, offset, missing } => Self::LostLog { file, offset, missing },
             Storage::LogTruncated { dir, wanted, first } => Self::LogTruncated { dir, wanted, first },
             Storage::LogRetracted { dir, group } => Self::LogRetracted { dir, group },
+            Storage::Restore(why) => Self::Restore(why),
             Storage::Foreign { path, why } => Self::Foreign { path, why },
             Storage::Newer { path, found, supported } => Self::Newer { path, found, supported },
             Storage::Locked { path } => Self::Locked { path },

@@ -3,6 +3,7 @@
 use foreshore_buffer::replacement::MakeReplacementPolicy;
 use foreshore_io::Fs;
 use foreshore_space::Growth;
+use foreshore_sync::Nanos;
 use foreshore_txn::{MakeStatusTable, PrecommitRelease};
 use foreshore_wal::{GroupSource, log_buffer::MakeLogBuffer};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct LabOptions {
     pub growth: Growth,
     /// Bytes of memory for undo, from 64 KiB to a quarter of the memory limit; `None`: an eighth of that.
     pub undo_limit: Option<u64>,
+    /// The clock that log groups are stamped with, time since 1970; `None`: the system's.
+    pub wall_clock: Option<fn() -> Nanos>,
     /// Profiling is on from the start: see [`Db::set_profiling`](crate::Db::set_profiling).
     pub profile: bool,
     /// Threads do the background work. Without them the owner calls [`Db::step`](crate::Db::step).
@@ -52,6 +55,7 @@ impl Default for LabOptions {
             fast_intents: true,
             growth: Growth::AHEAD,
             undo_limit: None,
+            wall_clock: None,
             profile: false,
             background: true,
             step_seed: 1,

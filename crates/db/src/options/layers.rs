@@ -8,7 +8,7 @@ use foreshore_io::{Device, Fs, Overlay, ReadOnly};
 use foreshore_lock::LockOptions;
 use foreshore_space::SpaceOptions;
 use foreshore_txn::{SnapshotLimits, SpillFile, TxnManagerOptions};
-use foreshore_wal::LogOptions;
+use foreshore_wal::{ArchiveOptions, LogOptions};
 use std::{path::Path, sync::Arc, time::Duration};
 
 /// Transactions besides those of users: one to free pages, one to purge, one for a check, one to reserve numbers.
@@ -46,6 +46,13 @@ impl Options {
     /// has its backups on disk.
     pub(crate) fn backup_file_system(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         self.lab.fs.as_ref().map_or_else(|| Device::Auto.open(dir), |fs| Ok(Arc::clone(fs)))
+    }
+
+    /// Returns the archive of the log, if there is one.
+    pub(crate) fn for_archive(&self) -> Result<Option<ArchiveOptions>> {
+        let Some(dir) = &self.archive.dir else { return Ok(None) };
+        let fs = self.backup_file_system(dir)?;
+        Ok(Some(ArchiveOptions { fs, dir: dir.clone(), limit: self.archive.limit, budget: self.restart_budget() }))
     }
 
     /// Divides the memory limit.

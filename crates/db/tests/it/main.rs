@@ -1,5 +1,6 @@
 //! What a user may rely on, one behaviour per file.
 
+mod archive;
 mod backup;
 mod bad_files;
 mod bank;
@@ -59,6 +60,7 @@ mod raw_tables;
 mod read_only;
 mod removals;
 mod restart;
+mod restore;
 mod rollback;
 mod row_locks;
 mod run;

@@ -1,6 +1,6 @@
 //! Promise: an error says what was refused, on what, in words that a user reads once.
 
-use foreshore::{Error, Lockable, PageId, Place, TableId, TableRef, Waiter};
+use foreshore::{Error, Lockable, Lsn, PageId, Place, RestoreRefusal, TableId, TableRef, Waiter};
 use foreshore_base::{Error as Storage, GroupNo};
 use std::io;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ fn all() -> Vec<Error> {
         Error::Locked { path: "/db".into() },
         Error::UnfinishedBackup { dir: "/db".into() },
         Error::NotEmpty { dir: "/db".into() },
+        Error::Restore(RestoreRefusal::Gap { dir: "/archive".into(), missing: GroupNo(7), next: GroupNo(9) }),
+        Error::Restore(RestoreRefusal::BeforeBackup { end: Lsn(7) }),
+        Error::Restore(RestoreRefusal::BeyondLog { end: Lsn(7) }),
         Error::Poisoned { cause: cause.clone() },
         Error::Closed,
         Error::RolledBack,

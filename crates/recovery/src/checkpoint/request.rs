@@ -43,6 +43,8 @@ impl Checkpointer {
     /// before, and parked rollbacks are copied forward.
     fn give_up_log(&self, state: &mut State) -> Result<Freed> {
         let begin = self.log.next_group();
+        // What is not archived is not truncated.
+        self.log.archive_step();
         self.put_before_copies(begin);
         if self.is_log_kept(begin) {
             match self.txns.copy_forward(|group, copies| gains_log(self.log.truncatable(group), copies)) {

@@ -53,6 +53,16 @@ impl Cursor {
         }
     }
 
+    /// Returns the number of the next group.
+    pub(crate) const fn next_group(&self) -> GroupNo {
+        self.next
+    }
+
+    /// Returns the checksum of the header of the group before.
+    pub(crate) const fn last_crc(&self) -> u32 {
+        self.prev_crc
+    }
+
     /// Returns the error of a durable group that is missing.
     pub(super) fn lost(&self, missing: GroupNo) -> Error {
         Error::LostLog { file: self.file.path().into(), offset: self.offset, missing }

@@ -15,6 +15,7 @@ fn header() -> GroupHeader {
         total_len: 4096,
         prev_crc: 6,
         data_crc: 7,
+        time: Nanos(8),
     }
 }
 

@@ -10,7 +10,7 @@ impl Log {
     /// Returns the bytes of the segments that two calls of [`Log::truncate`] before `group` would free.
     #[must_use]
     pub fn truncatable(&self, group: GroupNo) -> u64 {
-        self.core().segments.list().truncatable(group.min(self.progress().durable_group()))
+        self.core().segments.list().truncatable(self.archive_bound(group, false).min(self.progress().durable_group()))
     }
 
     /// Sets the function that takes the space granted for compensations from idle sessions, by

@@ -16,7 +16,7 @@ use crate::returns::Returns;
 use foreshore_base::{Error, GroupNo, Result, Uuid};
 use foreshore_io::Mem;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
-use foreshore_sync::{LockRank, Mutex, MutexGuard, NextWake, Signal, pause};
+use foreshore_sync::{LockRank, Mutex, MutexGuard, Nanos, NextWake, Signal, pause, wall_clock};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -41,6 +41,10 @@ pub(crate) struct Segments {
     preparer: Signal,
     returns: Returns,
     idle: OnceLock<TakeIdle>,
+    /// The clock that groups are stamped with, if it is not that of the system.
+    clock: OnceLock<fn() -> Nanos>,
+    /// Notified when a segment is complete.
+    rolled: Signal,
 }
 
 impl Segments {
@@ -68,12 +72,29 @@ impl Segments {
             preparer: Signal::new(),
             returns: Returns::default(),
             idle: OnceLock::new(),
+            clock: OnceLock::new(),
+            rolled: Signal::new(),
         }
     }
 
     /// Returns the directory of the log.
     pub(crate) fn home(&self) -> &Home {
         &self.files.home
+    }
+
+    /// Returns the time since 1970.
+    pub(crate) fn wall_clock(&self) -> Nanos {
+        self.clock.get().map_or_else(wall_clock, |clock| clock())
+    }
+
+    /// Sets the clock of [`wall_clock`](Self::wall_clock). Only the first call has an effect.
+    pub(crate) fn stamp_by(&self, clock: fn() -> Nanos) {
+        let _ = self.clock.set(clock);
+    }
+
+    /// Returns the signal that a segment is complete.
+    pub(crate) const fn rolled_signal(&self) -> &Signal {
+        &self.rolled
     }
 
     /// Locks the list of the files.
@@ -222,6 +243,7 @@ impl Segments {
         drop(list);
         self.budget.begin_segment(ready.size - FIRST_GROUP);
         self.preparer.notify();
+        self.rolled.notify();
         Ok(ready)
     }
 

@@ -20,6 +20,7 @@ fn path(name: &str) -> PathBuf {
 
 /// Appends the records of the fixture: two groups, the second of a record in fragments.
 fn write(log: &Log) -> Vec<Lsn> {
+    log.stamp_by(|| foreshore_wal::Nanos(0));
     let mut session = log.session().unwrap();
     session.reserve(3 * Session::cost(16)).unwrap();
     let parts: [&[u8]; 2] = [b"first ", b"record"];

@@ -14,6 +14,7 @@ pub(crate) mod info;
 pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod put;
+pub(crate) mod restore;
 pub(crate) mod scan;
 pub(crate) mod stats;
 mod superblock;

@@ -9,6 +9,7 @@ mod dump_load;
 mod log_verb;
 mod pipes;
 mod refused;
+mod restore;
 mod rows;
 mod schema;
 mod support;

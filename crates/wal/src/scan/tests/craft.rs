@@ -7,6 +7,7 @@ use crate::segment::{Control, Home};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{GroupNo, Incarnation, Lsn, Result, Uuid, crc32c};
 use foreshore_io::{File, Fs, Mem};
+use foreshore_sync::Nanos;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -111,6 +112,7 @@ impl Craft {
             total_len: 0,
             prev_crc: self.prev_crc,
             data_crc: 0,
+            time: Nanos::ZERO,
         };
         Draft { header, extents: Vec::new() }
     }

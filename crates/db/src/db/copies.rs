@@ -1,0 +1,80 @@
+//! Copies of a database: backups, and the archive of its log.
+
+use super::Db;
+use crate::{Backup, Result, backup};
+use foreshore_base::Lsn;
+use std::path::Path;
+
+impl Db {
+    /// Copies the database to directory `dir` while it is in use. The copy is a database: [`Db::open`] recovers it as
+    /// after a power loss. It holds the commits up to a point, each whole, and at least those that were durable when
+    /// the call began: [`Backup`] names the last. Prepared transactions are prepared in it, too.
+    ///
+    /// No other operation waits for the backup, and none is locked out. But until it ends, the log that the copy needs
+    /// is not recycled, and [`vacuum`](Self::vacuum) does not truncate the data file. If writers need that log because
+    /// the disk is full, they get it, and the backup fails.
+    ///
+    /// The directory is created if it is missing. The files of a failed backup are removed. If the process ends before
+    /// the backup does, its directory cannot be opened. Each page and log group is checked while it is copied. So the
+    /// backup of a database with a damaged page in use fails, except for quarantined pages, which it counts.
+    ///
+    /// The copy carries the id of the database that is in every file. So never mix files of the two.
+    ///
+    /// ```
+    /// use foreshore::{Db, Error, TableDef};
+    ///
+    /// const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-backup-{}", std::process::id()));
+    /// # std::fs::create_dir(&dir).unwrap();
+    /// let db = Db::open(dir.join("db"))?;
+    /// db.run(|tx| tx.open(ACCOUNTS)?.insert(&7, &100).map(drop))?;
+    /// let backup = db.backup(dir.join("copy"))?;
+    /// assert!(backup.csn > foreshore::Csn::ZERO);
+    ///
+    /// let copy = Db::open(dir.join("copy"))?;
+    /// assert_eq!(copy.run(|tx| tx.open(ACCOUNTS)?.get(&7))?, Some(100));
+    /// # drop((db, copy));
+    /// # std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - `NotEmpty` if `dir` has files; `Foreign` if it is a file; `Locked` if it is in use.
+    /// - `DiskFull` if the copy finds no space, or writers of this database needed the log.
+    /// - `Corrupted` with the page that is damaged; `Io` if one cannot be read.
+    /// - `Closed`, `Poisoned`.
+    pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup> {
+        backup::backup(self.engine(), dir.as_ref())
+    }
+
+    /// Copies the log to the archive up to what is durable, and returns the LSN up to which it is archived. Does
+    /// nothing without [`Options::archive`](crate::Options::archive), and returns zero.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, Lsn, Options, TableDef};
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-archive-{}", std::process::id()));
+    /// # std::fs::create_dir(&dir).unwrap();
+    /// let db = Options::new().archive(dir.join("archive")).open(dir.join("db"))?;
+    /// let csn = db.run_pipelined(|tx| tx.open(STOCK)?.put(1, 10))?.1;
+    /// csn.wait()?;
+    /// assert!(db.archive()? >= csn.record_lsn());
+    /// assert_eq!(db.stats().archive.map(|archive| archive.lost_groups), Some(0));
+    /// # drop(db);
+    /// # std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io` of the archive, or the error of reading the log. What is not archived stays in the log.
+    pub fn archive(&self) -> Result<Lsn> {
+        let engine = self.engine();
+        engine.admission.check_open()?;
+        let log = engine.storage.log();
+        log.archive_all()?;
+        Ok(log.archive_stats().map_or(Lsn::ZERO, |archive| archive.archived))
+    }
+}

@@ -1,0 +1,72 @@
+//! The files of an archive.
+//!
+//! A name consists of the number of the first group, so no name is ever taken from the content of a file. What else
+//! lies in the folder is left alone.
+
+use crate::format::archive::{ARCHIVE_SUFFIX, ArchiveHeader, archive_name};
+use crate::format::{FIRST_GROUP, number_of};
+use foreshore_base::limits::BLOCK;
+use foreshore_base::{Error, GroupNo, Place, Result, Uuid};
+use foreshore_io::{AlignedBuf, File, Fs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How the name of a file ends while it is written.
+const UNFINISHED_SUFFIX: &str = ".arc.tmp";
+
+/// The folder of an archive.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    /// Of the database whose log it holds.
+    pub(crate) uuid: Uuid,
+}
+
+impl Folder {
+    /// Returns the path of the file that begins with `first`.
+    pub(crate) fn path(&self, first: GroupNo) -> PathBuf {
+        self.dir.join(archive_name(first))
+    }
+
+    /// Returns the path of the file that begins with `first` while it is written.
+    pub(crate) fn unfinished(&self, first: GroupNo) -> PathBuf {
+        self.dir.join(format!("{:020}{UNFINISHED_SUFFIX}", first.0))
+    }
+
+    /// Returns the first groups of the files, ascending.
+    pub(crate) fn firsts(&self) -> Result<Vec<GroupNo>> {
+        let names = self.fs.list(&self.dir)?;
+        let mut firsts: Vec<_> = names.iter().filter_map(|name| number_of(name, ARCHIVE_SUFFIX).map(GroupNo)).collect();
+        firsts.sort_unstable();
+        Ok(firsts)
+    }
+
+    /// Removes files that were not finished.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let names = self.fs.list(&self.dir)?;
+        let mut unfinished = names.iter().filter(|name| number_of(name, UNFINISHED_SUFFIX).is_some());
+        unfinished.try_for_each(|name| self.fs.remove(&self.dir.join(name)))
+    }
+
+    /// Opens the file that begins with `first` and checks its header and length.
+    pub(crate) fn open(&self, first: GroupNo) -> Result<(Arc<dyn File>, ArchiveHeader)> {
+        let file = self.fs.open(&self.path(first))?;
+        let mut block = AlignedBuf::new(BLOCK);
+        let read = file.read_at(&mut block, 0)?;
+        let header = ArchiveHeader::decode(&block[..read], file.path(), self.uuid)?;
+        if header.first != first {
+            return Err(Error::corrupted(file.path(), Place::File, "its name is that of another group"));
+        }
+        let (len, expected) = (file.len()?, FIRST_GROUP + header.bytes);
+        if len < expected {
+            return Err(Error::Truncated { file: file.path().to_owned(), len, expected });
+        }
+        Ok((file, header))
+    }
+}
+
+/// Returns the error of an archive whose log is not that of `path`'s neighbour.
+pub(crate) fn forked(path: &Path) -> Error {
+    Error::Foreign { path: path.to_owned(), why: "its log is that of another timeline of the database" }
+}

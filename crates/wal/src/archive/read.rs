@@ -1,0 +1,97 @@
+//! Reading an archive from a group on.
+
+use super::file::Groups;
+use super::folder::{Folder, forked};
+use crate::format::GroupHeader;
+use crate::format::archive::ArchiveHeader;
+use crate::reader::GroupReader;
+use foreshore_base::{Error, GroupNo, RestoreRefusal, Result};
+use foreshore_io::File;
+use std::sync::Arc;
+
+/// A reader of the groups of an archive that follow those of a log.
+pub(crate) struct ArchiveReader<'a> {
+    folder: &'a Folder,
+    /// First groups of the files that are not read yet, the last one first.
+    files: Vec<GroupNo>,
+    open: Option<(Arc<dyn File>, Groups, ArchiveHeader)>,
+    /// The last group that was read, here or in the log before, and the checksum of its header.
+    last: GroupNo,
+    crc: u32,
+}
+
+impl<'a> ArchiveReader<'a> {
+    /// Reads the groups behind `last`, whose header has the checksum `crc`.
+    ///
+    /// # Errors
+    /// The error of the disk.
+    pub(crate) fn behind(folder: &'a Folder, last: GroupNo, crc: u32) -> Result<Self> {
+        let mut files = folder.firsts()?;
+        // The file that begins last, at the next group at the latest, may have it. The earlier ones have not.
+        let before = files.partition_point(|&first| first <= last.next());
+        files.drain(..before.saturating_sub(1));
+        files.reverse();
+        Ok(Self { folder, files, open: None, last, crc })
+    }
+
+    /// Returns the header of the next group; `None` at the end of the archive. The reader holds its bytes.
+    ///
+    /// # Errors
+    /// - `RestoreRefusal::Gap` if the archive goes on with a later group.
+    /// - `Foreign` if it belongs to another database, or does not continue the log.
+    /// - `Corrupted`, `Truncated`, `Newer`, or the error of the disk.
+    pub(crate) fn next(&mut self, reader: &mut GroupReader) -> Result<Option<GroupHeader>> {
+        loop {
+            let Some((file, groups, header)) = &mut self.open else {
+                match self.next_file()? {
+                    true => continue,
+                    false => return Ok(None),
+                }
+            };
+            let Some((group, crc)) = groups.next(reader, &**file)? else {
+                self.open = None;
+                continue;
+            };
+            let path = self.folder.path(header.first);
+            if group.group < self.last {
+                continue;
+            }
+            if group.group == self.last {
+                // The log and the archive have this group.
+                if crc != self.crc {
+                    return Err(forked(&path));
+                }
+                continue;
+            }
+            if group.group > self.last.next() {
+                return Err(self.gap(group.group));
+            }
+            if group.prev_crc != self.crc {
+                return Err(forked(&path));
+            }
+            (self.last, self.crc) = (group.group, crc);
+            return Ok(Some(group));
+        }
+    }
+
+    /// Opens the next file that goes beyond the last group. Returns false if there is none.
+    fn next_file(&mut self) -> Result<bool> {
+        while let Some(first) = self.files.pop() {
+            let (file, header) = self.folder.open(first)?;
+            if header.last < self.last {
+                continue;
+            }
+            if header.first > self.last.next() {
+                return Err(self.gap(header.first));
+            }
+            file.read_past_cache()?;
+            self.open = Some((file, Groups::new(&header), header));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn gap(&self, next: GroupNo) -> Error {
+        Error::Restore(RestoreRefusal::Gap { dir: self.folder.dir.clone(), missing: self.last.next(), next })
+    }
+}

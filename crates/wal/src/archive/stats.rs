@@ -1,0 +1,38 @@
+//! Counters of an archive.
+
+use foreshore_base::{GroupNo, Lsn};
+
+/// The state of an archive, and its counters since the log was opened. Bytes are those of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchiveStats {
+    /// Files in the archive.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// A restore can reach every position up to this one. A commit is archived if its LSN is not above it.
+    pub archived: Lsn,
+    /// Bytes of log that are not archived yet. They are not recycled, up to the log budget.
+    pub behind_bytes: u64,
+    /// Files written.
+    pub written_files: u64,
+    /// Attempts to write a file that failed.
+    pub failures: u64,
+    /// Groups of log that were recycled although they were not archived, since the archive failed for longer than the
+    /// log budget lasts. No restore gets past them from a backup that was made before: make a new backup.
+    pub lost_groups: u64,
+    /// The newest of them.
+    pub lost_upto: GroupNo,
+    /// Files removed to keep the limit of the archive.
+    pub dropped_files: u64,
+    /// The newest position in them. Backups that end before it can only be restored as they are.
+    pub dropped_upto: Lsn,
+}
+
+impl ArchiveStats {
+    /// Counts `groups` before `next` as lost.
+    pub(super) const fn lose(&mut self, groups: u64, next: GroupNo) {
+        self.lost_groups += groups;
+        self.lost_upto = GroupNo(next.0 - 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! The archive of a log.
+
+use crate::archive::{Archive, ArchiveOptions, ArchiveStats, Extent};
+use crate::log::Log;
+use foreshore_base::{Error, GroupNo, Result};
+use foreshore_sync::{Nanos, NextWake, Signal};
+
+impl Log {
+    /// Copies the log from now on to an archive before it is truncated. Called once, before the first
+    /// [`truncate`](Self::truncate) of this run. The owner drives [`archive_step`](Self::archive_step).
+    ///
+    /// # Errors
+    /// - `Foreign` if the folder holds the log of another database, or of another timeline of this one.
+    /// - `Locked` if another log is copied to it.
+    /// - `Newer`, `Corrupted` or `Truncated` for a file of the archive; `InvalidOption` for a log without files; or the
+    ///   error of a disk.
+    pub fn archive_to(&self, options: ArchiveOptions) -> Result<()> {
+        self.check_files("archive")?;
+        let archive = Archive::open(self.core(), options)?;
+        assert!(self.handle.archive.set(archive).is_ok(), "a log has one archive");
+        Ok(())
+    }
+
+    /// Copies what is durable to the archive, up to the end of the log. Does nothing without an archive.
+    ///
+    /// # Errors
+    /// The error of the archive, or of reading the log.
+    pub fn archive_all(&self) -> Result<()> {
+        self.archive().map_or(Ok(()), |archive| archive.copy(self.core(), Extent::End))
+    }
+
+    /// Copies complete segments to the archive: one step of the archiver, for its thread or an owner without threads.
+    /// With threads the end of the log is copied once a minute.
+    pub fn archive_step(&self) -> NextWake {
+        self.archive().map_or(NextWake::OnSignal, |archive| archive.step(self.core()))
+    }
+
+    /// Sets the clock that groups are stamped with, in place of the system's: time since 1970. Only the first call has
+    /// an effect.
+    pub fn stamp_by(&self, clock: fn() -> Nanos) {
+        self.core().segments.stamp_by(clock);
+    }
+
+    /// Returns the signal that a segment is complete.
+    #[must_use]
+    pub fn archive_signal(&self) -> Signal {
+        self.core().segments.rolled_signal().clone()
+    }
+
+    /// Ends the copying, and releases the folder of the archive. The log is truncated no further than it is archived.
+    pub fn release_archive(&self) {
+        if let Some(archive) = self.archive() {
+            archive.release();
+        }
+    }
+
+    /// Returns the state of the archive, if there is one.
+    #[must_use]
+    pub fn archive_stats(&self) -> Option<ArchiveStats> {
+        self.archive().map(|archive| archive.stats(self.core()))
+    }
+
+    /// Returns the error of the archive, if its last attempt failed.
+    #[must_use]
+    pub fn archive_failure(&self) -> Option<Error> {
+        self.archive().and_then(Archive::failure)
+    }
+
+    fn archive(&self) -> Option<&Archive> {
+        self.handle.archive.get()
+    }
+
+    /// Returns the first group that stays if the log is truncated before `group`. `helps`: an archive that is behind
+    /// may be helped.
+    pub(super) fn archive_bound(&self, group: GroupNo, helps: bool) -> GroupNo {
+        match self.archive() {
+            None => group,
+            Some(archive) if helps => archive.bound(self.core(), group),
+            Some(archive) => archive.next().min(group),
+        }
+    }
+}
