@@ -76,6 +76,7 @@ impl From<Error> for Failure {
             Error::TableName { .. }
             | Error::TableTypes { .. }
             | Error::NotEmpty { .. }
+            | Error::Restore(_)
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
             | Error::InvalidOption { .. } => Self::Refused(error.to_string()),

@@ -46,6 +46,6 @@ fn a_restore_ends_where_it_is_told() {
         assert_eq!(ran(&["scan", &out, "numbers"]).output.lines().count(), rows, "{name}");
         ran(&words).is_refused(2, "is not empty");
     }
-    ran(&["restore", &db, &path(&dir, "used")]).is_refused(2, "it was opened as a database");
-    ran(&["verify", &path(&dir, "nothing")]).is_refused(2, "nothing");
+    ran(&["restore", &db, &path(&dir, "used")]).is_refused(4, "it was opened as a database");
+    ran(&["verify", &path(&dir, "nothing")]).is_refused(4, "nothing");
 }
