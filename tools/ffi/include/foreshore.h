@@ -385,7 +385,7 @@ fs_status fs_table_open_existing(const fs_tx *tx,
                                  const char *name,
                                  fs_table **table);
 
-// Frees a table. Its transaction goes on, and so do its cursors that have begun. Null is allowed.
+// Frees a table. Its transaction and its cursors go on. Null is allowed.
 void fs_table_free(fs_table *table);
 
 // Copies the value of a key to `value`. `FS_NOT_FOUND` if there is none; then the buffer is empty.

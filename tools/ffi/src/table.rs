@@ -64,7 +64,7 @@ pub unsafe extern "C" fn fs_table_open_existing(
     })
 }
 
-/// Frees a table. Its transaction goes on, and so do its cursors that have begun. Null is allowed.
+/// Frees a table. Its transaction and its cursors go on. Null is allowed.
 ///
 /// # Safety
 /// `table` is null or a table that was not freed.

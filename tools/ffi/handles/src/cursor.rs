@@ -1,7 +1,7 @@
 //! Scans of tables.
 
-use crate::open::{AnyTable, Open, Scan, Shared, on};
-use crate::{Bounds, Direction, Fault, Result, Status};
+use crate::open::{AnyTable, Open, Scan, Slot, on};
+use crate::{Bounds, Direction, Result};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ const MAX_AHEAD_BYTES: usize = 256 << 10;
 
 /// A scan of a table. It reads several rows in one operation, and reads them again after a write of the transaction.
 pub struct Cursor {
-    shared: Arc<Shared>,
-    table: u64,
+    table: Arc<Slot>,
     /// What is left to hand out.
     bounds: Bounds,
     direction: Direction,
@@ -35,11 +34,11 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(shared: Arc<Shared>, table: u64, bounds: Bounds, direction: Direction) -> Self {
+    pub(crate) fn new(table: Arc<Slot>, bounds: Bounds, direction: Direction) -> Self {
         let is_over = bounds.are_empty();
         let (bytes, ends) = (Vec::new(), Vec::new());
         let (taken, writes, ahead, is_told) = (0, 0, 1, false);
-        Self { shared, table, bounds, direction, scan: None, bytes, ends, taken, writes, ahead, is_over, is_told }
+        Self { table, bounds, direction, scan: None, bytes, ends, taken, writes, ahead, is_over, is_told }
     }
 
     /// Returns the next key and its value, which stay until the next call. `None` at the end.
@@ -47,29 +46,52 @@ impl Cursor {
     /// # Errors
     /// Those of the engine. `Ended` if the transaction has ended.
     pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        let shared = Arc::clone(&self.shared);
-        shared.with(|open| {
+        self.read()?;
+        Ok(self.take_row())
+    }
+
+    /// Returns whether [`read`](Self::read) would read, and so might wait.
+    ///
+    /// # Errors
+    /// `Ended` if the transaction has ended.
+    pub fn has_to_read(&self) -> Result<bool> {
+        self.table.shared.with(|open| {
+            open.running()?;
+            Ok(open.writes != self.writes || self.at_hand() == 0 && !self.is_over)
+        })
+    }
+
+    /// Reads rows if none is at hand, or if the transaction has written since they were read.
+    ///
+    /// # Errors
+    /// Those of the engine. `Ended` if the transaction has ended.
+    pub fn read(&mut self) -> Result<()> {
+        let table = Arc::clone(&self.table);
+        table.shared.with(|open| {
             open.running()?;
             if open.writes != self.writes {
                 self.rewind(open);
             }
-            if self.taken == self.ends.len() && !self.is_over {
+            if self.at_hand() == 0 && !self.is_over {
                 self.read_ahead(open)?;
             }
             Ok(())
-        })?;
+        })
+    }
+
+    /// Returns the next row at hand. After [`read`](Self::read), `None` is the end.
+    pub fn take_row(&mut self) -> Option<(&[u8], &[u8])> {
         let Some(&(key, end)) = self.ends.get(self.taken) else {
             self.is_told = true;
-            return Ok(None);
+            return None;
         };
         let start = self.taken.checked_sub(1).map_or(0, |before| self.ends[before].1);
         self.taken += 1;
-        Ok(Some((&self.bytes[start..key], &self.bytes[key..end])))
+        Some((&self.bytes[start..key], &self.bytes[key..end]))
     }
 
-    /// Returns how many rows are at hand, so that as many calls wait for nothing.
-    #[must_use]
-    pub fn at_hand(&self) -> usize {
+    /// Returns how many rows are at hand.
+    const fn at_hand(&self) -> usize {
         self.ends.len() - self.taken
     }
 
@@ -134,8 +156,7 @@ impl Cursor {
     }
 
     fn begin(&mut self, open: &mut Open) -> Result<u64> {
-        let closed = || Fault::new(Status::Ended, "the table of the scan is closed");
-        let table = open.tables.get(&self.table).ok_or_else(closed)?;
+        let table = self.table.of(open)?;
         let scan = on!(table, table => table.range(self.bounds.borrowed()));
         let number = open.number();
         open.scans.insert(number, scan);
@@ -162,7 +183,7 @@ fn step(scan: &mut Scan, direction: Direction, bytes: &mut Vec<u8>) -> foreshore
 impl Drop for Cursor {
     fn drop(&mut self) {
         if let Some(number) = self.scan.take() {
-            self.shared.forget(|open| drop(open.scans.remove(&number)));
+            self.table.shared.forget(|open| drop(open.scans.remove(&number)));
         }
     }
 }

@@ -11,7 +11,7 @@ use foreshore::{Range, ReadTable, Savepoint};
 use std::collections::BTreeMap;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A scan of a raw table.
 pub(crate) type Scan = Range<'static, &'static [u8], &'static [u8]>;
@@ -35,6 +35,26 @@ macro_rules! on {
     };
 }
 pub(crate) use on;
+
+/// An open table, which its handle and its cursors share. It is closed with the last of them.
+pub(crate) struct Slot {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) number: u64,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.shared.forget(|open| drop(open.tables.remove(&self.number)));
+    }
+}
+
+impl Slot {
+    /// Returns the table, whose transaction runs.
+    pub(crate) fn of<'o>(&self, open: &'o Open) -> Result<&'o AnyTable> {
+        open.running()?;
+        open.tables.get(&self.number).ok_or_else(ended)
+    }
+}
 
 /// What a transaction shares with its tables and cursors.
 pub(crate) struct Shared {

@@ -1,14 +1,13 @@
 //! Tables of encoded rows.
 
-use crate::open::{AnyTable, Open, Running, Shared, WriteTable, on};
+use crate::open::{AnyTable, Running, Slot, WriteTable, on};
 use crate::{Bounds, Cursor, Direction, Fault, Result, Status, Transaction};
 use foreshore::{Error, RowLock, TableDef};
 use std::sync::Arc;
 
 /// A table that is open in a transaction. It is bytes to bytes; keys are in the order of their bytes.
 pub struct Table {
-    shared: Arc<Shared>,
-    number: u64,
+    slot: Arc<Slot>,
 }
 
 impl Table {
@@ -61,24 +60,19 @@ impl Table {
             state.tables.insert(number, table);
             Ok(number)
         })?;
-        Ok(Self { shared: Arc::clone(tx.shared()), number })
+        Ok(Self { slot: Arc::new(Slot { shared: Arc::clone(tx.shared()), number }) })
     }
 
     fn with<T>(&self, operation: impl FnOnce(&AnyTable) -> Result<T>) -> Result<T> {
-        self.shared.with(|open| operation(self.of(open)?))
-    }
-
-    fn of<'o>(&self, open: &'o Open) -> Result<&'o AnyTable> {
-        open.running()?;
-        open.tables.get(&self.number).ok_or_else(|| Fault::new(Status::Ended, "the table is closed"))
+        self.slot.shared.with(|open| operation(self.slot.of(open)?))
     }
 
     /// Runs an operation that may write.
     fn write<T>(&self, operation: impl FnOnce(&WriteTable) -> foreshore::Result<T>) -> Result<T> {
-        self.shared.with(|open| {
+        self.slot.shared.with(|open| {
             open.writing()?;
             open.writes += 1;
-            match self.of(open)? {
+            match self.slot.of(open)? {
                 AnyTable::Write(table) => Ok(operation(table)?),
                 AnyTable::Read(_) => Err(Fault::new(Status::ReadOnly, "the transaction only reads")),
             }
@@ -183,9 +177,9 @@ impl Table {
     /// # Errors
     /// Those of the engine.
     pub fn next_id(&self) -> Result<u64> {
-        self.shared.with(|open| {
+        self.slot.shared.with(|open| {
             let tx = open.writing()?;
-            match self.of(open)? {
+            match self.slot.of(open)? {
                 AnyTable::Write(table) => Ok(tx.next_id(table)?),
                 AnyTable::Read(_) => Err(Fault::new(Status::ReadOnly, "the transaction only reads")),
             }
@@ -198,12 +192,6 @@ impl Table {
     /// Those of the engine.
     pub fn scan(&self, bounds: Bounds, direction: Direction) -> Result<Cursor> {
         self.with(|_| Ok(()))?;
-        Ok(Cursor::new(Arc::clone(&self.shared), self.number, bounds, direction))
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        self.shared.forget(|open| drop(open.tables.remove(&self.number)));
+        Ok(Cursor::new(Arc::clone(&self.slot), bounds, direction))
     }
 }

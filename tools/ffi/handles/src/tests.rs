@@ -90,6 +90,16 @@ fn a_row_added_behind_the_last_one_is_seen_until_the_end_is_told() {
 }
 
 #[test]
+fn a_scan_needs_no_handle_of_its_table() {
+    let db = database();
+    let (_tx, table) = begin(&db);
+    (0..9_u8).for_each(|key| table.put(&[key], &[]).expect("written"));
+    let mut cursor = table.scan(Bounds::all(), Direction::Forward).expect("begins");
+    drop(table);
+    assert_eq!(keys(&mut cursor), (0..9).collect::<Vec<u8>>());
+}
+
+#[test]
 fn bounds_and_prefixes_hold() {
     let db = database();
     let (_tx, table) = begin(&db);
@@ -176,7 +186,15 @@ fn a_second_thread_is_refused_while_a_call_waits() {
     table.put(b"a", b"2").expect("written");
     let (waiter, other) = begin(&db);
     thread::scope(|scope| {
-        let waits = scope.spawn(|| other.put(b"a", b"3"));
+        // It is refused itself while this thread is in a call.
+        let waits = scope.spawn(|| {
+            loop {
+                match other.put(b"a", b"3") {
+                    Err(fault) if fault.status == Status::InUse => thread::yield_now(),
+                    written => break written,
+                }
+            }
+        });
         let refused = loop {
             match other.contains(b"z") {
                 Err(fault) => break fault,

@@ -104,6 +104,17 @@ impl Transaction {
         }
     }
 
+    /// Rolls back without a wait for the disk. The ticket resolves when what was read is durable.
+    ///
+    /// # Errors
+    /// Those of [`rollback`](Self::rollback).
+    pub fn rollback_pipelined(&self) -> Result<CommitTicket> {
+        Ok(match self.take()? {
+            Ending::Write(tx) => tx.rollback_pipelined()?,
+            Ending::Read(tx) => tx.finish()?,
+        })
+    }
+
     /// Rolls back without a wait, if the transaction runs and is not that of a run.
     pub fn abandon(&self) {
         drop(self.take());

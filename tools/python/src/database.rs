@@ -1,0 +1,221 @@
+//! Databases.
+
+use crate::errors::{OrRaise, exception};
+use crate::options::{self, seconds};
+use crate::ticket::Ticket;
+use crate::transaction::Transaction;
+use foreshore::Options;
+use foreshore_handles::{Fault, Open, stats_json};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// An open database.
+#[pyclass(subclass, frozen, module = "foreshore._foreshore")]
+pub(crate) struct Database {
+    /// Taken by the drop.
+    inner: Option<foreshore_handles::Database>,
+}
+
+/// Why a run has ended without a commit.
+enum Ended {
+    Fault(Fault),
+    Raised(PyErr),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Ended {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Fault(fault) => exception(py, &fault),
+            Self::Raised(error) => error,
+        }
+    }
+}
+
+impl Database {
+    pub(crate) fn inner(&self) -> &foreshore_handles::Database {
+        self.inner.as_ref().expect("it is there until the drop")
+    }
+
+    /// Runs an operation without the interpreter.
+    fn detached<T: Send>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&foreshore::Db) -> foreshore::Result<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| Ok(operation(self.inner().get()?)?)).or_raise(py)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // It waits for the disk. No interpreter is there when the process ends.
+        let inner = self.inner.take();
+        let mut inner = Some(inner);
+        Python::try_attach(|py| {
+            let inner = inner.take();
+            py.detach(|| drop(inner));
+        });
+    }
+}
+
+#[pymethods]
+impl Database {
+    #[new]
+    #[pyo3(signature = (path, *, memory_limit=None, log_budget=None, spill_limit=None, lock_timeout=None,
+        max_transactions=None, existing=false, read_only=false))]
+    #[expect(clippy::too_many_arguments, reason = "they have names")]
+    fn new(
+        py: Python<'_>,
+        path: Option<String>,
+        memory_limit: Option<u64>,
+        log_budget: Option<u64>,
+        spill_limit: Option<u64>,
+        lock_timeout: Option<f64>,
+        max_transactions: Option<usize>,
+        existing: bool,
+        read_only: bool,
+    ) -> PyResult<Self> {
+        let mut options = if path.is_some() { Options::new() } else { Options::in_memory() };
+        if let Some(bytes) = memory_limit {
+            options = options.memory_limit(bytes);
+        }
+        if let Some(bytes) = log_budget {
+            options = options.log_budget(bytes);
+        }
+        if let Some(bytes) = spill_limit {
+            options = options.spill_limit(bytes);
+        }
+        if let Some(timeout) = lock_timeout {
+            options = options.lock_timeout(seconds("lock_timeout", timeout)?);
+        }
+        if let Some(count) = max_transactions {
+            options = options.max_transactions(count);
+        }
+        let how = match (existing, read_only) {
+            (false, false) => Open::OrCreate,
+            (true, false) => Open::Existing,
+            (_, true) => Open::ReadOnly,
+        };
+        let path = path.unwrap_or_else(|| "memory".to_owned());
+        let inner = py.detach(|| foreshore_handles::Database::open(&options, path, how)).or_raise(py)?;
+        Ok(Self { inner: Some(inner) })
+    }
+
+    /// Begins a transaction that reads and writes.
+    #[pyo3(signature = (*, isolation="serializable", durability="durable", lock_timeout=None, deadline=None, label=None))]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        isolation: &str,
+        durability: &str,
+        lock_timeout: Option<f64>,
+        deadline: Option<f64>,
+        label: Option<&str>,
+    ) -> PyResult<Transaction> {
+        let options = options::transaction(py, isolation, durability, lock_timeout, deadline, label)?;
+        // It waits if the maximum of transactions is running.
+        let tx = py.detach(|| foreshore_handles::Transaction::begin(self.inner(), options)).or_raise(py)?;
+        Ok(Transaction { inner: tx })
+    }
+
+    /// Begins a transaction that reads a snapshot and waits for no writer.
+    #[pyo3(signature = (*, label=None, latest=false))]
+    fn read(&self, py: Python<'_>, label: Option<&str>, latest: bool) -> PyResult<Transaction> {
+        let options = options::reader(py, label, latest)?;
+        let tx = py.detach(|| foreshore_handles::Transaction::read(self.inner(), options)).or_raise(py)?;
+        Ok(Transaction { inner: tx })
+    }
+
+    #[pyo3(signature = (function, *, isolation="serializable", durability="durable", lock_timeout=None, deadline=None,
+        label=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names")]
+    fn _run(
+        &self,
+        py: Python<'_>,
+        function: Py<PyAny>,
+        isolation: &str,
+        durability: &str,
+        lock_timeout: Option<f64>,
+        deadline: Option<f64>,
+        label: Option<&str>,
+    ) -> PyResult<Py<PyAny>> {
+        let options = options::transaction(py, isolation, durability, lock_timeout, deadline, label)?;
+        let ran = py.detach(|| foreshore_handles::Transaction::run(self.inner(), options, |tx| call(&function, tx)));
+        ran.map_err(|ended: Ended| ended.raise(py))
+    }
+
+    #[pyo3(signature = (function, *, isolation="serializable", durability="durable", lock_timeout=None, deadline=None,
+        label=None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names")]
+    fn _run_pipelined(
+        &self,
+        py: Python<'_>,
+        function: Py<PyAny>,
+        isolation: &str,
+        durability: &str,
+        lock_timeout: Option<f64>,
+        deadline: Option<f64>,
+        label: Option<&str>,
+    ) -> PyResult<(Py<PyAny>, Ticket)> {
+        let options = options::transaction(py, isolation, durability, lock_timeout, deadline, label)?;
+        let run = || foreshore_handles::Transaction::run_pipelined(self.inner(), options, |tx| call(&function, tx));
+        let (value, ticket) = py.detach(run).map_err(|ended: Ended| ended.raise(py))?;
+        Ok((value, Ticket::new(ticket)))
+    }
+
+    /// Closes the database: refuses new transactions, and waits at most `wait` seconds for running ones.
+    #[pyo3(signature = (wait=0.0))]
+    fn close(&self, py: Python<'_>, wait: f64) -> PyResult<()> {
+        let wait = seconds("wait", wait)?;
+        self.detached(py, |db| db.close(wait))
+    }
+
+    /// Waits until every commit before the call is durable.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, foreshore::Db::sync)
+    }
+
+    /// Takes a checkpoint: a restart then has almost nothing to redo.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, foreshore::Db::checkpoint)
+    }
+
+    /// The number of the newest durable commit.
+    #[getter]
+    fn durable_csn(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.inner().get().or_raise(py)?.durable_csn().0)
+    }
+
+    /// Copies the database to a new directory while it is in use. Returns the number of the last commit in the copy.
+    fn backup(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let path = py.import("os")?.call_method1("fspath", (path,))?;
+        let Ok(path) = path.extract::<String>() else { return Err(PyValueError::new_err("the path is not text")) };
+        self.detached(py, |db| Ok(db.backup(path)?.csn.0))
+    }
+
+    /// Checks every page and every table. Raises `Corrupted` at a damaged page, and else returns what was counted.
+    fn check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.detached(py, foreshore::Db::check)?;
+        let counts = PyDict::new(py);
+        for (name, count) in [("tables", found.tables), ("rows", found.rows), ("pages", found.pages)] {
+            counts.set_item(name, count)?;
+        }
+        Ok(counts)
+    }
+
+    fn _stats_json(&self, py: Python<'_>) -> PyResult<String> {
+        self.detached(py, |db| Ok(stats_json(&db.stats())))
+    }
+}
+
+/// Calls the function of a run.
+fn call(function: &Py<PyAny>, tx: &foreshore_handles::Transaction) -> Result<Py<PyAny>, Ended> {
+    Python::attach(|py| function.call1(py, (Transaction { inner: tx.clone() },))).map_err(Ended::Raised)
+}

@@ -1,0 +1,255 @@
+//! Tables.
+
+use crate::codec::Codec;
+use crate::errors::OrRaise;
+use crate::rows::{Rows, Wanted, undecodable};
+use foreshore_handles::{Bounds, Direction};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PyTuple};
+use std::ops::Bound as Limit;
+use std::sync::Arc;
+
+/// A table that is open in a transaction: a mapping in the order of its keys.
+#[pyclass(frozen, mapping, module = "foreshore")]
+pub(crate) struct Table {
+    inner: foreshore_handles::Table,
+    codecs: Arc<(Codec, Codec)>,
+}
+
+impl Table {
+    pub(crate) fn new(inner: foreshore_handles::Table, key: Codec, value: Codec) -> Self {
+        Self { inner, codecs: Arc::new((key, value)) }
+    }
+
+    fn key(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(32);
+        self.codecs.0.encode_key(key, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn row(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(Vec<u8>, Vec<u8>)> {
+        let mut bytes = Vec::with_capacity(64);
+        self.codecs.1.encode_value(value, &mut bytes)?;
+        Ok((self.key(key)?, bytes))
+    }
+
+    fn value<'py>(&self, py: Python<'py>, key: &[u8], value: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        self.codecs.1.decode_value(py, value)?.ok_or_else(|| undecodable(py, "value", key))
+    }
+
+    fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, key) = (key.py(), self.key(key)?);
+        let found = py.detach(|| self.inner.get(&key, <[u8]>::to_vec)).or_raise(py)?;
+        found.map(|value| self.value(py, &key, &value)).transpose()
+    }
+
+    fn limit(
+        &self,
+        key: Option<&Bound<'_, PyAny>>,
+        make: impl FnOnce(Vec<u8>) -> Limit<Vec<u8>>,
+    ) -> PyResult<Limit<Vec<u8>>> {
+        key.filter(|key| !key.is_none()).map_or(Ok(Limit::Unbounded), |key| Ok(make(self.key(key)?)))
+    }
+
+    /// Returns the range of a slice: `a:b`, or `b:a:-1` backward.
+    fn sliced(&self, slice: &Bound<'_, PySlice>) -> PyResult<(Bounds, Direction)> {
+        let [start, stop, step] = ["start", "stop", "step"].map(|name| slice.getattr(name));
+        let (start, stop, step) = (start?, stop?, step?);
+        match if step.is_none() { 1 } else { step.extract::<i64>().unwrap_or(0) } {
+            1 => {
+                let lower = self.limit(Some(&start), Limit::Included)?;
+                Ok((Bounds { lower, upper: self.limit(Some(&stop), Limit::Excluded)? }, Direction::Forward))
+            }
+            -1 => {
+                let lower = self.limit(Some(&stop), Limit::Excluded)?;
+                Ok((Bounds { lower, upper: self.limit(Some(&start), Limit::Included)? }, Direction::Backward))
+            }
+            _ => Err(PyValueError::new_err("the step of a range is 1 or -1")),
+        }
+    }
+
+    fn scan(&self, py: Python<'_>, bounds: Bounds, direction: Direction, wanted: Wanted) -> PyResult<Rows> {
+        let cursor = self.inner.scan(bounds, direction).or_raise(py)?;
+        Ok(Rows::new(cursor, &self.codecs, wanted))
+    }
+
+    fn end<'py>(&self, py: Python<'py>, direction: Direction) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let rows = Bound::new(py, self.scan(py, Bounds::all(), direction, Wanted::Items)?)?;
+        rows.call_method1("__next__", ()).map(Some).or_else(|error| {
+            if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) { Ok(None) } else { Err(error) }
+        })
+    }
+}
+
+/// Returns the direction of a scan.
+const fn direction(reverse: bool) -> Direction {
+    if reverse { Direction::Backward } else { Direction::Forward }
+}
+
+#[pymethods]
+impl Table {
+    /// `table[key]` is a value, `table[a:b]` the rows from `a` to below `b`, `table[b:a:-1]` those from `b` down to
+    /// above `a`.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let (bounds, direction) = self.sliced(slice)?;
+            return Ok(Bound::new(py, self.scan(py, bounds, direction, Wanted::Items)?)?.into_any());
+        }
+        self.find(key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (key, value) = self.row(key, value)?;
+        py.detach(|| self.inner.put(&key, &value)).or_raise(py)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let (bounds, _) = self.sliced(slice)?;
+            return py.detach(|| self.inner.remove_range(&bounds)).or_raise(py).map(drop);
+        }
+        let bytes = self.key(key)?;
+        match py.detach(|| self.inner.remove(&bytes)).or_raise(py)? {
+            Some(_) => Ok(()),
+            None => Err(PyKeyError::new_err(key.clone().unbind())),
+        }
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let key = self.key(key)?;
+        py.detach(|| self.inner.contains(&key)).or_raise(py)
+    }
+
+    /// The number of rows, by a scan. `estimate` is fast.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let count = py.detach(|| self.inner.count(&Bounds::all())).or_raise(py)?;
+        Ok(usize::try_from(count)?)
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.end(py, Direction::Forward)?.is_some())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Rows> {
+        self.scan(py, Bounds::all(), Direction::Forward, Wanted::Keys)
+    }
+
+    fn __reversed__(&self, py: Python<'_>) -> PyResult<Rows> {
+        self.scan(py, Bounds::all(), Direction::Backward, Wanted::Keys)
+    }
+
+    /// Iterates over the keys.
+    #[pyo3(signature = (*, reverse=false))]
+    fn keys(&self, py: Python<'_>, reverse: bool) -> PyResult<Rows> {
+        self.scan(py, Bounds::all(), direction(reverse), Wanted::Keys)
+    }
+
+    /// Iterates over the values, by key.
+    #[pyo3(signature = (*, reverse=false))]
+    fn values(&self, py: Python<'_>, reverse: bool) -> PyResult<Rows> {
+        self.scan(py, Bounds::all(), direction(reverse), Wanted::Values)
+    }
+
+    /// Iterates over the rows, by key.
+    #[pyo3(signature = (*, reverse=false))]
+    fn items(&self, py: Python<'_>, reverse: bool) -> PyResult<Rows> {
+        self.scan(py, Bounds::all(), direction(reverse), Wanted::Items)
+    }
+
+    /// Iterates over the rows between two keys: from `lower` on, and below `upper` or, with `closed`, up to it.
+    #[pyo3(signature = (lower=None, upper=None, *, closed=false, reverse=false))]
+    fn range(
+        &self,
+        py: Python<'_>,
+        lower: Option<&Bound<'_, PyAny>>,
+        upper: Option<&Bound<'_, PyAny>>,
+        closed: bool,
+        reverse: bool,
+    ) -> PyResult<Rows> {
+        let lower = self.limit(lower, Limit::Included)?;
+        let upper = self.limit(upper, if closed { Limit::Included } else { Limit::Excluded })?;
+        self.scan(py, Bounds { lower, upper }, direction(reverse), Wanted::Items)
+    }
+
+    /// Iterates over the rows whose keys begin with text or bytes, or with the first parts of a tuple.
+    #[pyo3(signature = (prefix, *, reverse=false))]
+    fn prefix(&self, py: Python<'_>, prefix: &Bound<'_, PyAny>, reverse: bool) -> PyResult<Rows> {
+        let mut bytes = Vec::new();
+        self.codecs.0.encode_prefix(prefix, &mut bytes)?;
+        self.scan(py, Bounds::prefix(&bytes), direction(reverse), Wanted::Items)
+    }
+
+    /// Returns the value of a key, or `default`.
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.find(key)?.or(default))
+    }
+
+    /// Returns the value of a key, or `default`, and locks the row for a write. With `wait=False` a row that another
+    /// transaction has locked raises `RowLocked`.
+    #[pyo3(signature = (key, default=None, *, wait=true))]
+    fn get_for_update<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+        wait: bool,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, key) = (key.py(), self.key(key)?);
+        let get = || if wait { self.inner.get_for_update(&key) } else { self.inner.get_for_update_now(&key) };
+        let found = py.detach(get).or_raise(py)?;
+        Ok(found.map(|value| self.value(py, &key, &value)).transpose()?.or(default))
+    }
+
+    /// Inserts a row with a new key. Raises `KeyExists` if there is one.
+    fn insert(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (key, value) = self.row(key, value)?;
+        py.detach(|| self.inner.insert(&key, &value)).or_raise(py)
+    }
+
+    /// Sets the value of a key and returns the old one.
+    fn replace<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (key, value) = self.row(key, value)?;
+        let old = py.detach(|| self.inner.replace(&key, &value)).or_raise(py)?;
+        old.map(|old| self.value(py, &key, &old)).transpose()
+    }
+
+    /// Removes a row and returns its value. Raises `KeyError` if there is none and no `default`.
+    #[pyo3(signature = (key, *default))]
+    fn pop<'py>(&self, key: &Bound<'py, PyAny>, default: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, bytes) = (key.py(), self.key(key)?);
+        match py.detach(|| self.inner.remove(&bytes)).or_raise(py)? {
+            Some(value) => self.value(py, &bytes, &value),
+            None => default.get_item(0).map_err(|_| PyKeyError::new_err(key.clone().unbind())),
+        }
+    }
+
+    /// Returns the row with the smallest key, or `None`.
+    fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.end(py, Direction::Forward)
+    }
+
+    /// Returns the row with the largest key, or `None`.
+    fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.end(py, Direction::Backward)
+    }
+
+    /// Estimates the number of rows, in a time that does not depend on it.
+    fn estimate(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.inner.len_estimate()).or_raise(py)
+    }
+
+    /// Returns a number for a new row. No two calls get the same one, also after a crash.
+    fn next_id(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.inner.next_id()).or_raise(py)
+    }
+}

@@ -1,0 +1,147 @@
+//! Transactions.
+
+use crate::errors::OrRaise;
+use crate::spec::codec;
+use crate::table::Table;
+use crate::ticket::Ticket;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// A transaction. One thread at a time may use it. A `with` block commits it, or rolls it back after an exception.
+#[pyclass(frozen, module = "foreshore")]
+pub(crate) struct Transaction {
+    pub(crate) inner: foreshore_handles::Transaction,
+}
+
+#[pymethods]
+impl Transaction {
+    /// Opens a table, and creates it if it is missing and the transaction writes.
+    #[pyo3(signature = (name, key=None, value=None))]
+    fn table(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        key: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Table> {
+        let bytes = py.get_type::<PyBytes>().into_any();
+        let (key, value) = (codec(key.unwrap_or(&bytes))?, codec(value.unwrap_or(&bytes))?);
+        key.check_key()?;
+        let (key_type, value_type) = (key.name(), value.name());
+        let open = || foreshore_handles::Table::open(&self.inner, name, &key_type, &value_type);
+        Ok(Table::new(py.detach(open).or_raise(py)?, key, value))
+    }
+
+    /// Opens a table that exists, of any types. Keys and values are their encodings.
+    fn raw(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        let table = py.detach(|| foreshore_handles::Table::open_existing(&self.inner, name)).or_raise(py)?;
+        Ok(Table::new(table, crate::codec::Codec::Bytes, crate::codec::Codec::Bytes))
+    }
+
+    /// Drops a table with all its rows. Returns whether there was one.
+    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        py.detach(|| self.inner.drop_table(name)).or_raise(py)
+    }
+
+    /// Returns the tables, each with its name and the names of its types.
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
+        py.detach(|| self.inner.tables()).or_raise(py)
+    }
+
+    /// Commits, and waits until the commit survives power loss. Returns the commit number, of a reader 0.
+    fn commit(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.inner.commit()).or_raise(py)
+    }
+
+    /// Commits without a wait for the disk. The ticket can be awaited.
+    fn commit_pipelined(&self, py: Python<'_>) -> PyResult<Ticket> {
+        Ok(Ticket::new(py.detach(|| self.inner.commit_pipelined()).or_raise(py)?))
+    }
+
+    /// Rolls back, and waits until what was read is durable.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.inner.rollback()).or_raise(py)
+    }
+
+    /// Rolls back without a wait for the disk. The ticket resolves when what was read is durable.
+    fn rollback_pipelined(&self, py: Python<'_>) -> PyResult<Ticket> {
+        Ok(Ticket::new(py.detach(|| self.inner.rollback_pipelined()).or_raise(py)?))
+    }
+
+    /// Marks a point to roll back to. A `with` block rolls back to it after an exception, and the transaction goes on.
+    fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
+        let number = py.detach(|| self.inner.savepoint()).or_raise(py)?;
+        Ok(Savepoint { tx: self.inner.clone(), number })
+    }
+
+    /// Whether the program has not ended the transaction.
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.inner.is_open()
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        // The block may have ended it.
+        if !self.inner.is_open() {
+            return Ok(false);
+        }
+        if kind.is_none() {
+            self.commit(py)?;
+        } else {
+            // The exception of the block is the one to tell.
+            py.detach(|| drop(self.inner.rollback()));
+        }
+        Ok(false)
+    }
+}
+
+/// A point of a transaction to which it can be rolled back.
+#[pyclass(frozen, module = "foreshore")]
+pub(crate) struct Savepoint {
+    tx: foreshore_handles::Transaction,
+    number: u64,
+}
+
+#[pymethods]
+impl Savepoint {
+    /// Rolls back what was changed since. The savepoint stays, and later ones are gone.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.tx.rollback_to(self.number)).or_raise(py)
+    }
+
+    /// Gives up the savepoint and those after it. What was changed since stays.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        self.tx.release(self.number).or_raise(py)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        if !kind.is_none() {
+            // The exception of the block is the one to tell. It may have ended the transaction.
+            py.detach(|| drop(self.tx.rollback_to(self.number)));
+        } else if self.tx.is_open() {
+            // The block may have rolled back to an earlier savepoint.
+            let _ = self.tx.release(self.number);
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,216 @@
+"""Commit, rollback, isolation, retries and the life of handles."""
+
+import gc
+import threading
+
+import foreshore
+import pytest
+
+
+def test_a_block_commits_or_rolls_back(db):
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 1
+    assert not tx.is_open
+    with pytest.raises(ZeroDivisionError):
+        with db.begin() as tx:
+            tx.table("t", str, int)["a"] = 2
+            1 / 0
+    with db.read() as tx:
+        assert tx.table("t", str, int)["a"] == 1
+        with pytest.raises(foreshore.ReadOnly):
+            tx.table("t", str, int)["a"] = 3
+        with pytest.raises(foreshore.TableTypes):
+            tx.table("t", str, str)
+
+
+def test_a_transaction_is_ended_by_hand(db):
+    tx = db.begin(label="by hand")
+    table = tx.table("t", str, int)
+    table["a"] = 1
+    rows = iter(table)
+    csn = tx.commit()
+    assert 0 < csn <= db.durable_csn
+    for use in [tx.commit, tx.rollback, lambda: table["a"], lambda: next(rows), tx.savepoint]:
+        with pytest.raises(foreshore.Ended):
+            use()
+    tx = db.begin()
+    tx.table("t", str, int)["a"] = 2
+    tx.rollback()
+    ticket = db.begin().commit_pipelined()
+    assert ticket.wait() and ticket.wait(timeout=1.0) and ticket.is_durable
+
+
+def test_dropped_transactions_release_their_locks(db):
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 1
+    tx = db.begin()
+    tx.table("t", str, int)["a"] = 2
+    del tx
+    gc.collect()
+    with db.begin(lock_timeout=1) as tx:
+        assert tx.table("t", str, int).get_for_update("a", wait=False) == 1
+
+
+def test_savepoints(db):
+    with db.begin() as tx:
+        table = tx.table("t", str, int)
+        with tx.savepoint():
+            table["a"] = 1
+        with pytest.raises(ZeroDivisionError):
+            with tx.savepoint():
+                table["a"] = 2
+                1 / 0
+        assert table["a"] == 1
+        outer = tx.savepoint()
+        inner = tx.savepoint()
+        table["a"] = 3
+        outer.rollback()
+        assert table["a"] == 1
+        with pytest.raises(foreshore.NoSavepoint):
+            inner.rollback()
+        outer.release()
+
+
+def test_a_conflict_is_retryable_and_ends_the_transaction(db):
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 0
+    old = db.begin(isolation="snapshot")
+    table = old.table("t", str, int)
+    assert table["a"] == 0
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 1
+    with pytest.raises(foreshore.Conflict) as raised:
+        table["a"] = 2
+    assert isinstance(raised.value, foreshore.Retryable) and raised.value.retryable and raised.value.status == 21
+    with pytest.raises(foreshore.RolledBack):
+        old.commit()
+
+
+def test_a_function_is_run_again_until_it_commits(db):
+    runs = []
+
+    @db.transaction(isolation="snapshot", label="counted")
+    def count(tx, by, *, name):
+        runs.append(name)
+        table = tx.table("t", str, int)
+        old = table.get(name, 0)
+        if len(runs) == 1:
+            with db.begin() as other:
+                other.table("t", str, int)[name] = 10
+        table[name] = old + by
+        return old
+
+    with db.begin() as tx:
+        tx.table("t", str, int)["warm"] = 0
+    assert count(5, name="a") == 10 and len(runs) == 2
+    with db.read() as tx:
+        assert tx.table("t", str, int)["a"] == 15
+
+    @db.transaction
+    def refuse(tx):
+        tx.table("t", str, int)["a"] = 99
+        with pytest.raises(foreshore.Invalid):
+            tx.commit()
+        raise LookupError("as the function wants")
+
+    with pytest.raises(LookupError):
+        refuse()
+    assert db.run(lambda tx, key: tx.table("t", str, int)[key], "a") == 15
+    with pytest.raises(TypeError):
+
+        @db.transaction
+        async def coroutine(tx):
+            pass
+
+
+def test_threads_that_deadlock_lose_nothing(db):
+    with db.begin() as tx:
+        for name in "pq":
+            tx.table("t", str, int)[name] = 0
+
+    def add(first, second):
+        for _ in range(200):
+
+            @db.transaction(durability="relaxed", deadline=60)
+            def both(tx):
+                table = tx.table("t", str, int)
+                table[first] = table[first] + 1
+                table[second] = table[second] + 1
+
+            both()
+
+    threads = [threading.Thread(target=add, args=names) for names in ["pq", "qp"]]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    with db.read(latest=True) as tx:
+        assert dict(tx.table("t", str, int).items()) == {"p": 400, "q": 400}
+
+
+def test_waits_release_the_interpreter(db):
+    """A thread that waits for a row lock would stop the thread that holds it, if it held the interpreter."""
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 0
+    holder = db.begin()
+    holder.table("t", str, int)["a"] = 1
+    waits = threading.Event()
+
+    def wait():
+        with db.begin() as tx:
+            table = tx.table("t", str, int)
+            waits.set()
+            table["a"] = 2
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waits.wait()
+    while db.stats()["lock"]["waits"] == 0:
+        pass
+    holder.commit()
+    thread.join()
+    with db.read() as tx:
+        assert tx.table("t", str, int)["a"] == 2
+
+
+def test_a_second_thread_is_refused(db):
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 0
+    holder = db.begin()
+    holder.table("t", str, int)["a"] = 1
+    waiter = db.begin()
+    table = waiter.table("t", str, int)
+
+    def write():
+        while True:
+            try:
+                table["a"] = 2
+                return
+            except foreshore.InUse:  # the main thread was in a call
+                pass
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while True:
+        try:
+            table.get("z")
+        except foreshore.InUse:
+            break
+    holder.commit()
+    thread.join()
+    waiter.commit()
+
+
+def test_options_are_checked(db):
+    for options in [{"isolation": "none"}, {"durability": "none"}, {"lock_timeout": -1}, {"deadline": float("nan")}]:
+        with pytest.raises(ValueError):
+            db.begin(**options)
+    with pytest.raises(TypeError):
+        db.begin(colour="blue")
+    with pytest.raises(foreshore.Invalid):
+        foreshore.in_memory(memory_limit=1)
+
+
+def test_every_error_has_its_own_number():
+    leaves = [cls for cls in vars(foreshore).values() if isinstance(cls, type) and issubclass(cls, foreshore.Error)]
+    numbers = [cls.status for cls in leaves if "status" in vars(cls)]
+    assert len(numbers) == len(set(numbers)) > 40
+    assert all(cls.retryable == (20 <= cls.status < 40) for cls in leaves if "status" in vars(cls))
