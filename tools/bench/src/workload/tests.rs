@@ -1,6 +1,6 @@
 use super::*;
 use crate::{Silent, config::Claim, run};
-use foreshore::{Db, Device, TableDef};
+use foreshore::{Db, Device, Isolation, TableDef};
 use std::{path::Path, time::Duration};
 
 fn config(scale: u64) -> Config {
@@ -66,6 +66,17 @@ fn every_workload_passes_its_own_checks() {
         let config = Config { threads, producers, consumers, claim, backlog: 20, ..config(1) };
         let report = run(Workload::Queue, &config, &Silent).unwrap();
         assert!(report.passed() && report.rows[0].commits > 0, "{claim}: {:?}", report.rows[0].checks);
+    }
+}
+
+#[test]
+fn no_change_is_lost_at_a_weaker_isolation() {
+    for isolation in [Isolation::Snapshot, Isolation::ReadCommitted] {
+        for workload in [Workload::Tatp, Workload::YcsbA, Workload::YcsbD, Workload::YcsbF] {
+            let config = Config { isolation, threads: vec![4], ..config(500) };
+            let report = run(workload, &config, &Silent).unwrap();
+            assert!(report.passed(), "{workload}, {isolation}: {:?}", report.rows[0].checks);
+        }
     }
 }
 
