@@ -22,7 +22,8 @@ pub(crate) struct ChainPage<'a> {
 }
 
 impl<'a> ChainPage<'a> {
-    fn view(page: &'a [u8]) -> Result<Self, Damage> {
+    /// Checks the header of a page.
+    pub(crate) fn view(page: &'a [u8]) -> Result<Self, Damage> {
         if page.len() != PAGE_SIZE {
             return Err("not a page");
         }
@@ -49,8 +50,14 @@ impl<'a> ChainPage<'a> {
         ChainId { head: PageId(u64_at(self.page, AT_HEAD)), birth: Xid(u64_at(self.page, AT_BIRTH)) }
     }
 
+    /// Returns whether the page has bytes of the value, and not page ids.
+    pub(crate) const fn is_data(&self) -> bool {
+        self.level == CHAIN_DATA
+    }
+
     /// Returns the bytes of a data page.
     pub(crate) fn data(&self) -> &'a [u8] {
+        debug_assert!(self.is_data(), "bytes of a page of level {} that has ids", self.level);
         &self.page[CHAIN_BODY..CHAIN_BODY + self.count]
     }
 

@@ -30,6 +30,7 @@ mod census;
 mod chain;
 mod chain_record;
 mod claims;
+mod content;
 mod contention;
 mod create;
 mod cursor;
@@ -66,6 +67,7 @@ mod verify;
 mod write;
 
 pub use census::Census;
+pub use content::{ChainContent, ChainPart, Entries, NodeContent, StoredRow};
 pub use cursor::{Cursor, End};
 pub use load::Loader;
 pub use many::Batch;

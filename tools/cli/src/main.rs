@@ -5,23 +5,24 @@
 mod bar;
 mod bench;
 mod exit;
+mod generate;
 mod history;
 mod inspect;
 mod lab;
 mod output;
 mod types;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use exit::{Failure, STATUSES};
 use foreshore::Error;
-use inspect::{backup, check, compact, del, dump, get, info, load, log, put, restore, scan, stats, tables};
+use inspect::{backup, check, compact, del, dump, get, info, load, log, page, put, restore, scan, stats, tables};
 use std::{ffi::OsString, process::ExitCode};
 
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
 ///
-/// `info` and `log` only read files, also of a database that is in use. The verbs from `stats` to `load`, `backup` and
-/// `compact` open the database, which no other process may use meanwhile. If it was not closed, that recovers it: files
-/// are written, and no committed row changes.
+/// `info`, `log` and `page` only read files, also of a database that is in use. The verbs from `stats` to `load`,
+/// `backup` and `compact` open the database, which no other process may use meanwhile. If it was not closed, that
+/// recovers it: files are written, and no committed row changes.
 #[derive(Parser)]
 #[command(name = "foreshore", version, after_help = STATUSES)]
 struct Arguments {
@@ -43,6 +44,7 @@ enum Verb {
     Dump(dump::DumpArguments),
     Load(load::LoadArguments),
     Log(log::LogArguments),
+    Page(page::PageArguments),
     Backup(backup::BackupArguments),
     Restore(restore::RestoreArguments),
     Verify(restore::VerifyArguments),
@@ -51,6 +53,8 @@ enum Verb {
     Bench(Box<bench::Arguments>),
     /// Reproduce a figure of the papers, with our own designs beside theirs
     Lab(Box<lab::Arguments>),
+    Completions(generate::CompletionsArguments),
+    Man(generate::ManArguments),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -69,12 +73,15 @@ impl Verb {
             Self::Dump(arguments) => dump::run(arguments),
             Self::Load(arguments) => load::run(arguments),
             Self::Log(arguments) => log::run(arguments),
+            Self::Page(arguments) => page::run(arguments),
             Self::Backup(arguments) => backup::run(arguments),
             Self::Restore(arguments) => restore::run(arguments),
             Self::Verify(arguments) => restore::verify(arguments),
             Self::Compact(arguments) => compact::run(arguments),
             Self::Bench(arguments) => checked(bench::run(arguments)?),
             Self::Lab(arguments) => checked(lab::run(arguments)?),
+            Self::Completions(arguments) => generate::completions(arguments, Arguments::command()),
+            Self::Man(arguments) => generate::man(arguments, Arguments::command()),
             Self::Other(words) => Err(unknown_verb(words).into()),
         }
     }
@@ -104,6 +111,7 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, backup, restore, verify, compact, bench or lab";
+    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, page, backup, restore, verify, \
+                    compact, bench, lab, completions or man";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

@@ -13,6 +13,7 @@ pub(crate) mod get;
 pub(crate) mod info;
 pub(crate) mod load;
 pub(crate) mod log;
+pub(crate) mod page;
 pub(crate) mod put;
 pub(crate) mod restore;
 pub(crate) mod scan;

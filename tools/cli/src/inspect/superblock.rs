@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use foreshore::Error;
-use foreshore_io::{Fs, Kind, ReadOnly};
+use foreshore_io::{AlignedBuf, Fs, Kind, ReadOnly};
 use foreshore_space::SuperBlock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,14 @@ impl Directory {
     /// Returns the directory of the log.
     pub(crate) fn log(&self) -> PathBuf {
         self.path.join("log")
+    }
+
+    /// Reads `len` bytes of a file, or fewer at its end.
+    pub(crate) fn read(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>, Failure> {
+        let mut bytes = AlignedBuf::new(len);
+        let file = self.fs.open(&self.path.join(name)).map_err(Failure::unopened)?;
+        let count = file.read_at(&mut bytes, offset).map_err(Failure::unopened)?;
+        Ok(bytes[..count].to_vec())
     }
 
     /// Returns the length of a file in bytes.

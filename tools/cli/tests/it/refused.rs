@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The verbs with the arguments that they need, except `load`, which creates a database.
-const VERBS: [(&str, &[&str]); 10] = [
+const VERBS: [(&str, &[&str]); 11] = [
     ("info", &[]),
     ("stats", &[]),
     ("check", &[]),
@@ -18,6 +18,7 @@ const VERBS: [(&str, &[&str]); 10] = [
     ("scan", &["accounts"]),
     ("dump", &[]),
     ("log", &[]),
+    ("page", &["3"]),
 ];
 
 fn run(verb: &str, dir: &Path, words: &[&str]) -> crate::support::Ran {
@@ -57,7 +58,7 @@ fn a_database_in_use_is_refused_by_the_verbs_that_open_it() {
     let dir = Dir::new("in-use");
     let db = dir.open();
     fill(&db);
-    for (verb, words) in VERBS.into_iter().filter(|(verb, _)| !["info", "log"].contains(verb)) {
+    for (verb, words) in VERBS.into_iter().filter(|(verb, _)| !["info", "log", "page"].contains(verb)) {
         dir.run(verb, words).is_refused(3, &format!("{} is already open", dir.path().display()));
     }
     let ran = dir.run_with("load", &[], "{\"foreshore_dump\":1}\n");
@@ -123,7 +124,7 @@ fn the_help_of_every_verb_says_what_it_does() {
         assert!(help.output.contains(&format!("\n  {verb} ")), "{verb}");
         let own = run(verb, Path::new("--help"), &[]);
         assert_eq!(own.code, 0, "{own:?}");
-        let is_opened = !["info", "log"].contains(&verb);
+        let is_opened = !["info", "log", "page"].contains(&verb);
         let says = if is_opened { "this recovers it: files are written" } else { "recovers nothing, writes nothing" };
         let text = own.output.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(says), "{}", own.output);
