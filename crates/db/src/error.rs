@@ -23,7 +23,7 @@ pub enum Error {
         /// Error of the operating system.
         source: Arc<io::Error>,
     },
-    /// A file has no space to grow. The writer that needed it fails. Reads go on, and writes do once space is freed.
+    /// A file has no space to grow. The writer that needed it fails. Reads continue, and writes do once space is freed.
     DiskFull {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum Error {
         /// The smallest length that it must have.
         expected: u64,
     },
-    /// A durable log group is missing, as later groups show. That is lost media and not a torn tail.
+    /// A durable log group is missing, as later groups show. The medium has lost it; this is not a torn tail.
     LostLog {
         /// The segment that should hold the group, or that ends before it.
         file: PathBuf,
@@ -69,7 +69,7 @@ pub enum Error {
         /// The oldest group that is kept.
         first: GroupNo,
     },
-    /// A log group that was read before it was confirmed is gone after a crash of the writer.
+    /// A log group that was read before it was known to be durable is gone after a crash of the writer.
     LogRetracted {
         /// The log directory.
         dir: PathBuf,
@@ -78,14 +78,14 @@ pub enum Error {
     },
     /// A restore is refused. Nothing was restored.
     Restore(RestoreRefusal),
-    /// The file is not one of Foreshore, or belongs to another database.
+    /// The file is not a Foreshore file, or belongs to another database.
     Foreign {
         /// The file.
         path: PathBuf,
         /// What does not fit.
         why: &'static str,
     },
-    /// The file was written by a newer version.
+    /// The file has a format version that this build does not read.
     Newer {
         /// The file.
         path: PathBuf,
@@ -104,13 +104,13 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
-    /// A backup or a restore is to be made in a directory that is not empty. Nothing was changed.
+    /// The target directory of a backup or a restore is not empty. Nothing was changed.
     NotEmpty {
         /// The directory.
         dir: PathBuf,
     },
     /// A write or sync of the log or of a page failed, and the database has stopped. Commits that were not acknowledged
-    /// may or may not survive; `Db::reopen` tells.
+    /// may or may not survive; after `Db::reopen` the rows show which did.
     Poisoned {
         /// The failure.
         cause: Arc<Error>,
@@ -126,9 +126,9 @@ pub enum Error {
     },
     /// An earlier error has rolled the transaction back.
     RolledBack,
-    /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked. Its rows stay
-    /// locked, and the engine retries it when space is freed. The rollback itself returns this error, and so do writers
-    /// that meet one of the rows. Not retryable: freed space ends it, or a restart.
+    /// The rollback of a transaction met a damaged page, or found no free page or log space, and is parked. Its rows
+    /// stay locked, and the engine retries it when space is freed. The rollback itself returns this error, and so do
+    /// writers that meet one of the rows. Not retryable: freed space ends it, or a restart.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,
@@ -162,7 +162,7 @@ pub enum Error {
         /// Error of the reader.
         source: Arc<io::Error>,
     },
-    /// The name of a table or of an index is empty, over the limit, has a byte zero, or is given to two indexes.
+    /// The name of a table or of an index is empty, over the limit, contains a zero byte, or is given to two indexes.
     TableName {
         /// The name.
         name: String,
@@ -191,7 +191,7 @@ pub enum Error {
         /// The part of the row that does not decode.
         part: &'static str,
     },
-    /// Each run of a transaction was ended by other transactions, up to the limit of runs. Retryable.
+    /// Other transactions ended every run of the transaction, and the limit of runs is reached. Retryable.
     Exhausted {
         /// How often it was run.
         runs: u32,
@@ -218,7 +218,7 @@ pub enum Error {
         /// The encoded key.
         key: Arc<[u8]>,
     },
-    /// The key of a row to load is not above those before it and all of the table. Nothing was loaded.
+    /// The key of a row to load is not greater than the key before it and all keys of the table. Nothing was loaded.
     LoadOrder {
         /// The table.
         table: TableRef,
@@ -241,7 +241,7 @@ pub enum Error {
         /// The encoded entry.
         entry: Arc<[u8]>,
     },
-    /// A write to a table that has an index which the definition of the table does not declare. Nothing was changed.
+    /// The table has an index that its definition does not declare, so the write was refused. Nothing was changed.
     IndexUndeclared {
         /// The table.
         table: String,
@@ -285,8 +285,8 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// The waiting thread was the last to use the transaction that holds the lock, or one that the holder waits for.
-    /// Returned after a tenth of a second. Not retryable: end the holder first, or let another thread use it.
+    /// The transaction that this thread used last holds the lock, or its holder waits for that one. Refused after a
+    /// tenth of a second. Not retryable: end that transaction first, or use it on another thread.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,
@@ -356,14 +356,14 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// All sessions of the engine are in use, or all words of the status window. Retryable.
+    /// The limit of concurrent transactions is reached. Retryable.
     TooManyTransactions {
         /// The limit.
         max: usize,
         /// Label of the oldest transaction.
         oldest: &'static str,
     },
-    /// All transaction ids are used up, or the files say so. Reads go on. Not retryable: copy the rows elsewhere.
+    /// No transaction id is left, or damaged files claim so. Reads continue. Not retryable: copy the rows elsewhere.
     XidsUsedUp {
         /// Number of ids.
         max: u64,
@@ -374,7 +374,7 @@ pub enum Error {
         max: usize,
     },
     /// Other transactions hold the undo memory that this one needs. They wait for its locks, or did not end in time, or
-    /// their entries share chunks with its own. Retryable.
+    /// their undo lies in the same chunks of 8 KiB as its own. Retryable.
     UndoMemory {
         /// The limit in bytes, of memory and file together.
         max: usize,
@@ -388,7 +388,7 @@ pub enum Error {
         /// Frames in the pool.
         frames: usize,
     },
-    /// An option is out of range, or names a variant that is not built.
+    /// An option is out of range, or names a variant that is not compiled in.
     InvalidOption {
         /// The option.
         name: &'static str,

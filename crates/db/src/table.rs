@@ -49,16 +49,16 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 ///
 /// Keys and values are passed by value or by reference, and returned owned: `insert(&7, &100)`, `get("name")`.
 ///
-/// Every method may return these errors:
+/// Among others, every method may return these errors:
 ///
 /// - `RolledBack` once an error has ended the transaction
 /// - `Deadlock` or `LockTimeout`, because of other transactions
 /// - `Undecodable` if a row does not decode to the types of the table
 /// - `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted`, of the engine.
 ///
-/// **Indexes** that the [`TableDef`](crate::TableDef::with_indexes) declares are kept by every method that writes. Such
-/// a method may also return these errors, and leaves the row unchanged then. A method that removes several rows has
-/// removed those before:
+/// **Indexes** that the [`TableDef`](crate::TableDef::with_indexes) declares are maintained by every method that
+/// writes. A method that removes several rows keeps the removals before an error. A method that writes may also return
+/// these errors, which leave the row unchanged:
 ///
 /// - `IndexKeyExists` if a unique index has the key for another row, which is then locked until the transaction ends
 /// - `KeyTooLarge` for a key of an index
@@ -71,7 +71,7 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 /// const USERS: TableDef<u64, &str> = TableDef::new("users");
 /// db.run(|tx| {
 ///     let users = tx.open(USERS)?;
-///     // Before other locks: then no row is locked by itself.
+///     // Taken before any other lock. Reads then need no row locks.
 ///     users.lock_against_writes()?;
 ///     assert_eq!(users.insert(7, "Ada")?, None);
 ///     users.insert_new(9, "Alan")?;
@@ -106,7 +106,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         }
     }
 
-    /// Calls `read` with the encoded value of `key`, without an owned copy. For `&[u8]` and `&str` these are its bytes.
+    /// Calls `read` with the encoded value of `key` and returns its result, or `None` if there is no row. No owned
+    /// value is made. `&[u8]` and `&str` are encoded as their bytes.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.
@@ -138,8 +139,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.get_locked(key, RowLock::update()).map(existing)
     }
 
-    /// Returns the newest value of `key`, which no other transaction changes until this one ends. If there is no row,
-    /// no other transaction inserts one. At serializable every read does that.
+    /// Returns the newest value of `key`, and locks the key shared: until this transaction ends, no other one changes,
+    /// removes or inserts the row. At serializable every read does the same.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.
@@ -246,23 +247,24 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Iterates over the rows with keys in `range`, by key, from either end or both.
+    /// Iterates over the rows with keys in `range`, in key order, from either end or both.
     ///
-    /// The interval of keys that was iterated over is locked against writes of other transactions until this one ends.
-    /// Rows that this transaction writes meanwhile are seen if they lie ahead.
+    /// At serializable, the interval of keys that was iterated over is locked against writes of other transactions
+    /// until this one ends. At the other levels nothing is locked. Rows that this transaction writes meanwhile are seen
+    /// if they lie ahead.
     pub fn range<'k>(&self, range: impl KeyRange<'k, K>) -> Range<'tx, K, V> {
         self.range_by(&range, None)
     }
 
-    /// Iterates over the newest rows with keys in `range`, by key, and locks each as `lock` says when the iterator
-    /// reaches it.
+    /// Iterates over the newest rows with keys in `range`, in key order, and locks each as `lock` says when the
+    /// iterator reaches it.
     ///
     /// A serializable transaction locks the keys between the rows too, so that none is inserted. With
     /// [`RowLock::skip_locked`] it does not, because such a scan may miss rows anyway.
     ///
-    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that was changed or removed since the snapshot is
-    /// a `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] the scan skips removed rows, and rows
-    /// that another transaction is removing.
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that was changed or removed since the snapshot ends
+    /// the scan with `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] the scan skips removed
+    /// rows, and rows that another transaction is removing.
     ///
     /// Workers that share a queue take the first row that no other worker has:
     ///
@@ -290,7 +292,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Range::new(self.tx, &self.tree, range, lock)
     }
 
-    /// Returns the row with the smallest key. Locks it and the keys before it, as [`range`](Self::range) does.
+    /// Returns the row with the smallest key. At serializable, locks it and the keys before it, as
+    /// [`range`](Self::range) does.
     ///
     /// # Errors
     /// Those of every method.
@@ -298,7 +301,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.iter().next().transpose()
     }
 
-    /// Returns the row with the largest key. Locks it and the keys behind it, as [`range`](Self::range) does.
+    /// Returns the row with the largest key. At serializable, locks it and the keys after it, as [`range`](Self::range)
+    /// does.
     ///
     /// # Errors
     /// Those of every method.
@@ -319,7 +323,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.iter().next_back().transpose()
     }
 
-    /// Iterates over all rows, by key. Locks as [`range`](Self::range) does.
+    /// Iterates over all rows, in key order. Locks as [`range`](Self::range) does.
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::all(self.tx, &self.tree)
     }

@@ -9,10 +9,10 @@
 //!   0  magic 8 | 8  version 4 | 12 zero 4 | 16 uuid 16 | 32 number 8 | 40 size 8 | 48 zero | 4092 crc32c of 0..4092
 //!
 //! group               a multiple of 4096 bytes, never rewritten, never across segments
-//!   0  magic 8 | 8  version 2 | 10 n_ext 2 | 12 incarnation 4 | 16 uuid 16 | 32 group_no 8 | 40 cut S 8
+//!   0  magic 8 | 8  version 2 | 10 n_ext 2 | 12 incarnation 4 | 16 uuid 16 | 32 group_no 8 | 40 cut lsn 8
 //!   48 acked_upto 8 | 56 data_len 4 | 60 total_len 4 | 64 prev hdr_crc 4 | 68 data_crc 4 | 72 time 8 | 80 zero 12
 //!   92 hdr_crc: crc32c of bytes 0..92
-//!   96 extent table, n_ext x { 0 lane 2 | 2 zero 2 | 4 len 4 | 8 lane_off 8 }, then the data of the extents in order,
+//!   96 extent table, n_ext x { 0 lane 2 | 2 zero 2 | 4 len 4 | 8 offset 8 }, then the data of the extents in order,
 //!   then zeros. data_crc covers all from byte 96 to total_len.
 //!
 //! record              a multiple of 8 bytes, whole inside one extent
@@ -21,8 +21,8 @@
 //! ```
 //!
 //! `time` is the wall clock when the group was sealed, in nanoseconds since 1970, and never falls along the chain.
-//! `acked_upto` is the newest group known to be durable when this one was sealed: a reader that misses a group up to
-//! there has lost media, not a torn tail.
+//! `acked_upto` is the newest group known to be durable, with all before it, when this one was sealed. If a group up to
+//! there is missing, the medium has lost it; it is not a torn tail.
 
 pub(crate) mod archive;
 
@@ -33,7 +33,7 @@ use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid, crc3
 use foreshore_sync::Nanos;
 use std::path::Path;
 
-/// Newest version of every structure here.
+/// Format version of every structure here. No other is read.
 pub(crate) const VERSION: u32 = 1;
 /// Bytes in front of a record's payload.
 pub(crate) const ENVELOPE: usize = 24;
@@ -43,10 +43,10 @@ pub(crate) const GROUP_HEADER: usize = 96;
 pub(crate) const EXTENT: usize = 16;
 /// Largest group in bytes.
 pub(crate) const MAX_GROUP: usize = 1 << 20;
-/// Numbers and stamps of all kinds stay below: whatever a reader finds, it can count on from there.
-pub(crate) const MAX_STAMP: u64 = 1 << 62;
-/// Incarnations stay below.
-const MAX_INCARNATION: Incarnation = Incarnation(u32::MAX);
+/// Every number and LSN is below this, so that a start can increment what it finds.
+pub(crate) const STAMP_LIMIT: u64 = 1 << 62;
+/// Every incarnation is below this, for the same reason.
+const INCARNATION_LIMIT: Incarnation = Incarnation(u32::MAX);
 /// Offset of a segment's first group.
 pub(crate) const FIRST_GROUP: u64 = BLOCK as u64;
 
@@ -57,7 +57,7 @@ const HDR_CRC: usize = 92;
 const BLOCK_CRC: usize = BLOCK - 4;
 
 const _: () = assert!(GROUP_HEADER == HDR_CRC + 4 && GROUP_HEADER.is_multiple_of(8) && EXTENT.is_multiple_of(8));
-const _: () = assert!(ENVELOPE == 4 + 4 + 8 + 8 && GROUP_HEADER <= 128);
+const _: () = assert!(ENVELOPE == 4 + 4 + 8 + 8);
 const _: () = assert!(MAX_GROUP.is_multiple_of(BLOCK));
 
 /// Bytes that a record of `payload` bytes takes.
@@ -65,7 +65,7 @@ pub(crate) const fn record_size(payload: usize) -> usize {
     (ENVELOPE + payload).next_multiple_of(8)
 }
 
-/// What stands in front of a record's payload.
+/// The header of a record; the payload follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) len: u32,
@@ -75,12 +75,12 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
-    /// The little-endian words of the envelope of a payload whose checksum is `payload_crc`: the long part of the
-    /// checksum is computed before the LSN is known.
+    /// Returns the header as three words, to be stored little-endian. `payload_crc` is the payload's checksum, computed
+    /// before the LSN is known.
     #[inline(always)]
-    pub(crate) fn words<C: Crc>(&self, how: C, payload_crc: u32) -> [u64; 3] {
+    pub(crate) fn words<C: Crc>(&self, checksum: C, payload_crc: u32) -> [u64; 3] {
         let word = self.tag | u64::from(self.flags) << 56;
-        let crc = how.words(payload_crc, self.len, self.lsn.0, word);
+        let crc = checksum.words(payload_crc, self.len, self.lsn.0, word);
         [u64::from(self.len) | u64::from(crc) << 32, self.lsn.0, word]
     }
 
@@ -94,7 +94,8 @@ impl Envelope {
         bytes
     }
 
-    /// Decodes the record at the front of `bytes` and returns its payload and what follows it.
+    /// Decodes the record at the front of `bytes`. Returns its header, its payload and the bytes after it; `None` if it
+    /// is cut short or its checksum is wrong.
     pub(crate) fn split(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<ENVELOPE>()?;
         let len = u32_at(head, 0);
@@ -116,7 +117,7 @@ pub(crate) struct GroupHeader {
     pub(crate) incarnation: Incarnation,
     pub(crate) uuid: Uuid,
     pub(crate) group: GroupNo,
-    /// Every record with an LSN up to here is in this group or an earlier one.
+    /// Every record of this incarnation with an LSN up to here is in this group or an earlier one.
     pub(crate) cut: Lsn,
     pub(crate) acked_upto: GroupNo,
     pub(crate) data_len: u32,
@@ -127,19 +128,19 @@ pub(crate) struct GroupHeader {
     pub(crate) time: Nanos,
 }
 
-/// What bytes that should be a group header are.
+/// The result of decoding a group header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
-    /// A header, with its own checksum, which the next group repeats.
+    /// A header and its checksum, the `prev_crc` of the next group.
     Header(GroupHeader, u32),
-    /// Checksum and magic of a header of a version that this build does not read.
+    /// Magic and checksum are right, and the version, given here, is not [`VERSION`].
     Newer(u32),
-    /// Something else.
+    /// No header, a wrong checksum, or impossible lengths or numbers.
     Nothing,
 }
 
 impl GroupHeader {
-    /// Encodes; the checksum returned is the `prev_crc` of the next group.
+    /// Returns the header's bytes, and their checksum: the `prev_crc` of the next group.
     pub(crate) fn encode(&self) -> ([u8; GROUP_HEADER], u32) {
         let mut out = Filler::<GROUP_HEADER>::new();
         out.put(&GROUP_MAGIC);
@@ -161,7 +162,7 @@ impl GroupHeader {
         (out.full(), crc)
     }
 
-    /// Decodes and checks the lengths against each other; `bytes` holds at least [`GROUP_HEADER`] bytes.
+    /// Decodes a header, and checks its lengths and numbers. Fewer than [`GROUP_HEADER`] bytes are no header.
     pub(crate) fn decode(bytes: &[u8]) -> Decoded {
         let Some(head) = bytes.first_chunk::<GROUP_HEADER>() else { return Decoded::Nothing };
         let crc = u32_at(head, HDR_CRC);
@@ -188,8 +189,8 @@ impl GroupHeader {
         let total = header.total_len as usize;
         let used = header.data_start() + header.data_len as usize;
         let lengths_fit = total <= MAX_GROUP && total.is_multiple_of(BLOCK) && used <= total;
-        let counts_on = header.group.0.max(header.cut.0) < MAX_STAMP && header.incarnation < MAX_INCARNATION;
-        match lengths_fit && counts_on && header.group > GroupNo::ZERO {
+        let is_below_limits = header.group.0.max(header.cut.0) < STAMP_LIMIT && header.incarnation < INCARNATION_LIMIT;
+        match lengths_fit && is_below_limits && header.group > GroupNo::ZERO {
             true => Decoded::Header(header, crc),
             false => Decoded::Nothing,
         }
@@ -242,7 +243,7 @@ impl SegmentHeader {
         finish_block(out)
     }
 
-    /// Decodes block 0 of the file at `path`, which belongs to `uuid`.
+    /// Decodes block 0 of the file at `path`, and refuses it as `Foreign` if its uuid is not `uuid`.
     pub(crate) fn decode(block: &[u8], path: &Path, uuid: Uuid) -> Result<Self> {
         check_block(block, SEGMENT_MAGIC, path, 0)?;
         let header = Self { uuid: uuid_at(block, 16), number: u64_at(block, 32), size: u64_at(block, 40) };
@@ -277,7 +278,7 @@ impl CtlSlot {
         finish_block(out)
     }
 
-    /// Decodes the slot at `offset` of the file at `path`, which belongs to `uuid`.
+    /// Decodes the slot at `offset` of the file at `path`, and refuses it as `Foreign` if its uuid is not `uuid`.
     pub(crate) fn decode(block: &[u8], path: &Path, offset: u64, uuid: Uuid) -> Result<Self> {
         check_block(block, CTL_MAGIC, path, offset)?;
         let slot = Self {
@@ -290,18 +291,18 @@ impl CtlSlot {
         };
         check_uuid(slot.uuid, uuid, path)?;
         let largest = slot.seq.max(slot.first.0).max(slot.segment);
-        if largest >= MAX_STAMP || slot.first == GroupNo::ZERO || slot.incarnation >= MAX_INCARNATION {
+        if largest >= STAMP_LIMIT || slot.first == GroupNo::ZERO || slot.incarnation >= INCARNATION_LIMIT {
             return Err(Error::corrupted(path, Place::Offset(offset), "the numbers of a control slot are impossible"));
         }
         Ok(slot)
     }
 }
 
-fn block_start(magic: [u8; 8], word: u32, uuid: Uuid) -> Vec<u8> {
+fn block_start(magic: [u8; 8], incarnation: u32, uuid: Uuid) -> Vec<u8> {
     let mut out = Vec::with_capacity(BLOCK);
     out.put(&magic);
     out.put_u32(VERSION);
-    out.put_u32(word);
+    out.put_u32(incarnation);
     out.put(&uuid.0);
     out
 }
@@ -313,10 +314,14 @@ fn finish_block(mut out: Vec<u8>) -> [u8; BLOCK] {
     out.try_into().expect("the fields fill a block")
 }
 
-/// Magic, checksum and version, in an order that tells foreign, damaged and newer apart.
+/// Checks magic, checksum and version, in an order that distinguishes foreign, damaged and newer files.
 fn check_block(block: &[u8], magic: [u8; 8], path: &Path, offset: u64) -> Result<()> {
     if block.len() < BLOCK {
-        return Err(Error::Truncated { file: path.into(), len: offset + block.len() as u64, expected: offset + 4096 });
+        return Err(Error::Truncated {
+            file: path.into(),
+            len: offset + block.len() as u64,
+            expected: offset + BLOCK as u64,
+        });
     }
     let sound = crc32c(&block[..BLOCK_CRC]) == u32_at(block, BLOCK_CRC);
     if block[0..8] != magic {
@@ -350,7 +355,7 @@ pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:020}.seg")
 }
 
-/// File name of segment `number` while it is prepared.
+/// File name of segment `number` while it is being created.
 pub(crate) fn temporary_name(number: u64) -> String {
     format!("{number:020}.tmp")
 }

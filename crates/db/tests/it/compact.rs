@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ fn a_table_moves_to_where_a_dropped_one_was() {
 }
 
 #[test]
-fn a_compaction_is_stopped_between_any_two_steps() {
+fn a_compaction_can_be_stopped_between_steps() {
     let (db, fs) = in_memory();
     put(&db, ROWS, (0..8000).map(spread));
     remove(&db, ROWS, (0..8000).filter(|n| n % 8 > 0).map(spread));
@@ -173,11 +173,11 @@ fn a_compaction_is_stopped_between_any_two_steps() {
 }
 
 #[test]
-fn rows_stay_beside_compactions() {
+fn no_row_is_lost_during_compactions() {
     const WRITERS: u64 = 3;
     let db = small().device(Device::Null).open(DIR).unwrap();
     db.run(|tx| tx.open(ROWS).map(drop)).unwrap();
-    let has_ended = AtomicBool::new(false);
+    let (has_ended, compared) = (AtomicBool::new(false), AtomicU64::new(0));
     // ORDERING: hint, the others end a little later.
     let goes_on = || !has_ended.load(Ordering::Relaxed);
     let write = |me: u64| {
@@ -205,7 +205,7 @@ fn rows_stay_beside_compactions() {
                 let table = read.open(ROWS).unwrap();
                 let forwards: Result<Vec<_>, Error> = table.iter().collect();
                 let backwards: Result<Vec<_>, Error> = table.iter().rev().collect();
-                // Pages of a dropped table may count against it.
+                // Pages of dropped tables count for the cost of the snapshot, so it may be cancelled.
                 let is_old = |rows: &Result<Vec<_>, Error>| matches!(rows, Err(Error::SnapshotTooOld { .. }));
                 if is_old(&forwards) || is_old(&backwards) {
                     continue;
@@ -213,11 +213,13 @@ fn rows_stay_beside_compactions() {
                 let (forwards, mut backwards) = (forwards.unwrap(), backwards.unwrap());
                 backwards.reverse();
                 assert!(forwards == backwards, "{} rows forwards, {} backwards", forwards.len(), backwards.len());
+                // ORDERING: Relaxed, a counter that is read after the scope.
+                compared.fetch_add(1, Ordering::Relaxed);
             }
         });
         scope.spawn(|| {
             while goes_on() {
-                // What the writers add meanwhile lies behind it.
+                // The writers' new pages lie behind those of this table, so there are pages to move.
                 put(&db, FIRST, 0..2000);
                 assert!(db.run(|tx| tx.drop_table(FIRST.name())).unwrap());
                 db.compact().unwrap();
@@ -228,25 +230,28 @@ fn rows_stay_beside_compactions() {
                 db.check().unwrap();
             }
         });
-        let model = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        let models: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        // Before a panic of a writer goes on: the other threads would never end.
         // ORDERING: hint, as above.
         has_ended.store(true, Ordering::Relaxed);
-        model
+        models.into_iter().flat_map(|model| model.unwrap()).collect()
     });
+    // ORDERING: Relaxed, the scope has ended.
+    assert!(compared.load(Ordering::Relaxed) > 0, "no scan was compared");
     assert_eq!(rows(&db, ROWS), model);
     assert_eq!(db.check().unwrap().rows, model.len() as u64);
     let stats = db.stats();
     assert!(stats.tree.moves > 0 && stats.tree.merges > 0 && stats.space.cuts > 0, "{stats:?}");
 }
 
-/// A table that a transaction of another thread drops meanwhile is left out after a while.
+/// A drop that does not end makes a compaction return `LockTimeout`.
 #[test]
-fn a_locked_table_is_skipped() {
+fn a_lock_against_writes_does_not_stop_a_compaction_and_a_drop_does() {
     let (db, _) = in_memory();
     fill(&db, 3000);
     put(&db, ROWS, 0..3000);
     remove(&db, ROWS, (0..3000).filter(|n| n % 10 > 0));
-    // A thread would not wait for its own transaction.
+    // On another thread: a wait for a lock of the own thread is refused.
     let by_another = |work: &(dyn Fn(&Transaction) + Sync)| {
         let begun = |db: &Db| {
             let tx = db.begin();
@@ -266,7 +271,7 @@ fn a_locked_table_is_skipped() {
         dropper.get_or_insert_with(|| by_another(&|tx| assert!(tx.drop_table(ROWS.name()).unwrap())));
         ControlFlow::Continue(())
     });
-    // The catalogue is locked, too.
+    // The drop also locks the catalogue, which the compaction reads.
     assert!(matches!(done, Err(Error::LockTimeout { .. })), "{done:?}");
     dropper.unwrap().rollback().unwrap();
     let done = db.compact().unwrap();
@@ -275,7 +280,7 @@ fn a_locked_table_is_skipped() {
     db.check().unwrap();
 }
 
-/// Values at the end of the file are written again before, unless their rows are locked.
+/// Values at the end of the file are copied to free pages near its front, unless their rows are locked.
 #[test]
 fn large_values_move_to_where_others_were() {
     let (db, fs) = in_memory();
@@ -314,11 +319,12 @@ fn large_values_move_to_where_others_were() {
     db.check().unwrap();
 }
 
-/// A full disk may end a compaction, which has then done a part.
+/// A full disk may end a compaction early. No row is lost.
 #[test]
 fn a_full_disk_ends_a_compaction_and_nothing_else() {
-    for limit in (0..20).map(|step| step * 5) {
-        let sim = disk(limit);
+    let mut ended = 0;
+    for full_at_step in (0..20).map(|step| step * 5) {
+        let sim = disk(full_at_step);
         let db = script::open(&sim).unwrap();
         put(&db, FIRST, 0..3000);
         put(&db, ROWS, (0..3000).map(spread));
@@ -328,12 +334,13 @@ fn a_full_disk_ends_a_compaction_and_nothing_else() {
         let mut steps = 0;
         let done = db.compact_with(CompactOptions::new(), |_| {
             steps += 1;
-            if steps == limit {
+            if steps == full_at_step {
                 sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
             }
             ControlFlow::Continue(())
         });
         assert!(done.is_ok() || matches!(done, Err(Error::DiskFull { .. })), "{done:?}");
+        ended += u32::from(done.is_err());
         assert_eq!(rows(&db, ROWS), before);
         db.check().unwrap();
         sim.clear_faults();
@@ -341,11 +348,12 @@ fn a_full_disk_ends_a_compaction_and_nothing_else() {
         assert_eq!(rows(&db, ROWS), before);
         db.check().unwrap();
     }
+    assert!(ended > 0, "no compaction met the full disk");
 }
 
-/// A compaction with large values, into which a power loss comes at each third operation of the disk.
+/// Cuts the power at every third disk operation of a compaction with large values.
 #[test]
-fn power_loss_at_any_operation_of_a_compaction_loses_nothing() {
+fn power_loss_during_a_compaction_loses_nothing() {
     for seed in 1..4 {
         let sim = disk(seed);
         let open = |sim: &Sim| script::options(sim).lab(|lab| lab.step_seed = seed).open(DIR);
@@ -388,9 +396,9 @@ fn power_loss_at_any_operation_of_a_compaction_loses_nothing() {
     }
 }
 
-/// Background work that wakes in the middle of a cut does not end it, whatever it wakes for.
+/// Background work that runs during the truncation of the file does not cancel it.
 #[test]
-fn upkeep_beside_a_cut_does_not_end_it() {
+fn background_work_does_not_cancel_a_truncation() {
     let (db, fs) = in_memory();
     put(&db, FIRST, 0..8000);
     put(&db, ROWS, 0..500);
@@ -398,7 +406,7 @@ fn upkeep_beside_a_cut_does_not_end_it() {
     (1000..1010).for_each(large);
     let before = rows(&db, ROWS);
     let long = data_pages(&fs);
-    // A snapshot holds the pages of a dropped table, so the upkeep goes on looking.
+    // The pages of a dropped table were held by a snapshot, so background work still looks for pages to free.
     put(&db, TableDef::new("held"), 0..10);
     let read = db.read();
     assert_eq!(read.open(ROWS).unwrap().iter().count(), before.len());
@@ -416,7 +424,7 @@ fn upkeep_beside_a_cut_does_not_end_it() {
 
 /// A table that is locked against writes holds a compaction up once, not for each of its large values.
 #[test]
-fn large_values_of_a_locked_table_are_left_together() {
+fn large_values_of_a_locked_table_are_skipped_together() {
     let (db, _) = in_memory();
     put(&db, FIRST, 0..12_000);
     let large = |key: u64| db.run(|tx| tx.open(ROWS)?.insert(key, &[7; 9000][..]).map(drop)).unwrap();
@@ -431,7 +439,7 @@ fn large_values_of_a_locked_table_are_left_together() {
         scope.spawn(lock).join().unwrap()
     });
     let done = db.compact().unwrap();
-    // One wait in each round.
+    // One timeout in each of at most three rounds.
     assert!((1..=3).contains(&done.skipped) && done.stuck <= 9, "{done:?}");
     reader.rollback().unwrap();
     let done = db.compact().unwrap();
@@ -439,7 +447,7 @@ fn large_values_of_a_locked_table_are_left_together() {
     db.check().unwrap();
 }
 
-/// Damage of any one page keeps some pages where they are, and the rest of the file is compacted.
+/// With one damaged page a compaction succeeds or returns `Corrupted`, and shortens most files.
 #[test]
 fn a_damaged_page_does_not_end_a_compaction() {
     let (db, fs) = in_memory();
@@ -465,9 +473,9 @@ fn a_damaged_page_does_not_end_a_compaction() {
     assert!(opened > 50 && shorter > opened / 2, "{shorter} of {opened} files are shorter, of {pages} pages");
 }
 
-/// A page that cannot be read ends the passes, and the free end of the file goes all the same.
+/// A page that cannot be read ends the passes, and the free end of the file is still truncated.
 #[test]
-fn an_error_of_a_pass_does_not_keep_the_free_end() {
+fn a_failed_pass_still_truncates_the_file() {
     let sim = disk(3);
     let fs: Arc<dyn Fs> = Arc::new(sim.clone());
     let db = script::open(&sim).unwrap();

@@ -35,7 +35,7 @@ mod world;
 
 pub use plan::{Plan, Summary};
 
-use gate::LEFT;
+use gate::POINTS_LEFT;
 use state::{On, State, Status};
 use std::cell::RefCell;
 use std::io;
@@ -71,7 +71,7 @@ pub(crate) fn index() -> Option<usize> {
 /// A scheduling point: may yield to another task.
 #[inline]
 pub(crate) fn scheduling_point() {
-    let _ = LEFT.try_with(|left| match left.get() {
+    let _ = POINTS_LEFT.try_with(|left| match left.get() {
         0 => slice_is_over(),
         more => left.set(more - 1),
     });
@@ -80,7 +80,7 @@ pub(crate) fn scheduling_point() {
 #[cold]
 fn slice_is_over() {
     match me() {
-        None => LEFT.set(u32::MAX),
+        None => POINTS_LEFT.set(u32::MAX),
         Some((world, id)) => world.give_way(id, false),
     }
 }
@@ -164,7 +164,7 @@ struct End(Arc<World>, usize);
 impl Drop for End {
     fn drop(&mut self) {
         ME.set(None);
-        LEFT.set(u32::MAX);
+        POINTS_LEFT.set(u32::MAX);
         let mut state = self.0.lock();
         state.tasks[self.1].status = Status::Ended;
         state.wake(On::End(self.1), usize::MAX);

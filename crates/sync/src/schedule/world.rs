@@ -1,6 +1,6 @@
 //! The scheduler of one run: the hand-over between tasks, and the report of a stopped run.
 
-use super::gate::{Gate, LEFT, Told};
+use super::gate::{Command, Gate, POINTS_LEFT};
 use super::state::{Decision, On, State, Status};
 use std::backtrace::Backtrace;
 use std::fmt::Write as _;
@@ -57,13 +57,13 @@ impl World {
         match next {
             Some(Decision::Run(next, points)) => {
                 if id == Some(next) {
-                    LEFT.set(points);
+                    POINTS_LEFT.set(points);
                     return;
                 }
                 let gate = state.tasks[next].gate.clone();
                 let own = id.map(|id| state.tasks[id].gate.clone());
                 drop(state);
-                gate.tell(Told::Run(points));
+                gate.send(Command::Run(points));
                 if let Some(own) = own {
                     self.wait_at(&own);
                 }
@@ -85,12 +85,12 @@ impl World {
 
     pub(super) fn wait_at(&self, gate: &Gate) {
         loop {
-            match gate.told() {
-                Told::Run(points) => {
-                    LEFT.set(points);
+            match gate.receive() {
+                Command::Run(points) => {
+                    POINTS_LEFT.set(points);
                     return;
                 }
-                Told::Show => {
+                Command::ReportStack => {
                     let stack = format!("-- {}\n{}", thread_name(), Backtrace::force_capture());
                     self.lock().stacks.push(stack);
                 }
@@ -125,7 +125,7 @@ impl World {
             let alive: Vec<Arc<Gate>> =
                 state.tasks.iter().filter(|task| task.status != Status::Ended).map(|task| task.gate.clone()).collect();
             drop(state);
-            alive.iter().for_each(|gate| gate.tell(Told::Show));
+            alive.iter().for_each(|gate| gate.send(Command::ReportStack));
             for _ in 0..100 {
                 // WAIT: park - the tasks show their stacks meanwhile.
                 std::thread::sleep(Duration::from_millis(50));

@@ -6,11 +6,14 @@
 //! | [`status_table`] | the outcomes in a plugged-in table, to measure its cost |
 //! | [`readers`] | the snapshots in use |
 //! | [`pins`] | the writers that are accessing old versions |
-//! | [`view`] | all readers at one moment, by which old versions are judged |
+//! | [`view`] | all readers at one moment; tells which old versions are dead |
+//! | [`snapshot`] | what one reader sees |
+//! | [`limits`] | the cost of snapshots, and their cancellation |
 //! | [`kept_pages`] | pages that only older snapshots can reach |
 //!
 //! A reader takes a [`Snapshot`]. A writer asks for the status of the xid in a row's header. It uses a view to find
-//! the dead versions in the row's chain. The window passes the xids that all readers and writers can judge without it.
+//! the dead versions in the row's chain. The window passes an xid whose outcome is final and durable. It also
+//! passes a long-running one, which is pinned first.
 
 mod kept_pages;
 mod limits;
@@ -44,8 +47,8 @@ use std::sync::{Arc, OnceLock};
 use std::{fmt, io};
 use view::{KeptView, Views};
 
-/// Returns the bytes of undo that are kept for snapshots from the first commit on and that none from the second on
-/// needs.
+/// A function of commits `from` and `to`: the bytes of undo that a snapshot in `from..to` may need and none from `to`
+/// on.
 type UndoBetween = Box<dyn Fn(Csn, Csn) -> u64 + Send + Sync>;
 
 /// The outcome of each transaction, and the snapshots in use.
@@ -60,7 +63,7 @@ pub struct Visibility {
     kept_pages: KeptPages,
     undo_between: UndoBetween,
     limits: SnapshotLimits,
-    /// The clock for the begin of transactions.
+    /// The clock for the age of snapshots.
     time: SystemClock,
     cancelled: ShardedCounter,
 }
@@ -102,7 +105,7 @@ impl Visibility {
     /// # Panics
     /// If a table is set already.
     pub fn set_status_table(&self, table: Arc<dyn StatusTable>) {
-        assert!(self.table.set(table).is_ok(), "the status table is wired once");
+        assert!(self.table.set(table).is_ok(), "a status table is set already");
     }
 
     /// Returns the status window.
@@ -126,8 +129,8 @@ impl Visibility {
         self.table.get().map_or(Ok(()), |table| table.prepare(xid))
     }
 
-    /// Ends the transaction with `xid`, whose commit record has the number `csn`, and returns the number it commits
-    /// with (see [`StatusWindow::commit`]). The table learns of the end before the window.
+    /// Ends the transaction with `xid`, whose commit record has the LSN of `csn`. Returns the number that it commits
+    /// with; for `push` see [`StatusWindow::commit`]. The status table is set before the window.
     pub(crate) fn commit(&self, xid: Xid, csn: Csn, push: impl FnMut(Csn) -> Csn) -> Csn {
         if let Some(Err(cause)) = self.table.get().map(|table| table.set(xid, true)) {
             self.halt.halt(&cause);
@@ -138,16 +141,16 @@ impl Visibility {
     /// Ends the transaction with `xid` as rolled back.
     ///
     /// # Errors
-    /// Errors of the status table: then the transaction still shows as running.
+    /// Those of the status table. The transaction then still counts as running.
     pub(crate) fn abort(&self, xid: Xid) -> Result<()> {
         self.table.get().map_or(Ok(()), |table| table.set(xid, false))?;
         self.window.abort(xid);
         Ok(())
     }
 
-    /// Asks the status table, if there is one, whether an ended transaction has committed. The table has to agree with
-    /// the window, whose answer is `None` for a forgotten xid. `is_drawn`: an xid that was read without a latch may
-    /// never have been drawn, and then the table is not asked.
+    /// Checks the answer of the window against the status table, if there is one, and halts the engine if they differ.
+    /// `by_window`: `None` for a frozen xid. `is_drawn`: whether the xid was ever drawn; if not, the table is not
+    /// asked.
     #[inline]
     pub(crate) fn confirm(&self, xid: Xid, by_window: Option<bool>, is_drawn: impl FnOnce() -> bool) {
         if let Some(table) = self.table.get().filter(|_| is_drawn()) {
@@ -159,7 +162,11 @@ impl Visibility {
     fn ask_table(&self, table: &dyn StatusTable, xid: Xid, by_window: Option<bool>) {
         match table.has_committed(xid) {
             Ok(found) if by_window.is_none_or(|known| known == found) => {}
-            Ok(_) => self.halt.halt(&Error::io("read", "the status table", io::Error::other("it does not agree"))),
+            Ok(_) => self.halt.halt(&Error::io(
+                "read",
+                "the status table",
+                io::Error::other("it contradicts the status window"),
+            )),
             Err(cause) => self.halt.halt(&cause),
         }
     }
@@ -169,7 +176,7 @@ impl Visibility {
         self.views.newest()
     }
 
-    /// Replaces a kept view by the newest one, if that is newer.
+    /// Replaces a kept view by the newest one, if that is another one.
     pub(crate) fn renew(&self, kept: &mut KeptView) {
         self.views.renew(kept);
     }
@@ -179,14 +186,14 @@ impl Visibility {
         if self.readers.is_any_limited() {
             self.cancel_beyond_limits();
         }
-        // The window is read before the durable CSN, so no commit that it has passed is above that.
+        // The window is read before the durable CSN, so every commit that it has passed is at or below that.
         let past = self.window.late();
         self.views.share(View::of(&self.readers, &self.pins, past, || self.log.durable().csn()))
     }
 
-    /// Returns the commit up to which freed things, such as the pages of dropped tables, may be reused. That commit is
+    /// Returns the commit up to which pages of dropped tables and replaced values may be reused. That commit is
     /// durable, and no reader has a snapshot below it, now or later. Zero while an operation of a cancelled reader is
-    /// running. The result never falls: a cancelled reader begins no operation.
+    /// running. A result stays valid, although a later one may be lower or zero.
     #[must_use]
     pub fn passed(&self) -> Csn {
         let horizon = self.refresh_view().horizon();
@@ -201,7 +208,7 @@ impl Visibility {
         let view = self.views.newest();
         match self.csn_by(&view, header_xid) {
             Some(csn) if csn <= view.horizon() || mutant("sabotage: a ghost goes that a snapshot needs") => true,
-            // A newer view can tell more, unless a reader is the reason that is known.
+            // A newer view cannot help if a known reader or a pin holds the horizon, or the commit is not durable.
             Some(csn) if csn <= view.floor() || csn.lsn() > self.log.durable() => false,
             None if self.window.get(header_xid) == Status::Live => false,
             _ => {
@@ -212,8 +219,8 @@ impl Visibility {
     }
 
     /// Returns the commit number of the transaction with `xid`, or one that is equivalent for every reader (see
-    /// [`View::csn_of_frozen`]). Returns zero if every reader sees its changes, or it has none. Returns `None` if it
-    /// has not ended, or only a newer view can tell.
+    /// [`View::csn_of_frozen`]). Returns zero if every reader sees its changes, or if it was rolled back.
+    /// Returns `None` if it has not ended, or only a newer view can tell.
     pub(crate) fn csn_by(&self, view: &View, xid: Xid) -> Option<Csn> {
         match self.window.get(xid) {
             Status::Live | Status::Spare => None,
@@ -239,7 +246,7 @@ impl Visibility {
     }
 
     /// Waits until no writer accesses what commits below `newest` replaced, and no reader is taking a snapshot below
-    /// it. Also returns once `is_over` does.
+    /// it. Also returns once `is_over` returns true.
     pub(crate) fn wait_for_pins(&self, newest: Csn, is_over: impl Fn() -> bool) {
         while (self.pins.is_any_below(newest) || self.readers.is_any_taking_below(newest)) && !is_over() {
             // WAIT: window - a writer links one version, or a reader takes its snapshot; either may have lost its

@@ -89,7 +89,7 @@ const SPARING: u64 = 64 << 10;
 
 /// The bound of dependencies. It is half of the largest stamp that readers accept; the other half is for further
 /// stamps.
-const MAX_DEPENDENCY: u64 = crate::format::MAX_STAMP / 2;
+const MAX_DEPENDENCY: u64 = crate::format::STAMP_LIMIT / 2;
 
 /// The bytes copied without a cut after which the next group begins one.
 const PROVISIONAL: usize = 16 << 20;

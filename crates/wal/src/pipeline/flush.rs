@@ -1,7 +1,7 @@
 //! The flushers: they write groups for commits without a waiting thread.
 
 use super::contract::{Leader, Led};
-use super::hand_off::Caller;
+use super::hand_off::LeadFor;
 use super::shards::Key;
 use super::wait::STALL;
 use super::{Callback, Pipeline};
@@ -142,7 +142,7 @@ impl<L: Leader> Pipeline<L> {
     fn flush(&self) -> Led {
         // ORDERING: pairs with the fence in `signal_flusher`, as the signal does where there is one.
         fence(Ordering::SeqCst);
-        if self.may_flush() { self.lead(Caller::Flusher, || self.is_wanted()) } else { Led::Busy }
+        if self.may_flush() { self.lead(LeadFor::Flusher, || self.is_wanted()) } else { Led::Busy }
     }
 
     /// Whether a flusher is needed and may lead. Behind a `SeqCst` fence.

@@ -2,10 +2,10 @@
 
 use super::contract::Calls;
 
-/// The purpose of a thread that leads.
+/// What a thread leads for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caller {
-    /// A thread that waits for durability, and that keeps the duty to lead itself.
+pub(super) enum LeadFor {
+    /// A thread that waits for durability, and will itself try to lead again.
     Waiter(Calls),
     /// A session that needs free space in this lane of the buffer.
     Space(usize),
@@ -13,8 +13,8 @@ pub(super) enum Caller {
     Flusher,
 }
 
-impl Caller {
-    /// Returns the thread that makes the calls that the group of this leader makes due.
+impl LeadFor {
+    /// Returns which thread runs the callbacks that this leader's group makes due.
     pub(super) fn calls(self) -> Calls {
         match self {
             Self::Waiter(calls) => calls,
@@ -24,38 +24,37 @@ impl Caller {
     }
 }
 
-/// The threads that are woken at the end of a lead or of a group.
+/// The threads that are woken when a thread releases the lead or completes a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOff {
-    /// Wakes the satisfied waiters and one thread that may lead: a waiter, a flusher, or a session that needs space. A
-    /// flusher makes the due calls, unless this thread makes them itself once it holds no lock.
+    /// Wakes the satisfied waiters, and at most one waiter, one flusher and one session that needs space, to lead. A
+    /// flusher runs the due callbacks, unless this thread runs them itself once it holds no lock.
     Full(Calls),
-    /// Wakes one thread that may lead.
+    /// Wakes at most one waiter, one flusher and one session that needs space, to lead.
     Lead,
-    /// After a lead without a group, wakes only threads that take over the caller's duty to try again. A leader that
-    /// woke another one of its own kind, or itself, would spin until the stopped appender continues or the group is
-    /// due.
+    /// After a lead without a group, wakes only other kinds of threads. Two of one kind would wake each other, and spin
+    /// until the stalled appender continues or the group is due.
     NoGroup {
-        caller: Caller,
-        /// Whether a group could have been sealed, so that a session that needs space may lead at once.
-        is_early: bool,
+        lead_for: LeadFor,
+        /// Whether a group that could be sealed was postponed. A session that needs space may then lead at once.
+        is_postponed: bool,
     },
 }
 
 impl HandOff {
-    /// Whether a thread that waits for durability is woken to lead.
+    /// Returns whether a thread that waits for durability is woken to lead.
     pub(super) fn wakes_waiter(self) -> bool {
-        !matches!(self, Self::NoGroup { caller: Caller::Waiter(_), .. })
+        !matches!(self, Self::NoGroup { lead_for: LeadFor::Waiter(_), .. })
     }
 
-    /// Whether a flusher is signalled to lead.
+    /// Returns whether a flusher is signalled to lead.
     pub(super) fn wakes_flusher(self) -> bool {
-        !matches!(self, Self::NoGroup { caller: Caller::Waiter(_) | Caller::Flusher, .. })
+        !matches!(self, Self::NoGroup { lead_for: LeadFor::Waiter(_) | LeadFor::Flusher, .. })
     }
 
-    /// Whether a session that needs space is woken to lead. While no group can be sealed, such a session waits for an
-    /// append and tries again by itself.
+    /// Returns whether a session that needs space is woken to lead. While no group can be sealed, such a session waits
+    /// for an append and tries again by itself.
     pub(super) fn wakes_space(self) -> bool {
-        !matches!(self, Self::NoGroup { is_early: false, .. })
+        !matches!(self, Self::NoGroup { is_postponed: false, .. })
     }
 }

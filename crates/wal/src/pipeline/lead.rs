@@ -8,7 +8,7 @@
 
 use super::contract::{Leader, Led, Order};
 use super::demand::Demand;
-use super::hand_off::Caller;
+use super::hand_off::LeadFor;
 use super::progress::Progress;
 use super::scheduler::{Schedule, Scheduler};
 use crate::group_commit::{Decision, Observation};
@@ -94,7 +94,7 @@ impl<L: Leader> Lead<L> {
     pub(super) fn seal_when_due(
         &self,
         demand: &Demand,
-        caller: Caller,
+        lead_for: LeadFor,
         wanted: impl FnOnce() -> bool,
     ) -> Result<Sealed<'_, L>, Led> {
         let mut work = self.work.try_lock().expect("the holder of the lead alone locks its work");
@@ -106,13 +106,13 @@ impl<L: Leader> Lead<L> {
             return Err(Led::Busy);
         }
         // A session that needs space does not wait for more commits.
-        if !matches!(caller, Caller::Space(_)) {
-            self.wait_until_due(&mut work.schedule, demand, caller)?;
+        if !matches!(lead_for, LeadFor::Space(_)) {
+            self.wait_until_due(&mut work.schedule, demand, lead_for)?;
             if self.is_stopped() {
                 return Err(Led::Unwanted);
             }
         }
-        self.seal(&mut work, caller)
+        self.seal(&mut work, lead_for)
     }
 
     fn is_stopped(&self) -> bool {
@@ -120,7 +120,7 @@ impl<L: Leader> Lead<L> {
     }
 
     /// Follows the scheduler until a group is due. Returns an error if the caller has to release the lead for the wait.
-    fn wait_until_due(&self, schedule: &mut Schedule, demand: &Demand, caller: Caller) -> Result<(), Led> {
+    fn wait_until_due(&self, schedule: &mut Schedule, demand: &Demand, lead_for: LeadFor) -> Result<(), Led> {
         // Loom has no time, so any time may have passed.
         if schedule.is_greedy() && (cfg!(foreshore_loom) || self.progress.in_flight() == 0) {
             return Ok(());
@@ -129,7 +129,7 @@ impl<L: Leader> Lead<L> {
             if self.scheduler.is_full(|| demand.appended()) {
                 return Ok(());
             }
-            let seen = self.observe(schedule, demand, caller);
+            let seen = self.observe(schedule, demand, lead_for);
             match schedule.decide(&seen) {
                 Decision::Seal => return Ok(()),
                 Decision::Wait(time) if seen.is_relaxed => return Err(Led::Later(time)),
@@ -144,12 +144,12 @@ impl<L: Leader> Lead<L> {
         Ok(())
     }
 
-    fn observe(&self, schedule: &mut Schedule, demand: &Demand, caller: Caller) -> Observation {
+    fn observe(&self, schedule: &mut Schedule, demand: &Demand, lead_for: LeadFor) -> Observation {
         let ((flushes, expected), now) = (self.progress.flushes(), self.scheduler.now());
         schedule.flush_latency = flushes.mean;
         let appended = if schedule.counts_bytes() { demand.appended() } else { 0 };
         let sealed = self.progress.sealed();
-        let is_awaited = caller != Caller::Flusher || demand.is_awaited(sealed);
+        let is_awaited = lead_for != LeadFor::Flusher || demand.is_awaited(sealed);
         Observation {
             now,
             group: self.progress.next_group(),
@@ -168,16 +168,16 @@ impl<L: Leader> Lead<L> {
     }
 
     /// Seals a group. Under the lead.
-    fn seal(&self, work: &mut Work<L>, caller: Caller) -> Result<Sealed<'_, L>, Led> {
+    fn seal(&self, work: &mut Work<L>, lead_for: LeadFor) -> Result<Sealed<'_, L>, Led> {
         let progress = &*self.progress;
         let (number, sealed, acked) = (progress.next_group(), progress.sealed(), progress.durable_group());
         assert!(acked < number, "group {acked} is durable, and {number} is sealed next");
         let place = (number.0 % self.groups.len() as u64) as usize;
         let mut memory =
             self.groups[place].try_lock().expect("a group has its place to itself from seal to completion");
-        let space_in = match caller {
-            Caller::Space(lane) => Some(lane),
-            Caller::Waiter(_) | Caller::Flusher => None,
+        let space_in = match lead_for {
+            LeadFor::Space(lane) => Some(lane),
+            LeadFor::Waiter(_) | LeadFor::Flusher => None,
         };
         let came = self.scheduler.came();
         let cut = match work.leader.seal(&mut memory, Order { number, sealed, acked, space_in }) {

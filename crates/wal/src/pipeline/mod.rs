@@ -86,7 +86,7 @@ use foreshore_base::{Error, GroupNo, Lsn};
 use foreshore_sync::EventCount;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
-use hand_off::{Caller, HandOff};
+use hand_off::{HandOff, LeadFor};
 use lead::{Lead, Sealed};
 use scheduler::Schedule;
 use std::mem;
@@ -173,17 +173,17 @@ impl<L: Leader> Pipeline<L> {
 
     /// Leads once for a session that needs free space in `lane` of the buffer.
     pub fn lead_for_space(&self, lane: usize) -> Led {
-        self.lead(Caller::Space(lane), || true)
+        self.lead(LeadFor::Space(lane), || true)
     }
 
     /// Takes the lead if it is free and a group may be sealed. Seals a group if it is still `wanted` and the scheduler
     /// says so, releases the lead, and writes the group.
-    fn lead(&self, caller: Caller, wanted: impl FnOnce() -> bool) -> Led {
+    fn lead(&self, lead_for: LeadFor, wanted: impl FnOnce() -> bool) -> Led {
         if !self.lead.take() {
             return Led::Busy;
         }
         let mut held = Held { pipeline: self, after: None };
-        let sealed = self.lead.seal_when_due(&self.demand, caller, wanted);
+        let sealed = self.lead.seal_when_due(&self.demand, lead_for, wanted);
         // A sealed group is written, or the log stops.
         let unwinding = sealed.is_ok().then(|| StopOnUnwind(self));
         if sealed.is_ok() {
@@ -191,8 +191,8 @@ impl<L: Leader> Pipeline<L> {
             self.space.notify_all();
         }
         held.after = Some(match sealed {
-            Err(Led::Nothing) => HandOff::NoGroup { caller, is_early: false },
-            Err(Led::Early(_) | Led::Later(_)) => HandOff::NoGroup { caller, is_early: true },
+            Err(Led::Nothing) => HandOff::NoGroup { lead_for, is_postponed: false },
+            Err(Led::Early(_) | Led::Later(_)) => HandOff::NoGroup { lead_for, is_postponed: true },
             // The attempt has stopped the log.
             Err(Led::Sealed) => HandOff::Full(Calls::Elsewhere),
             _ => HandOff::Lead,
@@ -201,7 +201,7 @@ impl<L: Leader> Pipeline<L> {
         drop(held);
         match sealed {
             Ok(group) => {
-                self.write(group, caller.calls(), unwinding);
+                self.write(group, lead_for.calls(), unwinding);
                 Led::Sealed
             }
             Err(led) => led,

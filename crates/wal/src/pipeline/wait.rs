@@ -2,7 +2,7 @@
 
 use super::Pipeline;
 use super::contract::{Calls, Leader, Led};
-use super::hand_off::{Caller, HandOff};
+use super::hand_off::{HandOff, LeadFor};
 use foreshore_base::{Lsn, Result};
 use foreshore_sync::Parker;
 use foreshore_sync::model::mutant;
@@ -105,7 +105,7 @@ impl<L: Leader> Pipeline<L> {
     /// Leads once for a waiter, if it is worth trying.
     fn lead_for(&self, lsn: Lsn, calls: Calls) -> Led {
         let wanted = || self.progress.sealed() < lsn;
-        if wanted() && self.lead.is_open() { self.lead(Caller::Waiter(calls), wanted) } else { Led::Busy }
+        if wanted() && self.lead.is_open() { self.lead(LeadFor::Waiter(calls), wanted) } else { Led::Busy }
     }
 
     /// Yields once before a park, if the scheduler says so, and returns whether it has. `yields` counts those of this

@@ -1,6 +1,6 @@
 //! The parts of a group: its extents, and the records in them.
 
-use crate::format::{ENVELOPE, EXTENT, Extent, GROUP_HEADER, GroupHeader, MAX_STAMP, record_size};
+use crate::format::{ENVELOPE, EXTENT, Extent, GROUP_HEADER, GroupHeader, STAMP_LIMIT, record_size};
 use foreshore_base::Lsn;
 use foreshore_base::codec::{u32_at, u64_at};
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ pub(crate) fn visit(
                 return Err("a record crosses the end of its extent");
             };
             let lsn = Lsn(u64_at(data, 8));
-            if lsn.0 >= MAX_STAMP {
+            if lsn.0 >= STAMP_LIMIT {
                 return Err("a record carries an impossible stamp");
             }
             if lsn <= last {

@@ -72,8 +72,8 @@ impl List {
     /// `None` in a log without files.
     pub(super) fn slot_before(&self, before: GroupNo, newest: CtlSlot) -> Option<CtlSlot> {
         let after = self.live.partition_point(|live| live.first <= before);
-        let is_early = mutant("sabotage: a segment is given up too early");
-        let live = self.live.get(after.saturating_sub(usize::from(!is_early)))?;
+        let is_postponed = mutant("sabotage: a segment is given up too early");
+        let live = self.live.get(after.saturating_sub(usize::from(!is_postponed)))?;
         Some(CtlSlot { first: live.first, segment: live.number, prev_crc: live.prev_crc, ..newest })
     }
 

@@ -20,7 +20,7 @@ impl StatusWindow {
     /// Commits a running transaction that no reader pushes.
     fn end_at(&self, xid: Xid, csn: Csn) {
         self.begin_commit(xid);
-        assert_eq!(self.commit(xid, csn, |_| panic!("nobody pushes")), csn);
+        assert_eq!(self.commit(xid, csn, |_| panic!("no reader pushes")), csn);
     }
 }
 
@@ -38,7 +38,7 @@ fn a_status_goes_from_live_to_its_end() {
     assert_eq!(window.get(Xid(1)), Status::Live);
     window.begin_commit(Xid(1));
     assert_eq!(window.get(Xid(1)), Status::Live, "it holds its rows until its number is settled");
-    window.commit(Xid(1), Csn(70), |_| panic!("nobody pushes"));
+    window.commit(Xid(1), Csn(70), |_| panic!("no reader pushes"));
     window.abort(Xid(2));
     assert_eq!([1, 2, 3].map(|xid| window.get(Xid(xid))), [Status::Committed(Csn(70)), Status::Aborted, Status::Live]);
 }
@@ -111,7 +111,7 @@ fn the_window_passes_only_what_is_final_and_durable() {
     assert_eq!(window.get(Xid(3)), Status::Frozen);
     window.abort(Xid(4));
     assert_eq!(slide(30, 100), 1, "the fifth has no number yet");
-    window.commit(Xid(5), Csn(25), |_| panic!("nobody pushes"));
+    window.commit(Xid(5), Csn(25), |_| panic!("no reader pushes"));
     assert_eq!(slide(30, 100), 2);
     assert_eq!(slide(30, 100), 0, "the seventh was not handed out");
     assert_eq!((window.lo(), window.cleared()), (Xid(7), Xid(23)));

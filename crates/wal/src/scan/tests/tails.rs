@@ -5,7 +5,7 @@
 
 use super::super::Rule;
 use super::craft::{Craft, Draft, UUID, record};
-use crate::format::{CtlSlot, Decoded, Extent, FIRST_GROUP, GROUP_HEADER, GroupHeader, MAX_GROUP, MAX_STAMP};
+use crate::format::{CtlSlot, Decoded, Extent, FIRST_GROUP, GROUP_HEADER, GroupHeader, MAX_GROUP, STAMP_LIMIT};
 use crate::segment::Control;
 use crate::{Dep, Log, LogOptions, Record, Session};
 use foreshore_base::limits::BLOCK;
@@ -246,7 +246,7 @@ const HEADERS: [Case; 21] = [
     ("a number too large", |craft| header(craft, |h| h.group = GroupNo(GROUPS + 2)), Ends(6)),
     ("number zero", |craft| header(craft, |h| h.group = GroupNo(0)), Ends(6)),
     ("another group before it", |craft| header(craft, |h| h.prev_crc ^= 1), Ends(6)),
-    ("an impossible cut", |craft| header(craft, |h| h.cut = Lsn(MAX_STAMP)), Ends(6)),
+    ("an impossible cut", |craft| header(craft, |h| h.cut = Lsn(STAMP_LIMIT)), Ends(6)),
     ("a lower cut", |craft| header(craft, |h| h.cut = Lsn(1)), Ends(7)),
     ("a group that confirms what is not written", |craft| header(craft, |h| h.acked_upto = GroupNo(99)), Ends(7)),
     ("more data than the group holds", |craft| header(craft, |h| h.data_len = BLOCK as u32), Ends(6)),
@@ -296,7 +296,7 @@ const CONTENTS: [Case; 14] = [
         },
         Corrupted,
     ),
-    ("an impossible stamp", |craft| data(craft, record(MAX_STAMP, 1, 0, &[])), Corrupted),
+    ("an impossible stamp", |craft| data(craft, record(STAMP_LIMIT, 1, 0, &[])), Corrupted),
     ("the largest stamp of all", |craft| data(craft, record(u64::MAX, 1, 0, &[])), Corrupted),
     (
         "stamps of a lane that fall",
