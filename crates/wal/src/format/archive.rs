@@ -7,7 +7,7 @@
 //!   80 zero | 4092 crc32c of bytes 0..4092
 //! ```
 
-use super::{BLOCK, MAX_STAMP, block_start, check_block, check_uuid, finish_block, u32_at, u64_at, uuid_at};
+use super::{BLOCK, STAMP_LIMIT, block_start, check_block, check_uuid, finish_block, u32_at, u64_at, uuid_at};
 use foreshore_base::codec::Put;
 use foreshore_base::{Error, GroupNo, Lsn, Place, Result, Uuid};
 use foreshore_sync::Nanos;
@@ -61,7 +61,7 @@ impl ArchiveHeader {
         };
         let is_possible = GroupNo::ZERO < header.first
             && header.first <= header.last
-            && header.last.0.max(header.cut.0).max(header.bytes) < MAX_STAMP
+            && header.last.0.max(header.cut.0).max(header.bytes) < STAMP_LIMIT
             && header.bytes.is_multiple_of(BLOCK as u64);
         match is_possible {
             true => Ok(header),
