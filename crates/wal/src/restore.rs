@@ -22,6 +22,7 @@ use crate::format::{GroupHeader, MAX_GROUP};
 use crate::log_writer::LogWriter;
 use crate::options::LogOptions;
 use crate::reader::GroupReader;
+use crate::scan::scan;
 use crate::segment::{Control, Home};
 use foreshore_base::{Error, GroupNo, Lsn, RestoreRefusal, Result, Uuid};
 use foreshore_io::Fs;
@@ -125,11 +126,17 @@ impl Restore {
     fn read_backup(&mut self, source: &RestoreSource) -> Result<(GroupNo, u32)> {
         let (fs, dir) = &source.log;
         let home = Home { fs: Arc::clone(fs), dir: dir.clone(), uuid: source.uuid };
-        let start = Control::open(&home)?.newest();
+        let control = Control::open(&home)?;
+        // A cursor takes a damaged group for the end of the log. Later groups show that it is not.
+        let next = scan(&home, &control)?.next;
+        let start = control.newest();
         let (file, size) = home.open_segment(start.segment)?;
         let (mut at, mut reader) = (Cursor::new(&start, file, size), GroupReader::new(size));
         while let Some(Step { header, .. }) = at.step(&home, &mut reader, true)? {
             self.push(header, reader.bytes(&header))?;
+        }
+        if at.next_group() != next {
+            return Err(at.lost_next());
         }
         let Some(log) = &mut self.log else { return Err(at.lost_next()) };
         log.backup_end = log.end;

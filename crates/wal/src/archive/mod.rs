@@ -38,6 +38,7 @@ use foreshore_io::{DirLock, Fs};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, SystemClock};
 use std::collections::VecDeque;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +92,8 @@ struct State {
     /// A cursor at or before it.
     at: Option<Cursor>,
     files: VecDeque<ArchiveHeader>,
+    /// Why an old file was not removed when the last one was written.
+    drop_failure: Option<Error>,
     /// When the end of the log was archived.
     ended: Nanos,
     /// `None` once the archive is released.
@@ -116,11 +119,13 @@ impl Archive {
         let lock = fs.lock(&dir.join("LOCK"))?;
         let folder = Folder { fs, dir, uuid: core.segments.home().uuid };
         folder.clear()?;
+        // The names of files that an earlier run has made may be in memory only, and the log before them is given up.
+        folder.fs.sync_dir(&folder.dir)?;
         let firsts = folder.firsts()?;
         let files = firsts.iter().map(|&first| Ok(folder.open(first)?.1)).collect::<Result<VecDeque<_>>>()?;
         let clock = SystemClock::new();
         let mut state =
-            State { next: GroupNo::ZERO, last_crc: None, at: None, files, ended: clock.now(), lock: Some(lock) };
+            State { next: GroupNo::ZERO, last_crc: None, at: None, files, drop_failure: None, ended: clock.now(), lock: Some(lock) };
         let mut stats = ArchiveStats::default();
         state.join(core, &folder, &mut stats)?;
         state.show(&mut stats);
@@ -198,7 +203,7 @@ impl Archive {
         }
         let mut shown = self.shown.lock();
         shown.stats.failures += u64::from(done.is_err());
-        shown.failure = done.as_ref().err().cloned();
+        shown.failure = done.as_ref().err().or(state.drop_failure.as_ref()).cloned();
         done
     }
 
@@ -216,11 +221,12 @@ impl Archive {
         (state.at, state.last_crc) = (Some(at), Some(header.last_crc));
         state.files.push_back(header);
         self.set_next(state, header.last.next());
-        let dropped = self.drop_old(state);
+        // The archive has the log all the same.
+        state.drop_failure = self.drop_old(state).err();
         let stats = &mut self.shown.lock().stats;
         stats.written_files += 1;
         state.show(stats);
-        dropped
+        Ok(())
     }
 
     /// Removes the oldest files, as many as are above the limit, except the last one.
@@ -228,13 +234,19 @@ impl Archive {
         while self.limit > 0 && state.files.len() > 1 && state.bytes() > self.limit {
             let oldest = state.files[0];
             assert!(oldest.last < state.next, "group {} is dropped, and {} is next", oldest.last, state.next);
-            self.folder.fs.remove(&self.folder.path(oldest.first))?;
+            match self.folder.fs.remove(&self.folder.path(oldest.first)) {
+                // Others have removed it.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+            state.files.pop_front();
+            {
+                let stats = &mut self.shown.lock().stats;
+                stats.dropped_files += 1;
+                stats.dropped_upto = oldest.cut;
+            }
             // In order, so that no gap is left.
             self.folder.fs.sync_dir(&self.folder.dir)?;
-            state.files.pop_front();
-            let stats = &mut self.shown.lock().stats;
-            stats.dropped_files += 1;
-            stats.dropped_upto = oldest.cut;
         }
         Ok(())
     }
