@@ -27,6 +27,7 @@ use crate::segment::{Control, Home};
 use foreshore_base::{Error, GroupNo, Lsn, RestoreRefusal, Result, Uuid};
 use foreshore_io::Fs;
 use foreshore_sync::Nanos;
+use foreshore_sync::model::mutant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -158,8 +159,9 @@ impl Restore {
             if matches!(self.until, RestoreUntil::Time(time) if header.time > time) {
                 return Ok(true);
             }
+            let goes_too_far = mutant("sabotage: a restore keeps the cut of its last group");
             let cut = match self.until {
-                RestoreUntil::Lsn(lsn) => header.cut.min(lsn),
+                RestoreUntil::Lsn(lsn) if !goes_too_far => header.cut.min(lsn),
                 _ => header.cut,
             };
             self.push(GroupHeader { cut, ..header }, reader.bytes(&header))?;

@@ -16,6 +16,7 @@ use crate::segment::Home;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::{AlignedBuf, File};
+use foreshore_sync::model::mutant;
 use foreshore_sync::{Nanos, pause};
 
 /// The part of the log that goes into a file.
@@ -37,7 +38,9 @@ pub(super) fn write(folder: &Folder, part: &Part<'_>, at: &mut Cursor) -> Result
     }
     let file = folder.fs.create(&path)?;
     let written = fill(&*file, part, at).and_then(|header| {
-        file.sync()?;
+        if !mutant("sabotage: a file of the archive is not synced") {
+            file.sync()?;
+        }
         pause::point("archive: a file is filled");
         drop(file);
         check(folder, &header)?;

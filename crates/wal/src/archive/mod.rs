@@ -35,6 +35,7 @@ use file::Part;
 use folder::{Folder, forked};
 use foreshore_base::{Error, GroupNo, Lsn, Result};
 use foreshore_io::{DirLock, Fs};
+use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, SystemClock};
 use std::collections::VecDeque;
@@ -156,6 +157,9 @@ impl Archive {
     /// Returns the first group that has to stay in the log if all before `wanted` is to be truncated. Helps an archive
     /// that is behind. Counts log as lost if the archive fails and the budget is used up.
     pub(crate) fn bound(&self, core: &Core, wanted: GroupNo) -> GroupNo {
+        if mutant("sabotage: log is recycled before it is archived") {
+            return wanted;
+        }
         if self.waiting(core, wanted) > self.budget / 2 {
             let mut state = self.state.lock();
             let failed = self.advance(core, &mut state, Extent::Segments).is_err();
