@@ -382,6 +382,41 @@ fn damage_is_refused_and_named() {
     restore_on(&fs, TARGET, Until::End).run().unwrap();
 }
 
+/// A damaged group looks like the end of the log. Later groups say that it was durable.
+#[test]
+fn damage_of_the_log_of_a_backup_is_refused() {
+    let (fs, _, _) = with_archive();
+    let log = Path::new(BACKUP).join("log");
+    let mut groups = Vec::new();
+    let mut names = fs.list(&log).unwrap();
+    names.sort();
+    for name in names.into_iter().filter(|name| name.ends_with(".seg")) {
+        let path = log.join(name);
+        let file = fs.open(&path).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        for at in (4096..bytes.len()).step_by(4096).filter(|&at| bytes[at..].starts_with(b"FSHORGRP")) {
+            let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            groups.push((path.clone(), at as u64, number(at + 32), number(at + 48)));
+        }
+    }
+    let confirmed = groups.iter().map(|group| group.3).max().unwrap();
+    let durable: Vec<_> = groups.iter().filter(|group| group.2 <= confirmed).collect();
+    assert!(durable.len() > 2, "{groups:?}");
+    for (path, at, number, _) in durable {
+        let file = fs.open(path).unwrap();
+        let mut byte = [0];
+        file.read_at(&mut byte, at + 100).unwrap();
+        file.write_at(&[byte[0] ^ 1], at + 100).unwrap();
+        for restored in [restore_on(&fs, TARGET, Until::End).run(), restore_on(&fs, TARGET, Until::End).verify()] {
+            let is_refused = matches!(restored, Err(Error::LostLog { .. } | Error::Corrupted { .. }));
+            assert!(is_refused, "group {number}: {restored:?}");
+        }
+        file.write_at(&byte, at + 100).unwrap();
+    }
+    restore_on(&fs, TARGET, Until::End).run().unwrap();
+}
+
 #[test]
 fn newer_foreign_and_unfinished_sources_are_refused() {
     let (fs, _, _) = with_archive();

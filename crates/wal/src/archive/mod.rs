@@ -125,8 +125,15 @@ impl Archive {
         let firsts = folder.firsts()?;
         let files = firsts.iter().map(|&first| Ok(folder.open(first)?.1)).collect::<Result<VecDeque<_>>>()?;
         let clock = SystemClock::new();
-        let mut state =
-            State { next: GroupNo::ZERO, last_crc: None, at: None, files, drop_failure: None, ended: clock.now(), lock: Some(lock) };
+        let mut state = State {
+            next: GroupNo::ZERO,
+            last_crc: None,
+            at: None,
+            files,
+            drop_failure: None,
+            ended: clock.now(),
+            lock: Some(lock),
+        };
         let mut stats = ArchiveStats::default();
         state.join(core, &folder, &mut stats)?;
         state.show(&mut stats);

@@ -359,8 +359,12 @@ impl Segments {
         let _control = self.control.lock();
         let mut removed = 0;
         loop {
-            let spare = self.list.lock().take_spare();
+            let mut list = self.list.lock();
+            let spare = list.take_spare();
             let Some(Spare { number, size }) = spare else { return Ok(removed) };
+            let is_used = list.live.iter().any(|live| live.number == number);
+            assert!(!is_used && list.ready.iter().all(|ready| ready.number != number), "segment {number} is in use");
+            drop(list);
             if let Err(error) = self.home().fs.remove(&self.home().segment_path(number)) {
                 self.list.lock().spare.extend(spare);
                 return Err(error);
