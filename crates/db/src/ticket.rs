@@ -43,7 +43,8 @@ impl CommitTicket {
         self.0.record_lsn()
     }
 
-    /// Stamp of the commit.
+    /// Stamp of the commit, which orders it among all commits. It lies in the number space of LSNs, at or above
+    /// [`record_lsn`](Self::record_lsn).
     #[must_use]
     pub const fn csn(&self) -> Csn {
         self.0.csn()

@@ -22,6 +22,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 /// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, no memory for locks
 ///   or undo
 /// - a wait for another transaction that the same thread used last ([`Error::OwnThreadLock`])
+/// - a row whose bytes do not fit the types of its table ([`Error::Undecodable`])
 /// - errors of the engine, such as a full disk or an I/O error
 /// - any error of the build of an index, by [`open`](Self::open).
 ///
@@ -31,6 +32,8 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 ///   [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`],
 ///   [`Error::IndexTypes`], [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
 /// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
+/// - [`Error::InvalidOption`], of an argument: a merge without an operator, too long names of types, a table of another
+///   transaction, [`LoadOptions`](crate::LoadOptions) out of range
 /// - [`Error::RowLocked`], returned only to a request that does not wait
 /// - [`Error::ReaderFailed`], by the reader of a new value
 /// - [`Error::ReadOnly`], of a database that is [opened for reading only](crate::Db::open_read_only).

@@ -51,7 +51,7 @@ enum Verb {
     Compact(compact::CompactArguments),
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
-    /// Reproduce a figure of the papers, with our own designs beside theirs
+    /// Measure designs from the literature beside those of the engine
     Lab(Box<lab::Arguments>),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),
