@@ -94,7 +94,7 @@ pub struct Config {
     pub secs: Duration,
     /// Repeats of each row; the median is reported.
     pub repeat: usize,
-    /// Size of the workload: branches of TPC-B, rows of the others.
+    /// Size of the workload: branches of TPC-B, warehouses of TPC-C, rows of the others.
     pub scale: u64,
     /// When a transaction counts as committed.
     pub commit: Commit,

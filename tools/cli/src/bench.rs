@@ -25,7 +25,8 @@ use std::{
 /// Each row runs the workload with one number of threads; all rows share one database.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to run: tpcb, tatp, tatp-update-location, ycsb-a to ycsb-f, update, insert, read, queue
+    /// What to run: tpcb, tatp, tatp-update-location, tpcc, tpcc-payment, tpcc-new-order, ycsb-a to ycsb-f, update,
+    /// insert, read, queue
     workload: Workload,
     /// Where the database lives [default: a fresh directory below this one, removed at the end]
     #[arg(long)]
@@ -42,8 +43,8 @@ pub(crate) struct Arguments {
     /// Repeats of each row; the median is reported
     #[arg(long, default_value_t = 1)]
     repeat: usize,
-    /// Size: branches of 100,000 accounts each, subscribers, records, or rows of a table [default: 10 branches,
-    /// 100,000 subscribers, 1,000,000 records, 100,000 rows of update, 1,000,000 of read]
+    /// Size: branches of 100,000 accounts each, subscribers, warehouses, records, or rows of a table [default: 10
+    /// branches, 100,000 subscribers, 1 warehouse, 1,000,000 records, 100,000 rows of update, 1,000,000 of read]
     #[arg(long)]
     scale: Option<u64>,
     /// When a transaction counts: blocking, pipelined, async

@@ -15,6 +15,12 @@ pub enum Workload {
     Tatp,
     /// One transaction of TATP alone: a subscriber has moved.
     TatpUpdateLocation,
+    /// TPC-C, the orders of a wholesale supplier.
+    Tpcc,
+    /// One transaction of TPC-C alone: a customer pays.
+    TpccPayment,
+    /// One transaction of TPC-C alone: a customer orders.
+    TpccNewOrder,
     /// YCSB, half reads and half updates.
     YcsbA,
     /// YCSB, mostly reads, and updates.
@@ -38,6 +44,7 @@ pub enum Workload {
 }
 
 names!(Workload, "workload", "tpcb" => Tpcb, "tatp" => Tatp, "tatp-update-location" => TatpUpdateLocation,
+    "tpcc" => Tpcc, "tpcc-payment" => TpccPayment, "tpcc-new-order" => TpccNewOrder,
     "ycsb-a" => YcsbA, "ycsb-b" => YcsbB, "ycsb-c" => YcsbC, "ycsb-d" => YcsbD, "ycsb-e" => YcsbE, "ycsb-f" => YcsbF,
     "update" => Update, "insert" => Insert, "read" => Read, "queue" => Queue);
 
@@ -47,6 +54,7 @@ impl Workload {
         match self {
             Self::Tpcb => ("branches of 100,000 accounts", 10, 10_000),
             Self::Tatp | Self::TatpUpdateLocation => ("subscribers", 100_000, 1_000_000_000),
+            Self::Tpcc | Self::TpccPayment | Self::TpccNewOrder => ("warehouses", 1, 1000),
             Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => {
                 ("records", 1_000_000, 1_000_000_000)
             }

@@ -5,6 +5,7 @@
 //! | `work` | what a workload is to a run |
 //! | `tpcb` | TPC-B, the debit and credit of a bank |
 //! | `tatp` | TATP, the home location register of a mobile network |
+//! | `tpcc` | TPC-C, the orders of a wholesale supplier |
 //! | `ycsb` | the core workloads A to F of YCSB |
 //! | `update` | each thread updates rows of a table of its own, or of one that all share, one a transaction |
 //! | `insert` | each thread inserts into a table of its own, a thousand rows a transaction (the insert test of Shore-MT) |
@@ -20,6 +21,7 @@ mod read;
 mod tables;
 mod tatp;
 mod tpcb;
+mod tpcc;
 mod update;
 mod work;
 mod ycsb;
@@ -36,6 +38,9 @@ pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
         Workload::Tpcb => Box::new(tpcb::Tpcb::new(config)),
         Workload::Tatp => Box::new(tatp::Tatp::new(config)),
         Workload::TatpUpdateLocation => Box::new(tatp::Tatp::update_location(config)),
+        Workload::Tpcc => Box::new(tpcc::Tpcc::new(config)),
+        Workload::TpccPayment => Box::new(tpcc::Tpcc::payment(config)),
+        Workload::TpccNewOrder => Box::new(tpcc::Tpcc::new_order(config)),
         Workload::YcsbA | Workload::YcsbB | Workload::YcsbC | Workload::YcsbD | Workload::YcsbE | Workload::YcsbF => {
             Box::new(ycsb::Ycsb::new(config, workload))
         }
