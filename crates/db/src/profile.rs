@@ -8,7 +8,7 @@
 use crate::Error;
 use foreshore_base::PageId;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
-use foreshore_sync::spent::{self, Spent, SpentNanos};
+use foreshore_sync::spent::{self, Measurement, Spent, SpentNanos};
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -168,23 +168,22 @@ impl Profiler {
     }
 
     /// Runs `work` of a transaction, and measures it if there is a meter.
-    #[inline(always)]
     pub(crate) fn during<T>(&self, meter: Option<&Meter>, work: impl FnOnce() -> T) -> T {
-        match meter {
-            None => work(),
-            Some(meter) => self.timed(meter, work),
-        }
+        let timing = self.timing(meter);
+        let result = work();
+        Timing::end(timing);
+        result
+    }
+
+    /// Begins to measure a call of a transaction, if there is a meter.
+    #[inline(always)]
+    pub(crate) fn timing<'m>(&'m self, meter: Option<&'m Meter>) -> Option<Timing<'m>> {
+        meter.map(|meter| self.begin(meter))
     }
 
     #[cold]
-    fn timed<T>(&self, meter: &Meter, work: impl FnOnce() -> T) -> T {
-        let from = self.clock.now();
-        let (result, parts) = spent::measure(work);
-        let mut sums = meter.spent.get();
-        (0..Spent::COUNT).for_each(|part| sums[part] += parts[part]);
-        meter.spent.set(sums);
-        meter.inside.set(meter.inside.get() + self.clock.now().since(from));
-        result
+    fn begin<'m>(&'m self, meter: &'m Meter) -> Timing<'m> {
+        Timing { clock: &self.clock, meter, from: self.clock.now(), parts: Measurement::begin() }
     }
 
     /// Adds the measurements of a transaction that has ended.
@@ -230,6 +229,33 @@ impl Profiler {
 
     fn add(&self, label: &'static str, split: TimeSplit) {
         *self.labels.lock().entry(label).or_default() += split;
+    }
+}
+
+/// A call of a measured transaction.
+#[derive(Debug)]
+pub(crate) struct Timing<'m> {
+    clock: &'m SystemClock,
+    meter: &'m Meter,
+    from: Nanos,
+    parts: Measurement,
+}
+
+impl Timing<'_> {
+    /// Adds the time of the call to the transaction's. A call that panics adds nothing.
+    #[inline(always)]
+    pub(crate) fn end(timing: Option<Self>) {
+        if let Some(timing) = timing {
+            timing.add();
+        }
+    }
+
+    #[cold]
+    fn add(self) {
+        let (mut sums, parts) = (self.meter.spent.get(), self.parts.nanos());
+        (0..Spent::COUNT).for_each(|part| sums[part] += parts[part]);
+        self.meter.spent.set(sums);
+        self.meter.inside.set(self.meter.inside.get() + self.clock.now().since(self.from));
     }
 }
 

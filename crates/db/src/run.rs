@@ -135,43 +135,83 @@ impl Db {
 /// `is_pipelined`: this thread does not wait for the commit, so the flusher makes it durable.
 pub(crate) fn run_until_final<T, E: From<Error>>(
     engine: &Engine,
-    mut begin: impl FnMut(TxnOptions) -> Transaction,
+    begin: impl Fn(TxnOptions) -> Transaction,
     options: TxnOptions,
     is_pipelined: bool,
     mut f: impl FnMut(&Transaction) -> Result<T, E>,
 ) -> (Result<T, E>, Ended) {
-    let (mut retry, mut was_measured): (Option<Retry>, bool) = (None, false);
-    for runs in 1.. {
-        // WAIT: park - see `Retry::wait`; not before the first run.
-        let turn = retry.as_mut().and_then(|retry| {
-            let mut wait = || retry.wait(engine, runs);
-            if was_measured { engine.profiler.between_runs(options.label, wait) } else { wait() }
-        });
-        let attempt = retry.as_ref().map_or(options.attempt, |retry| retry.attempt);
-        let tx = begin(TxnOptions { attempt, ..options });
+    let mut runs = Runs { engine, options, is_pipelined, count: 0, retry: None, turn: None, was_measured: false };
+    loop {
+        let tx = begin(runs.next());
         let result = f(&tx);
-        let cause = match (tx.failure(), result) {
+        if let Some((error, ended)) = runs.end(tx, result.is_ok()) {
+            return (error.map_or(result, |error| Err(error.into())), ended);
+        }
+    }
+}
+
+/// The runs of a closure. Apart from it, because each closure has its own copy of what is generic.
+struct Runs<'e> {
+    engine: &'e Engine,
+    options: TxnOptions,
+    is_pipelined: bool,
+    /// Number of runs that began.
+    count: u32,
+    /// What a second run needs.
+    retry: Option<Retry>,
+    /// The turn in the retry queue, for a run.
+    turn: Option<Turn<'e>>,
+    /// Whether the last run was measured.
+    was_measured: bool,
+}
+
+impl<'e> Runs<'e> {
+    /// Waits until the next run may begin, and returns the options of its transaction.
+    fn next(&mut self) -> TxnOptions {
+        self.count += 1;
+        let Some(retry) = &mut self.retry else { return self.options };
+        // WAIT: park - see `Retry::wait`.
+        let mut wait = || retry.wait(self.engine, self.count);
+        self.turn =
+            if self.was_measured { self.engine.profiler.between_runs(self.options.label, wait) } else { wait() };
+        TxnOptions { attempt: retry.attempt, ..self.options }
+    }
+
+    /// Ends a run: commits if the closure returned a value. Returns `None` if another run follows. If not, the error
+    /// that takes the place of the closure's result, if any, and the transaction.
+    fn end(&mut self, tx: Transaction, is_ok: bool) -> Option<(Option<Error>, Ended)> {
+        let cause = match tx.failure() {
             // Whatever result the closure made of it.
-            (Some(cause), _) if is_run_again(&cause, options) => cause,
-            (Some(cause), Ok(_)) => return (Err(cause.into()), Ended::without_commit(tx, turn)),
-            (None, Ok(value)) => match tx.pre_commit(is_pipelined) {
-                // The locks are free, so the turn ends: the next one need not wait for the disk.
+            Some(cause) if is_run_again(&cause, self.options) => cause,
+            _ if !is_ok => return Some((None, self.without_commit(tx))),
+            Some(cause) => return Some((Some(cause), self.without_commit(tx))),
+            None => match tx.pre_commit(self.is_pipelined) {
                 Ok(ticket) => {
-                    return (Ok(value), Ended { tx, end: End::Commit { ticket, is_check: options.is_check } });
+                    // The locks are free: the next one in the queue need not wait for the disk.
+                    self.turn = None;
+                    return Some((None, Ended { tx, end: End::Commit { ticket, is_check: self.options.is_check } }));
                 }
-                Err(error) if is_run_again(&error, options) => error,
-                Err(error) => return (Err(error.into()), Ended::without_commit(tx, turn)),
+                Err(error) if is_run_again(&error, self.options) => error,
+                Err(error) => return Some((Some(error), self.without_commit(tx))),
             },
-            (_, Err(error)) => return (Err(error), Ended::without_commit(tx, turn)),
         };
-        let retry = retry.get_or_insert_with(|| Retry::new(engine, tx.began(), options));
-        if let Some(cause) = retry.final_error(engine, runs, &cause) {
-            return (Err(cause.into()), Ended::without_commit(tx, turn));
+        let retry = self.retry.get_or_insert_with(|| Retry::new(self.engine, tx.began(), self.options));
+        if let Some(cause) = retry.final_error(self.engine, self.count, &cause) {
+            return Some((Some(cause), self.without_commit(tx)));
         }
         retry.note(&cause);
-        was_measured = tx.is_measured();
+        self.was_measured = tx.is_measured();
+        drop(tx);
+        self.turn = None;
+        None
     }
-    unreachable!("the last run returns")
+
+    /// Ends `tx` without a commit. The next transaction in the queue need not wait for the disk.
+    fn without_commit(&mut self, tx: Transaction) -> Ended {
+        let seen = tx.end_without_commit();
+        self.turn = None;
+        Ended { tx, end: End::Rollback(seen) }
+    }
 }
 
 /// The last transaction of a closure. It has ended, and may not be durable.
@@ -190,13 +230,6 @@ enum End {
 }
 
 impl Ended {
-    /// Ends `tx` without a commit. The next transaction in the queue need not wait for the disk.
-    fn without_commit(tx: Transaction, turn: Option<Turn<'_>>) -> Self {
-        let seen = tx.end_without_commit();
-        drop(turn);
-        Self { tx, end: End::Rollback(seen) }
-    }
-
     /// Waits until the result may be handed out.
     fn wait(&self) -> crate::Result<()> {
         match &self.end {

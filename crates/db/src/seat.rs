@@ -7,8 +7,9 @@ use crate::Error;
 use crate::live::Live;
 use foreshore_base::Csn;
 use foreshore_sync::{Custody, InUse, LockRank, Nanos, Revocable, Revoked};
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// State of a transaction. `Failed`: it never began, or was rolled back. `Over`: its owner has committed it or rolled
@@ -44,6 +45,23 @@ impl Seat {
         Self::Own(RefCell::new(state))
     }
 
+    /// Takes the state for an operation of the owner. Must not be called during one.
+    pub(crate) fn take(&self) -> Taken<'_> {
+        match self {
+            Self::Own(own) => Taken::Own(own.borrow_mut()),
+            Self::Shared(aging) => Taken::Shared(aging.state.take()),
+        }
+    }
+
+    /// Returns what the thread shares that ends old transactions, if the transaction may become too old.
+    #[inline]
+    pub(crate) fn aging(&self) -> Option<&Aging> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(aging) => Some(aging),
+        }
+    }
+
     /// Exchanges the state. Must not be called during an operation.
     pub(crate) fn replace(&self, state: State) -> State {
         match self {
@@ -63,14 +81,10 @@ impl Seat {
     /// Calls `work` if the transaction runs. Must not be called during an operation.
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
-        let call = |state: &mut State| match state {
+        // Taken, and not only looked at: `work` may call code of the user, which runs under no lock of the engine.
+        match &mut *self.take() {
             State::Live(live) => Some(work(live)),
             State::Busy | State::Failed(_) | State::Over => None,
-        };
-        match self {
-            Self::Own(own) => call(&mut own.borrow_mut()),
-            // Taken, and not only looked at: `work` may call code of the user, which runs under no lock of the engine.
-            Self::Shared(aging) => call(&mut aging.take()),
         }
     }
 
@@ -92,14 +106,37 @@ impl fmt::Debug for Seat {
     }
 }
 
+/// State of a transaction during an operation. Dropping it puts the state back.
+pub(crate) enum Taken<'a> {
+    Own(RefMut<'a, State>),
+    Shared(InUse<'a, Live, Failure>),
+}
+
+impl Deref for Taken<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        match self {
+            Self::Own(state) => state,
+            Self::Shared(state) => state,
+        }
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        match self {
+            Self::Own(state) => state,
+            Self::Shared(state) => state,
+        }
+    }
+}
+
 impl Aging {
     pub(crate) fn new(label: &'static str, began: Nanos, state: State) -> Arc<Self> {
         Arc::new(Self { label, began, state: Revocable::new(LockRank::Leaf, state) })
-    }
-
-    /// Takes the state for an operation of the owner.
-    pub(crate) fn take(&self) -> InUse<'_, Live, Failure> {
-        self.state.take()
     }
 
     /// Takes the transaction from its owner, which then gets `error`, unless an operation is in progress.

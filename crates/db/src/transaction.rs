@@ -4,9 +4,9 @@ mod finish;
 
 use crate::engine::{Engine, EngineRef};
 use crate::live::{Live, Scratch};
-use crate::profile::Meter;
+use crate::profile::{Meter, Timing};
 use crate::queues::Begun;
-use crate::seat::{Failure, Seat, State};
+use crate::seat::{Failure, Seat, State, Taken};
 use crate::{Durability, Error, ReadOptions, Result, TxnOptions};
 use foreshore_base::Csn;
 use foreshore_sync::{BiasedOwner, Nanos};
@@ -158,7 +158,6 @@ impl Transaction {
     }
 
     /// Runs `work` of this transaction, and measures it if the transaction is measured.
-    #[inline(always)]
     pub(crate) fn measured<T>(&self, work: impl FnOnce() -> T) -> T {
         self.engine.profiler.during(self.meter.as_deref(), work)
     }
@@ -179,47 +178,47 @@ impl Transaction {
     }
 
     /// Runs one operation. An error that the caller did not ask for ends the transaction.
+    ///
+    /// Little stands here, because each operation of each type of table has its own copy.
     pub(crate) fn with<'t, T>(&'t self, operation: impl FnOnce(&'t Engine, &mut Live) -> Result<T>) -> Result<T> {
-        match &self.seat {
-            Seat::Own(state) => self.operate(&mut state.borrow_mut(), operation),
-            Seat::Shared(aging) => {
-                let mut state = aging.take();
-                if let Some(error) = self.engine.aging.too_old(aging).filter(|_| matches!(*state, State::Live(_))) {
-                    return Err(self.fail(&mut state, error, false));
-                }
-                self.operate(&mut state, operation)
-            }
-        }
+        let mut state = self.enter()?;
+        let State::Live(live) = &mut *state else { unreachable!("an operation enters a live transaction") };
+        let timing = self.engine.profiler.timing(self.meter.as_deref());
+        let outcome = operation(&self.engine, live);
+        // The caller may take its time before the next call: log space is not kept for it.
+        live.txn.release();
+        Timing::end(timing);
+        outcome.map_err(|error| self.leave(state, error))
     }
 
-    #[inline(always)]
-    fn operate<'t, T>(
-        &'t self,
-        state: &mut State,
-        operation: impl FnOnce(&'t Engine, &mut Live) -> Result<T>,
-    ) -> Result<T> {
-        let live = match state {
+    /// Takes the state of the running transaction for an operation.
+    fn enter(&self) -> Result<Taken<'_>> {
+        let mut state = self.seat.take();
+        let live = match &mut *state {
             State::Live(live) => live,
             State::Failed(Failure { has_begun: true, .. }) => return Err(Error::RolledBack),
             State::Failed(Failure { error, .. }) => return Err(error.clone()),
             State::Busy | State::Over => unreachable!("the call that ends a transaction gives it up"),
         };
+        if let Some(error) = self.seat.aging().and_then(|aging| self.engine.aging.too_old(aging)) {
+            return Err(self.fail(&mut state, error, false));
+        }
         live.txn.note_thread();
-        let outcome = self.measured(|| {
-            let outcome =
-                self.engine.admission.check_open().map_err(Error::from).and_then(|()| operation(&self.engine, live));
-            // The caller may take its time before the next call: log space is not kept for it.
-            live.txn.release();
-            outcome
-        });
-        let mut error = match outcome {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        self.engine.put_names(live, &mut error);
+        match self.engine.admission.check_open() {
+            Ok(()) => Ok(state),
+            Err(error) => Err(self.leave(state, error.into())),
+        }
+    }
+
+    /// Puts the state back after an operation that failed, and returns the error for the caller.
+    #[cold]
+    fn leave(&self, mut state: Taken<'_>, mut error: Error) -> Error {
+        if let State::Live(live) = &mut *state {
+            self.engine.put_names(live, &mut error);
+        }
         let error = error.by_deadline(|| self.overdue());
         self.engine.damage.note(&error);
-        if leaves_transaction(&error) { Err(error) } else { Err(self.fail(state, error, true)) }
+        if leaves_transaction(&error) { error } else { self.fail(&mut state, error, true) }
     }
 
     /// Returns the time since the transaction was requested, if it has a deadline and that is over.
@@ -247,16 +246,13 @@ impl Transaction {
     pub(crate) fn end_by(&self, error: Error) -> Error {
         let end =
             |state: &mut State| if matches!(state, State::Live(_)) { self.fail(state, error, true) } else { error };
-        match &self.seat {
-            Seat::Own(state) => end(&mut state.borrow_mut()),
-            Seat::Shared(aging) => end(&mut aging.take()),
-        }
+        end(&mut self.seat.take())
     }
 
     /// Calls `work` if the transaction may go on; if not, the next operation says why. For work that is no operation.
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
-        let is_too_old = || matches!(&self.seat, Seat::Shared(aging) if self.engine.aging.too_old(aging).is_some());
+        let is_too_old = || self.seat.aging().is_some_and(|aging| self.engine.aging.too_old(aging).is_some());
         if self.engine.admission.check_open().is_err() || is_too_old() {
             return None;
         }

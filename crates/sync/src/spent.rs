@@ -1,6 +1,6 @@
 //! Where the time of a thread goes, counted by each thread during a measurement.
 //!
-//! A measurement is a call of [`measure`]. Inside it, calls of [`during`] mark the places where time goes, and read
+//! A measurement is a [`Measurement`]. While it lasts, calls of [`during`] mark the places where time goes, and read
 //! the clock. Of two nested calls the outer one gets all the time: a thread that writes a log group because it waits
 //! for the log counts as waiting for the log. Without a measurement such a call costs one read of a thread-local word.
 //!
@@ -9,6 +9,7 @@
 
 use crate::{Clock, SystemClock, thread_index};
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 /// What time is spent on, besides work.
@@ -59,24 +60,36 @@ impl Drop for On {
     }
 }
 
-/// The outer measurement of the thread, which continues when this is dropped.
-struct Before {
+/// A measurement of the calling thread. When it is dropped, the one around it goes on: the last begun is dropped first.
+#[derive(Debug)]
+pub struct Measurement {
+    /// State of the measurement around this one.
     measures: bool,
     nanos: SpentNanos,
+    /// It belongs to its thread.
+    _thread: PhantomData<*const ()>,
 }
 
-impl Drop for Before {
+impl Measurement {
+    /// Begins a measurement.
+    #[must_use]
+    pub fn begin() -> Self {
+        let (measures, nanos) = (MEASURES.replace(true), NANOS.replace([0; Spent::COUNT]));
+        Self { measures, nanos, _thread: PhantomData }
+    }
+
+    /// Returns what the time was spent on so far.
+    #[must_use]
+    pub fn nanos(&self) -> SpentNanos {
+        NANOS.get()
+    }
+}
+
+impl Drop for Measurement {
     fn drop(&mut self) {
         MEASURES.set(self.measures);
         NANOS.set(self.nanos);
     }
-}
-
-/// Runs `work`, and returns what its time was spent on.
-pub fn measure<T>(work: impl FnOnce() -> T) -> (T, SpentNanos) {
-    let _before = Before { measures: MEASURES.replace(true), nanos: NANOS.replace([0; Spent::COUNT]) };
-    let result = work();
-    (result, NANOS.get())
 }
 
 /// Returns whether the calling thread is measured.
@@ -146,6 +159,12 @@ fn clock_nanos(took: Duration) -> u64 {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn measure<T>(work: impl FnOnce() -> T) -> (T, SpentNanos) {
+        let measurement = Measurement::begin();
+        let result = work();
+        (result, measurement.nanos())
+    }
 
     fn pass(clock: &SystemClock, time: Duration) {
         let until = clock.now() + time;
