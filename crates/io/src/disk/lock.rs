@@ -15,14 +15,22 @@ use std::path::Path;
 ///
 /// `flock` belongs to the open file and not to the process. So it also excludes a second open in this process. Closing
 /// another descriptor of the file does not drop it, unlike a POSIX `fcntl` lock. The kernel drops it when the process
-/// dies.
+/// dies, and its children that share the open file. So a drop unlocks it, also while such a child lives.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: OwnedFd,
-    _dir: OwnedFd,
+    file: OwnedFd,
+    dir: OwnedFd,
 }
 
 impl DirLock for Lock {}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Where it fails, there is no lock, or the close of the file drops it.
+        let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        let _ = fs::flock(&self.dir, FlockOperation::Unlock);
+    }
+}
 
 impl Lock {
     /// Takes the lock alone, without waiting.
@@ -62,11 +70,31 @@ impl Lock {
             let held = fs::fstat(&file).map_err(wrap)?;
             match fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(named) if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino) => {
-                    return Ok(Self { _file: file, _dir: dir });
+                    return Ok(Self { file, dir });
                 }
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(wrap(e)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drop_unlocks_what_a_child_process_shares() {
+        let dir = std::env::temp_dir().join(format!("foreshore-lock-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("LOCK");
+        let lock = Lock::take(&path).unwrap();
+        // As a fork copies them: other descriptors of the same open files.
+        let copies = [lock.file.try_clone().unwrap(), lock.dir.try_clone().unwrap()];
+        assert!(matches!(Lock::take(&path), Err(Error::Locked { .. })));
+        drop(lock);
+        drop(Lock::take(&path).expect("unlocked"));
+        drop(copies);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
