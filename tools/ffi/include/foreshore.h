@@ -9,10 +9,12 @@
  * is free: a table or cursor of a transaction that has ended returns FS_ENDED. Bytes passed in are copied.
  *
  * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table and fs_cursor: one thread at a time, which
- * may change; a second one gets FS_IN_USE. fs_buffer: one thread at a time, unchecked. No handle may be freed while it
- * is used.
+ * may change; a second one gets FS_IN_USE. Unchecked: fs_buffer is for one thread at a time, and the row that
+ * fs_cursor_next has stored stays until the next call with the cursor. No handle may be freed while it is used.
  *
- * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent.
+ * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent,
+ * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside fs_run
+ * must not return from the function of the run: it is aborted.
  */
 
 #ifndef FORESHORE_H
@@ -134,7 +136,7 @@ enum fs_status
   FS_NOT_CLOSED = 63,
   // The database has been closed.
   FS_CLOSED = 64,
-  // The directory of a backup is not empty, or that backup did not finish.
+  // The directory of a backup or of a restore is not empty, or that has not finished, or the restore is refused.
   FS_BAD_BACKUP = 65,
   // The files are not of Foreshore, or belong to another database.
   FS_FOREIGN = 66,
@@ -232,7 +234,8 @@ typedef struct {
   uint32_t durability;
   // Milliseconds that the transaction waits for a lock; those of the database by default.
   uint64_t lock_timeout_ms;
-  // Milliseconds after which no wait goes on, and `fs_run` runs the function no more; none by default.
+  // Milliseconds after which no wait goes on, and `fs_run` runs the function no more. By default no wait has such an
+  // end, and `fs_run` stops after three lock timeouts.
   uint64_t deadline_ms;
   // A name that errors of other transactions show, or null. A process may use 1024 names.
   const char *label;
@@ -299,7 +302,8 @@ fs_status fs_open(const char *path,
                   fs_db **db);
 
 // Closes the database: refuses new transactions, waits at most `wait_ms` for running ones, and releases the directory.
-// Calls return `FS_CLOSED` afterwards. The handle stays until `fs_db_free`.
+// What needs the database returns `FS_CLOSED` afterwards, of a new transaction its first operation. The handle stays
+// until `fs_db_free`.
 fs_status fs_close(const fs_db *db,
                    uint64_t wait_ms);
 
@@ -312,6 +316,11 @@ fs_status fs_sync(const fs_db *db);
 
 // Takes a checkpoint: a restart then has almost nothing to redo.
 fs_status fs_checkpoint(const fs_db *db);
+
+// Makes the file of the database as short as its rows allow, while others read and write. Stores the bytes by which it
+// is shorter, unless `truncated` is null. It is for a database of which much was removed.
+fs_status fs_compact(const fs_db *db,
+                     uint64_t *truncated);
 
 // Stores the number of the newest durable commit. All commits before it are durable, too.
 fs_status fs_durable_csn(const fs_db *db, uint64_t *csn);
@@ -326,8 +335,10 @@ fs_status fs_backup(const fs_db *db,
 fs_status fs_check(const fs_db *db,
                    fs_report *report);
 
-// Stores the counters of the database as a JSON object of objects of numbers.
-fs_status fs_stats_json(const fs_db *db, fs_buffer *json);
+// Stores the counters of the database as a JSON object, with an object of numbers for each layer, and some numbers of
+// the whole.
+fs_status fs_stats_json(const fs_db *db,
+                        fs_buffer *json);
 
 // Returns not zero if the same transaction may succeed when it is run again.
 int32_t fs_is_retryable(int32_t status);
@@ -346,12 +357,13 @@ fs_status fs_begin_read(const fs_db *db,
                         const fs_tx_options *options,
                         fs_tx **tx);
 
-// Rolls a transaction back and waits until what it has read is durable. The transaction has ended in any case, and its
-// handle stays until `fs_tx_free`. One that an error has rolled back is no error here.
+// Rolls a transaction back and waits until what it has read is durable. Its handle stays until `fs_tx_free`. One that
+// an error has rolled back, or in which a call has panicked, is no error here. The transaction has ended, also if this
+// returns an error, but for `FS_IN_USE`, `FS_FORKED` and `FS_INVALID`: see `fs_commit`.
 fs_status fs_rollback(const fs_tx *tx);
 
 // Frees a transaction, and rolls it back first if it has not ended. Tables and cursors of it may be freed later; they
-// return `FS_ENDED`. Null is allowed.
+// return `FS_ENDED`. Null is allowed. In the child of a fork nothing is rolled back.
 void fs_tx_free(fs_tx *tx);
 
 // Marks a point to which `fs_rollback_to` can roll back, and stores its number.
@@ -442,9 +454,9 @@ fs_status fs_scan_prefix(const fs_table *table,
                          uint32_t direction,
                          fs_cursor **cursor);
 
-// Stores the next row, which belongs to the cursor and stays until its next call. `FS_NOT_FOUND` at the end. Pointers
-// to what is not wanted may be null.
-fs_status fs_cursor_next(fs_cursor *cursor,
+// Stores the next row, which belongs to the cursor and stays until its next call, of whatever thread. `FS_NOT_FOUND`
+// at the end. After an error no row was passed over. Pointers to what is not wanted may be null.
+fs_status fs_cursor_next(const fs_cursor *cursor,
                          const void **key,
                          size_t *key_len,
                          const void **value,
@@ -471,21 +483,24 @@ fs_status fs_queue_take(const fs_queue *queue,
 void fs_queue_free(fs_queue *queue);
 
 // Commits, and returns when the commit survives power loss, or at once if the transaction is relaxed. Stores the
-// number of the commit, which orders commits, unless `csn` is null. The transaction has ended in any case.
+// number of the commit, which orders commits, unless `csn` is null.
 //
-// `FS_ROLLED_BACK` if an error has ended it before. After `FS_POISONED` the commit may or may not survive.
+// The transaction has ended, also if this returns an error, but for three: `FS_IN_USE`; `FS_FORKED`, after which it
+// goes on in the parent; and `FS_INVALID`, for it is null or that of a run. `FS_ROLLED_BACK` if an error has ended it
+// before, `FS_PANIC` if a call with it has panicked. After `FS_POISONED` the commit may or may not survive.
 fs_status fs_commit(const fs_tx *tx,
                     uint64_t *csn);
 
 // Commits without a wait for the disk: the order is fixed, the locks are free, and `on_durable` is called when the
 // commit is durable. If this returns an error, `on_durable` is not called; otherwise it is, once, and maybe before
-// this returns. It may be null.
+// this returns. It may be null. The transaction ends as it does by `fs_commit`.
 fs_status fs_commit_pipelined(const fs_tx *tx,
                               fs_on_durable on_durable,
                               void *arg,
                               uint64_t *csn);
 
-// Commits without a wait for the disk. The queue gets `tag` when the commit is durable, or cannot be.
+// Commits without a wait for the disk. The queue gets `tag` when the commit is durable, or cannot be. The transaction
+// ends as it does by `fs_commit`.
 fs_status fs_commit_queued(const fs_tx *tx,
                            const fs_queue *queue,
                            uint64_t tag,
@@ -497,6 +512,10 @@ fs_status fs_commit_queued(const fs_tx *tx,
 //
 // If `body` returns another number than zero, this rolls back and returns `FS_ABORTED`, and `result`, unless it is
 // null, gets the number. The transaction belongs to the run: `body` does not end it and does not free it.
+//
+// The runs are at most 100. None begins after `deadline_ms`; without a deadline, none after the time of three lock
+// timeouts, and one that a lock timeout has ended is the last. If `body` forks, the child has to exit or to call `exec`
+// in `body`: where it returns from it, it is aborted.
 fs_status fs_run(const fs_db *db,
                  const fs_tx_options *options,
                  fs_body body,

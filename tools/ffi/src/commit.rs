@@ -3,7 +3,7 @@
 use crate::guard::{c_message, guard, object};
 use crate::queue::fs_queue;
 use crate::tx::fs_tx;
-use foreshore_handles::{Fault, Result, Status, when_durable};
+use foreshore_handles::{Fault, Result, Status};
 use std::ffi::{c_char, c_void};
 
 /// Called once when a commit is durable, with `FS_OK`, or cannot be. `message` belongs to the library and ends with the
@@ -18,9 +18,11 @@ struct Argument(*mut c_void);
 unsafe impl Send for Argument {}
 
 /// Commits, and returns when the commit survives power loss, or at once if the transaction is relaxed. Stores the
-/// number of the commit, which orders commits, unless `csn` is null. The transaction has ended in any case.
+/// number of the commit, which orders commits, unless `csn` is null.
 ///
-/// `FS_ROLLED_BACK` if an error has ended it before. After `FS_POISONED` the commit may or may not survive.
+/// The transaction has ended, also if this returns an error, but for three: `FS_IN_USE`; `FS_FORKED`, after which it
+/// goes on in the parent; and `FS_INVALID`, for it is null or that of a run. `FS_ROLLED_BACK` if an error has ended it
+/// before, `FS_PANIC` if a call with it has panicked. After `FS_POISONED` the commit may or may not survive.
 ///
 /// # Safety
 /// Each pointer is null or of its type.
@@ -37,7 +39,7 @@ pub unsafe extern "C" fn fs_commit(tx: *const fs_tx, csn: *mut u64) -> Status {
 
 /// Commits without a wait for the disk: the order is fixed, the locks are free, and `on_durable` is called when the
 /// commit is durable. If this returns an error, `on_durable` is not called; otherwise it is, once, and maybe before
-/// this returns. It may be null.
+/// this returns. It may be null. The transaction ends as it does by `fs_commit`.
 ///
 /// # Safety
 /// Each pointer is null or of its type. `on_durable` may be called with `arg` on any thread.
@@ -52,18 +54,18 @@ pub unsafe extern "C" fn fs_commit_pipelined(
         // SAFETY: as the caller promises.
         let ticket = unsafe { object(tx, "tx") }?.inner.commit_pipelined()?;
         // SAFETY: as the caller promises. It is stored first, so that the callback may read it.
-        unsafe { store(csn, ticket.csn().0) };
+        unsafe { store(csn, ticket.number()) };
         let arg = Argument(arg);
-        when_durable(ticket, move |durable| {
+        ticket.when_durable(move |durable| {
             let arg = arg;
             // SAFETY: as the caller promises.
             unsafe { call(on_durable, arg.0, durable) };
-        });
-        Ok(())
+        })
     })
 }
 
-/// Commits without a wait for the disk. The queue gets `tag` when the commit is durable, or cannot be.
+/// Commits without a wait for the disk. The queue gets `tag` when the commit is durable, or cannot be. The transaction
+/// ends as it does by `fs_commit`.
 ///
 /// # Safety
 /// Each pointer is null or of its type.
@@ -72,11 +74,11 @@ pub unsafe extern "C" fn fs_commit_queued(tx: *const fs_tx, queue: *const fs_que
     guard(|| {
         // SAFETY: as the caller promises.
         let (tx, queue) = unsafe { (object(tx, "tx")?, object(queue, "queue")?) };
+        queue.inner.check()?;
         let ticket = tx.inner.commit_pipelined()?;
         // SAFETY: as the caller promises.
-        unsafe { store(csn, ticket.csn().0) };
-        queue.inner.add(ticket, tag);
-        Ok(())
+        unsafe { store(csn, ticket.number()) };
+        queue.inner.add(ticket, tag)
     })
 }
 

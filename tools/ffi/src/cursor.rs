@@ -5,6 +5,7 @@ use crate::range::{bounds, fs_range};
 use crate::table::fs_table;
 use foreshore_handles::{Bounds, Cursor, Direction, Fault, Result, Status};
 use std::ffi::c_void;
+use std::sync::{Mutex, TryLockError};
 
 /// From the smallest key on.
 pub const FS_FORWARD: u32 = 0;
@@ -14,7 +15,13 @@ pub const FS_BACKWARD: u32 = 1;
 /// A scan of the rows of a table. It sees rows that its transaction writes ahead of it. It may read, and in a
 /// serializable transaction lock, some rows ahead of those that it has returned.
 pub struct fs_cursor {
-    inner: Cursor,
+    inner: Mutex<Cursor>,
+}
+
+impl fs_cursor {
+    const fn new(cursor: Cursor) -> Self {
+        Self { inner: Mutex::new(cursor) }
+    }
 }
 
 fn direction(number: u32) -> Result<Direction> {
@@ -39,7 +46,7 @@ pub unsafe extern "C" fn fs_scan(
     guard(|| {
         // SAFETY: as the caller promises.
         let (table, bounds, out) = unsafe { (object(table, "table")?, bounds(range)?, object_mut(cursor, "cursor")?) };
-        hand_out(out, fs_cursor { inner: table.inner.scan(bounds, self::direction(direction)?)? });
+        hand_out(out, fs_cursor::new(table.inner.scan(bounds, self::direction(direction)?)?));
         Ok(())
     })
 }
@@ -62,19 +69,19 @@ pub unsafe extern "C" fn fs_scan_prefix(
         // SAFETY: as the caller promises.
         let out = unsafe { object_mut(cursor, "cursor") }?;
         let bounds = Bounds::prefix(prefix);
-        hand_out(out, fs_cursor { inner: table.inner.scan(bounds, self::direction(direction)?)? });
+        hand_out(out, fs_cursor::new(table.inner.scan(bounds, self::direction(direction)?)?));
         Ok(())
     })
 }
 
-/// Stores the next row, which belongs to the cursor and stays until its next call. `FS_NOT_FOUND` at the end. Pointers
-/// to what is not wanted may be null.
+/// Stores the next row, which belongs to the cursor and stays until its next call, of whatever thread. `FS_NOT_FOUND`
+/// at the end. After an error no row was passed over. Pointers to what is not wanted may be null.
 ///
 /// # Safety
 /// Each pointer is null or of its type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fs_cursor_next(
-    cursor: *mut fs_cursor,
+    cursor: *const fs_cursor,
     key: *mut *const c_void,
     key_len: *mut usize,
     value: *mut *const c_void,
@@ -82,8 +89,15 @@ pub unsafe extern "C" fn fs_cursor_next(
 ) -> Status {
     guard_status(|| {
         // SAFETY: as the caller promises.
-        let cursor = unsafe { object_mut(cursor, "cursor") }?;
-        let Some((found_key, found_value)) = cursor.inner.next_row()? else { return Ok(Status::NotFound) };
+        let cursor = unsafe { object(cursor, "cursor") }?;
+        let mut cursor = match cursor.inner.try_lock() {
+            Ok(cursor) => cursor,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Fault::new(Status::InUse, "another thread is in a call with this cursor"));
+            }
+        };
+        let Some((found_key, found_value)) = cursor.next_row()? else { return Ok(Status::NotFound) };
         // SAFETY: as the caller promises.
         unsafe {
             store(key, found_key.as_ptr().cast());

@@ -63,7 +63,8 @@ pub unsafe extern "C" fn fs_open(path: *const c_char, options: *const fs_options
 }
 
 /// Closes the database: refuses new transactions, waits at most `wait_ms` for running ones, and releases the directory.
-/// Calls return `FS_CLOSED` afterwards. The handle stays until `fs_db_free`.
+/// What needs the database returns `FS_CLOSED` afterwards, of a new transaction its first operation. The handle stays
+/// until `fs_db_free`.
 ///
 /// # Safety
 /// `db` is null or a database that was not freed.
@@ -102,6 +103,24 @@ pub unsafe extern "C" fn fs_sync(db: *const fs_db) -> Status {
 pub unsafe extern "C" fn fs_checkpoint(db: *const fs_db) -> Status {
     // SAFETY: as the caller promises.
     guard(|| Ok(unsafe { object(db, "db") }?.inner.get()?.checkpoint()?))
+}
+
+/// Makes the file of the database as short as its rows allow, while others read and write. Stores the bytes by which it
+/// is shorter, unless `truncated` is null. It is for a database of which much was removed.
+///
+/// # Safety
+/// Each pointer is null or of its type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_compact(db: *const fs_db, truncated: *mut u64) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let done = unsafe { object(db, "db") }?.inner.get()?.compact()?;
+        // SAFETY: as the caller promises.
+        if let Some(truncated) = unsafe { truncated.as_mut() } {
+            *truncated = done.truncated;
+        }
+        Ok(())
+    })
 }
 
 /// Stores the number of the newest durable commit. All commits before it are durable, too.
@@ -161,7 +180,8 @@ pub unsafe extern "C" fn fs_check(db: *const fs_db, report: *mut fs_report) -> S
     })
 }
 
-/// Stores the counters of the database as a JSON object of objects of numbers.
+/// Stores the counters of the database as a JSON object, with an object of numbers for each layer, and some numbers of
+/// the whole.
 ///
 /// # Safety
 /// Each pointer is null or of its type.

@@ -1,9 +1,8 @@
 //! What every function does at the border: catches panics, checks pointers, and keeps the message of an error.
 
-use foreshore_handles::{Fault, Result, Status};
+use foreshore_handles::{Fault, Result, Status, caught};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
 thread_local! {
@@ -16,7 +15,8 @@ thread_local! {
 /// The text belongs to the library. It stays until the next error of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn fs_message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    // The thread may be ending, in a destructor of the program.
+    MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Makes a C string of a message. A zero byte ends it.
@@ -32,17 +32,10 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
 
 /// Runs the body of a function that has more than one good end.
 pub(crate) fn guard_status(body: impl FnOnce() -> Result<Status>) -> Status {
-    let fault = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(status)) => return status,
-        Ok(Err(fault)) => fault,
-        Err(panic) => {
-            let why = panic.downcast_ref::<&str>().map(|why| (*why).to_owned());
-            let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Fault::new(Status::Panic, format!("the library has panicked: {why}"))
-        }
-    };
-    MESSAGE.set(c_message(&fault.message));
-    fault.status
+    caught(body).unwrap_or_else(|fault| {
+        let _ = MESSAGE.try_with(|message| message.replace(c_message(&fault.message)));
+        fault.status
+    })
 }
 
 /// Drops a handle.

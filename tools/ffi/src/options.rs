@@ -59,7 +59,8 @@ pub struct fs_tx_options {
     pub durability: u32,
     /// Milliseconds that the transaction waits for a lock; those of the database by default.
     pub lock_timeout_ms: u64,
-    /// Milliseconds after which no wait goes on, and `fs_run` runs the function no more; none by default.
+    /// Milliseconds after which no wait goes on, and `fs_run` runs the function no more. By default no wait has such an
+    /// end, and `fs_run` stops after three lock timeouts.
     pub deadline_ms: u64,
     /// A name that errors of other transactions show, or null. A process may use 1024 names.
     pub label: *const c_char,

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn fs_queue_take(
         if completions.is_null() {
             return Err(null("completions"));
         }
-        let taken = queue.inner.take(max);
+        let taken = queue.inner.take(max)?;
         *count = taken.len();
         for (at, (tag, durable)) in taken.into_iter().enumerate() {
             let status = durable.map_or_else(|fault| fault.status, |()| Status::Ok);

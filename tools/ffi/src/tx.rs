@@ -40,8 +40,9 @@ pub unsafe extern "C" fn fs_begin_read(db: *const fs_db, options: *const fs_tx_o
     })
 }
 
-/// Rolls a transaction back and waits until what it has read is durable. The transaction has ended in any case, and its
-/// handle stays until `fs_tx_free`. One that an error has rolled back is no error here.
+/// Rolls a transaction back and waits until what it has read is durable. Its handle stays until `fs_tx_free`. One that
+/// an error has rolled back, or in which a call has panicked, is no error here. The transaction has ended, also if this
+/// returns an error, but for `FS_IN_USE`, `FS_FORKED` and `FS_INVALID`: see `fs_commit`.
 ///
 /// # Safety
 /// `tx` is null or a transaction that was not freed.
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn fs_rollback(tx: *const fs_tx) -> Status {
 }
 
 /// Frees a transaction, and rolls it back first if it has not ended. Tables and cursors of it may be freed later; they
-/// return `FS_ENDED`. Null is allowed.
+/// return `FS_ENDED`. Null is allowed. In the child of a fork nothing is rolled back.
 ///
 /// # Safety
 /// `tx` is null or a transaction that was not freed, and no other thread is in a call with it.

@@ -56,6 +56,23 @@ void test_database(const char *folder) {
     OK(fs_check(db, &report));
     CHECK(report.tables == 1 && report.rows == 1 && report.pages > 0 && report.damaged == 0);
     OK(fs_check(db, NULL));
+    table = begin(db, NULL, &tx);
+    static const char large[100000];
+    for (unsigned i = 0; i < 100; i++)
+        OK(fs_put(table, &i, sizeof i, large, sizeof large));
+    OK(fs_commit(tx, NULL));
+    fs_table_free(table);
+    fs_tx_free(tx);
+    table = begin(db, NULL, &tx);
+    fs_range numbers = {.upper = "k", .upper_len = 1};
+    OK(fs_delete_range(table, &numbers, NULL));
+    OK(fs_commit(tx, NULL));
+    fs_table_free(table);
+    fs_tx_free(tx);
+    uint64_t truncated = 0;
+    OK(fs_compact(db, &truncated));
+    CHECK(truncated > 0);
+    OK(fs_compact(db, NULL));
     fs_backup_info info = {0};
     OK(fs_backup(db, copy, &info));
     CHECK(info.csn >= csn && info.pages > 0 && info.quarantined == 0);

@@ -1,5 +1,7 @@
 /* What a program must not do, and the library sees: null pointers, ended handles, bad options, forks. */
 #include "test.h"
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@ static void nulls(fs_db *db) {
     EXPECT(FS_INVALID, fs_close(NULL, 0));
     EXPECT(FS_INVALID, fs_sync(NULL));
     EXPECT(FS_INVALID, fs_checkpoint(NULL));
+    EXPECT(FS_INVALID, fs_compact(NULL, NULL));
     EXPECT(FS_INVALID, fs_durable_csn(db, NULL));
     EXPECT(FS_INVALID, fs_backup(db, NULL, NULL));
     EXPECT(FS_INVALID, fs_check(NULL, NULL));
@@ -111,11 +114,56 @@ static void ended(fs_db *db) {
     fs_tx_free(tx);
 }
 
+/* In the child of a fork, inside the function of a run: it returns to the library. */
+static int fork_and_return(fs_tx *tx, void *arg) {
+    fs_table *table = NULL;
+    int status = 0;
+    OK(fs_table_open(tx, "rows", &table));
+    OK(fs_put(table, "r", 1, "", 0));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        return *(int *)arg;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    fs_table_free(table);
+    return *(int *)arg;
+}
+
+/* The lock of the directory is that of the parent alone, and a child opens the database when the parent has closed it. */
+static void children_open(const char *path) {
+    int closed[2];
+    int status = 0;
+    fs_db *db = NULL;
+    OK(fs_open(path, NULL, &db));
+    CHECK(pipe(closed) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char byte;
+        CHECK(read(closed[0], &byte, 1) == 1);
+        OK(fs_open(path, NULL, &db));
+        OK(fs_check(db, NULL));
+        fs_db_free(db);
+        _exit(0);
+    }
+    fs_db_free(db);
+    OK(fs_open(path, NULL, &db)); /* while the child lives */
+    fs_db_free(db);
+    CHECK(write(closed[1], "", 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(closed[0]);
+    close(closed[1]);
+}
+
 static void forks(const char *folder) {
     char path[512];
     snprintf(path, sizeof path, "%s/forked", folder);
     fs_db *db = NULL;
     fs_tx *tx = NULL;
+    fs_queue *queue = NULL;
+    fs_completion done;
+    size_t taken = 0;
+    OK(fs_queue_new(&queue));
     OK(fs_open(path, NULL, &db));
     fs_table *table = begin(db, NULL, &tx);
     OK(fs_put(table, "f", 1, "", 0));
@@ -126,6 +174,7 @@ static void forks(const char *folder) {
         EXPECT(FS_FORKED, fs_begin(db, NULL, &other));
         EXPECT(FS_FORKED, fs_put(table, "f", 1, "", 0));
         EXPECT(FS_FORKED, fs_commit(tx, NULL));
+        EXPECT(FS_FORKED, fs_queue_take(queue, &done, 1, &taken));
         fs_table_free(table);
         fs_tx_free(tx);
         fs_db_free(db);
@@ -133,7 +182,9 @@ static void forks(const char *folder) {
         db = open_in_memory();
         table = begin(db, NULL, &tx);
         OK(fs_put(table, "f", 1, "", 0));
+        EXPECT(FS_FORKED, fs_commit_queued(tx, queue, 0, NULL));
         OK(fs_commit(tx, NULL));
+        fs_queue_free(queue);
         _exit(0);
     }
     int status = 0;
@@ -141,8 +192,70 @@ static void forks(const char *folder) {
     OK(fs_commit(tx, NULL));
     fs_table_free(table);
     fs_tx_free(tx);
+    fs_queue_free(queue);
+    for (int result = 0; result < 2; result++)
+        EXPECT(result ? FS_ABORTED : FS_OK, fs_run(db, NULL, fork_and_return, &result, NULL));
     OK(fs_check(db, NULL));
     fs_db_free(db);
+    children_open(path);
+}
+
+enum { ROWS = 20000 };
+
+/* Counts the rows that this thread gets. */
+static void *take_rows(void *arg) {
+    size_t rows = 0;
+    for (;;) {
+        fs_status status = fs_cursor_next(arg, NULL, NULL, NULL, NULL);
+        if (status == FS_NOT_FOUND)
+            return (void *)rows;
+        if (status == FS_IN_USE)
+            continue;
+        OK(status);
+        rows++;
+    }
+}
+
+/* Each row is handed out once, whatever the threads. */
+static void threads(fs_db *db) {
+    fs_tx *tx = NULL;
+    fs_cursor *cursor = NULL;
+    fs_table *table = begin(db, NULL, &tx);
+    for (unsigned i = 0; i < ROWS; i++)
+        OK(fs_put(table, &i, sizeof i, "", 0));
+    OK(fs_scan(table, NULL, FS_FORWARD, &cursor));
+    pthread_t thread;
+    void *theirs = NULL;
+    CHECK(pthread_create(&thread, NULL, take_rows, cursor) == 0);
+    size_t mine = (size_t)take_rows(cursor);
+    CHECK(pthread_join(thread, &theirs) == 0);
+    CHECK(mine + (size_t)theirs == ROWS);
+    fs_cursor_free(cursor);
+    fs_table_free(table);
+    fs_tx_free(tx);
+}
+
+/* A destructor of the program, which runs after those of the library. */
+static void at_thread_end(void *arg) {
+    EXPECT(FS_INVALID, fs_sync(NULL));
+    CHECK(!strcmp(fs_message(), ""));
+    *(int *)arg = 1;
+}
+
+static pthread_key_t key;
+
+static void *end_late(void *arg) {
+    CHECK(pthread_setspecific(key, arg) == 0);
+    EXPECT(FS_INVALID, fs_sync(NULL));
+    return NULL;
+}
+
+static void ending_threads(void) {
+    int has_run = 0;
+    pthread_t thread;
+    CHECK(pthread_key_create(&key, at_thread_end) == 0);
+    CHECK(pthread_create(&thread, NULL, end_late, &has_run) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && has_run);
 }
 
 void test_misuse(const char *folder) {
@@ -150,6 +263,8 @@ void test_misuse(const char *folder) {
     nulls(db);
     options(db);
     ended(db);
+    threads(db);
+    ending_threads();
     fs_db_free(db);
     forks(folder);
 }

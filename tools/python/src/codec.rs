@@ -1,7 +1,7 @@
 //! Encoding of Python objects, as the Rust library encodes the types of these names.
 
 use foreshore::{Decoder, Key, Uuid, Value};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString, PyTuple};
@@ -255,6 +255,11 @@ fn number_of<'a, 'py, T: FromPyObject<'a, 'py>>(codec: &Codec, given: &'a Bound<
     let is_float = matches!(codec, Codec::F32 | Codec::F64);
     if given.is_instance_of::<PyBool>() || !is_float && given.is_instance_of::<PyFloat>() {
         return Err(wrong(codec, given));
+    }
+    // The conversion to fewer bits would make it infinite.
+    if *codec == Codec::F32 && given.extract::<f64>().is_ok_and(|wide| wide.is_finite() && (wide as f32).is_infinite())
+    {
+        return Err(PyOverflowError::new_err(format!("{given} is out of the range of `f32`")));
     }
     T::extract(given.as_borrowed()).map_err(|error| {
         let error: PyErr = error.into();

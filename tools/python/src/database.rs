@@ -1,12 +1,12 @@
 //! Databases.
 
-use crate::errors::{OrRaise, exception};
+use crate::errors::{OrRaise, detached, exception};
 use crate::options::{self, seconds};
 use crate::ticket::Ticket;
 use crate::transaction::Transaction;
 use foreshore::Options;
 use foreshore_handles::{Fault, Open, stats_json};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -29,15 +29,6 @@ impl From<Fault> for Ended {
     }
 }
 
-impl Ended {
-    fn raise(self, py: Python<'_>) -> PyErr {
-        match self {
-            Self::Fault(fault) => exception(py, &fault),
-            Self::Raised(error) => error,
-        }
-    }
-}
-
 impl Database {
     pub(crate) fn inner(&self) -> &foreshore_handles::Database {
         self.inner.as_ref().expect("it is there until the drop")
@@ -49,7 +40,7 @@ impl Database {
         py: Python<'_>,
         operation: impl FnOnce(&foreshore::Db) -> foreshore::Result<T> + Send,
     ) -> PyResult<T> {
-        py.detach(|| Ok(operation(self.inner().get()?)?)).or_raise(py)
+        detached(py, || Ok(operation(self.inner().get()?)?))
     }
 }
 
@@ -104,14 +95,14 @@ impl Database {
             (_, true) => Open::ReadOnly,
         };
         let path = path.unwrap_or_else(|| "memory".to_owned());
-        let inner = py.detach(|| foreshore_handles::Database::open(&options, path, how)).or_raise(py)?;
+        let inner = detached(py, || foreshore_handles::Database::open(&options, path, how))?;
         Ok(Self { inner: Some(inner) })
     }
 
     /// Begins a transaction that reads and writes.
     #[pyo3(signature = (*, isolation="serializable", durability="durable", lock_timeout=None, deadline=None, label=None))]
     fn begin(
-        &self,
+        this: &Bound<'_, Self>,
         py: Python<'_>,
         isolation: &str,
         durability: &str,
@@ -121,16 +112,18 @@ impl Database {
     ) -> PyResult<Transaction> {
         let options = options::transaction(py, isolation, durability, lock_timeout, deadline, label)?;
         // It waits if the maximum of transactions is running.
-        let tx = py.detach(|| foreshore_handles::Transaction::begin(self.inner(), options)).or_raise(py)?;
-        Ok(Transaction { inner: tx })
+        let db = this.get();
+        let tx = detached(py, || foreshore_handles::Transaction::begin(db.inner(), options))?;
+        Ok(Transaction::new(tx.keeping(this.clone().unbind())))
     }
 
     /// Begins a transaction that reads a snapshot and waits for no writer.
     #[pyo3(signature = (*, label=None, latest=false))]
-    fn read(&self, py: Python<'_>, label: Option<&str>, latest: bool) -> PyResult<Transaction> {
+    fn read(this: &Bound<'_, Self>, py: Python<'_>, label: Option<&str>, latest: bool) -> PyResult<Transaction> {
         let options = options::reader(py, label, latest)?;
-        let tx = py.detach(|| foreshore_handles::Transaction::read(self.inner(), options)).or_raise(py)?;
-        Ok(Transaction { inner: tx })
+        let db = this.get();
+        let tx = detached(py, || foreshore_handles::Transaction::read(db.inner(), options))?;
+        Ok(Transaction::new(tx.keeping(this.clone().unbind())))
     }
 
     #[pyo3(signature = (function, *, isolation="serializable", durability="durable", lock_timeout=None, deadline=None,
@@ -147,8 +140,10 @@ impl Database {
         label: Option<&str>,
     ) -> PyResult<Py<PyAny>> {
         let options = options::transaction(py, isolation, durability, lock_timeout, deadline, label)?;
-        let ran = py.detach(|| foreshore_handles::Transaction::run(self.inner(), options, |tx| call(&function, tx)));
-        ran.map_err(|ended: Ended| ended.raise(py))
+        let mut body = Body { function, stop: None };
+        let mut run = || foreshore_handles::Transaction::run(self.inner(), options, |tx| body.call(tx));
+        let ran = detached(py, || Ok(run()));
+        body.outcome(py, ran)
     }
 
     #[pyo3(signature = (function, *, isolation="serializable", durability="durable", lock_timeout=None, deadline=None,
@@ -165,8 +160,10 @@ impl Database {
         label: Option<&str>,
     ) -> PyResult<(Py<PyAny>, Ticket)> {
         let options = options::transaction(py, isolation, durability, lock_timeout, deadline, label)?;
-        let run = || foreshore_handles::Transaction::run_pipelined(self.inner(), options, |tx| call(&function, tx));
-        let (value, ticket) = py.detach(run).map_err(|ended: Ended| ended.raise(py))?;
+        let mut body = Body { function, stop: None };
+        let mut run = || foreshore_handles::Transaction::run_pipelined(self.inner(), options, |tx| body.call(tx));
+        let ran = detached(py, || Ok(run()));
+        let (value, ticket) = body.outcome(py, ran)?;
         Ok((value, Ticket::new(ticket)))
     }
 
@@ -185,6 +182,11 @@ impl Database {
     /// Takes a checkpoint: a restart then has almost nothing to redo.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, foreshore::Db::checkpoint)
+    }
+
+    /// Makes the file of the database as short as its rows allow, while others use it. Returns by how many bytes.
+    fn compact(&self, py: Python<'_>) -> PyResult<u64> {
+        self.detached(py, |db| Ok(db.compact()?.truncated))
     }
 
     /// The number of the newest durable commit.
@@ -215,7 +217,35 @@ impl Database {
     }
 }
 
-/// Calls the function of a run.
-fn call(function: &Py<PyAny>, tx: &foreshore_handles::Transaction) -> Result<Py<PyAny>, Ended> {
-    Python::attach(|py| function.call1(py, (Transaction { inner: tx.clone() },))).map_err(Ended::Raised)
+/// The function of a run.
+struct Body {
+    function: Py<PyAny>,
+    /// An error that is no `Exception`, such as `SystemExit`. It ends the run, whatever has ended the transaction.
+    stop: Option<PyErr>,
+}
+
+impl Body {
+    fn call(&mut self, tx: &foreshore_handles::Transaction) -> Result<Py<PyAny>, Ended> {
+        Python::attach(|py| {
+            if let Some(stop) = &self.stop {
+                return Err(Ended::Raised(stop.clone_ref(py)));
+            }
+            self.function.call1(py, (Transaction::new(tx.clone()),)).map_err(|error| {
+                if !error.is_instance_of::<PyException>(py) {
+                    self.stop = Some(error.clone_ref(py));
+                }
+                Ended::Raised(error)
+            })
+        })
+    }
+
+    /// Returns what the run has come to.
+    fn outcome<T>(self, py: Python<'_>, ran: PyResult<Result<T, Ended>>) -> PyResult<T> {
+        let error = match ran {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(Ended::Fault(fault))) => exception(py, &fault),
+            Ok(Err(Ended::Raised(error))) | Err(error) => error,
+        };
+        Err(self.stop.unwrap_or(error))
+    }
 }

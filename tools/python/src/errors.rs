@@ -1,6 +1,6 @@
 //! Errors as exceptions of the tree in `foreshore._errors`.
 
-use foreshore_handles::Fault;
+use foreshore_handles::{Fault, Result, caught};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -27,4 +27,9 @@ impl<T> OrRaise<T> for foreshore_handles::Result<T> {
     fn or_raise(self, py: Python<'_>) -> PyResult<T> {
         self.map_err(|fault| exception(py, &fault))
     }
+}
+
+/// Runs a call that may wait without the interpreter. A panic in it is an exception of the tree, too.
+pub(crate) fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    py.detach(|| caught(call)).or_raise(py)
 }

@@ -1,9 +1,10 @@
 //! Completed commits, for an event loop.
 
-use crate::errors::{OrRaise, instance};
+use crate::errors::{OrRaise, detached, instance};
 use crate::ticket::Ticket;
 use pyo3::prelude::*;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
 /// Commits that have completed, behind one descriptor that an event loop watches.
 #[pyclass(frozen, module = "foreshore._foreshore")]
@@ -27,9 +28,14 @@ impl Queue {
 
     /// Adds `tag` to the queue when the commit is durable, or cannot be.
     fn add(&self, py: Python<'_>, ticket: &Ticket, tag: u64) -> PyResult<()> {
-        let (number, ticket) = (ticket.number(), ticket.take()?);
-        py.detach(|| self.inner.add(ticket, (tag, number)));
-        Ok(())
+        self.inner.check().or_raise(py)?;
+        let (number, (ticket, is_durable), queue) = (ticket.number(), ticket.take()?, self.inner.clone());
+        let complete = move |durable: foreshore_handles::Result<()>| {
+            // ORDERING: flag - it stands for the commit alone.
+            is_durable.store(durable.is_ok(), Ordering::Relaxed);
+            queue.push(((tag, number), durable));
+        };
+        detached(py, || ticket.when_durable(complete))
     }
 
     /// Takes all that has completed.
@@ -38,6 +44,6 @@ impl Queue {
             Ok(()) => Ok((tag, number, None)),
             Err(fault) => Ok((tag, number, Some(instance(py, &fault)?))),
         };
-        self.inner.take(usize::MAX).into_iter().map(outcome).collect()
+        self.inner.take(usize::MAX).or_raise(py)?.into_iter().map(outcome).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Scans.
 
 use crate::codec::Codec;
-use crate::errors::{OrRaise, exception};
+use crate::errors::{OrRaise, detached, exception};
 use foreshore_handles::{Cursor, Fault, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -55,7 +55,7 @@ impl Rows {
         // Rows at hand need no wait, so the interpreter is not released for each.
         if cursor.has_to_read().or_raise(py)? {
             let reading = &mut *cursor;
-            py.detach(|| reading.read()).or_raise(py)?;
+            detached(py, || reading.read())?;
         }
         let Some((key, value)) = cursor.take_row() else { return Ok(None) };
         let (key_codec, value_codec) = &*self.codecs;

@@ -7,12 +7,23 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
 
 /// Parts that a tuple may have.
 const MAX_PARTS: usize = 8;
+/// Types that may lie in one another. The encoder calls itself for each.
+const MAX_DEPTH: usize = 32;
 
 /// Returns the codec of a type.
 pub(crate) fn codec(spec: &Bound<'_, PyAny>) -> PyResult<Codec> {
+    within(spec, MAX_DEPTH)
+}
+
+/// Returns the codec of a type, in which others may lie so many deep.
+fn within(spec: &Bound<'_, PyAny>, depth: usize) -> PyResult<Codec> {
     if let Ok(name) = spec.cast::<PyString>() {
         let name = name.to_cow()?;
-        return named(&name).ok_or_else(|| PyTypeError::new_err(format!("there is no type `{name}`")));
+        return named(&name, depth).ok_or_else(|| {
+            // A name that nests without end is not shown whole.
+            let shown: String = name.chars().take(100).collect();
+            PyTypeError::new_err(format!("there is no type `{shown}`, or it is more than {MAX_DEPTH} deep"))
+        });
     }
     if let Ok(parts) = spec.cast::<PyTuple>() {
         if parts.is_empty() || parts.len() > MAX_PARTS {
@@ -21,7 +32,10 @@ pub(crate) fn codec(spec: &Bound<'_, PyAny>) -> PyResult<Codec> {
                 parts.len()
             )));
         }
-        return Ok(Codec::Tuple(parts.iter().map(|part| codec(&part)).collect::<PyResult<_>>()?));
+        let Some(below) = depth.checked_sub(1) else {
+            return Err(PyTypeError::new_err(format!("tuples of types more than {MAX_DEPTH} deep")));
+        };
+        return Ok(Codec::Tuple(parts.iter().map(|part| within(&part, below)).collect::<PyResult<_>>()?));
     }
     let py = spec.py();
     let plain = [
@@ -43,7 +57,7 @@ pub(crate) fn codec(spec: &Bound<'_, PyAny>) -> PyResult<Codec> {
 }
 
 /// Returns the codec of a name as Rust programs store it. `json` is a value of this package.
-fn named(name: &str) -> Option<Codec> {
+fn named(name: &str, depth: usize) -> Option<Codec> {
     Some(match name {
         "u8" => Codec::U8,
         "u16" => Codec::U16,
@@ -64,11 +78,12 @@ fn named(name: &str) -> Option<Codec> {
         "json" => Codec::Json,
         "unit" => Codec::Unit,
         _ => {
+            let below = depth.checked_sub(1)?;
             if let Some(inner) = name.strip_prefix("option<").and_then(|rest| rest.strip_suffix('>')) {
-                return Some(Codec::Option(Box::new(named(inner)?)));
+                return Some(Codec::Option(Box::new(named(inner, below)?)));
             }
             let parts = parts(name.strip_prefix('(')?.strip_suffix(')')?)?;
-            let parts: Option<Vec<_>> = parts.into_iter().map(named).collect();
+            let parts: Option<Vec<_>> = parts.into_iter().map(|part| named(part, below)).collect();
             return parts.filter(|parts| (1..=MAX_PARTS).contains(&parts.len())).map(Codec::Tuple);
         }
     })

@@ -1,7 +1,7 @@
 //! Tables.
 
 use crate::codec::Codec;
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, detached};
 use crate::rows::{Rows, Wanted, undecodable};
 use foreshore_handles::{Bounds, Direction};
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -40,7 +40,7 @@ impl Table {
 
     fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, key) = (key.py(), self.key(key)?);
-        let found = py.detach(|| self.inner.get(&key, <[u8]>::to_vec)).or_raise(py)?;
+        let found = detached(py, || self.inner.get(&key, <[u8]>::to_vec))?;
         found.map(|value| self.value(py, &key, &value)).transpose()
     }
 
@@ -101,16 +101,16 @@ impl Table {
 
     fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (key, value) = self.row(key, value)?;
-        py.detach(|| self.inner.put(&key, &value)).or_raise(py)
+        detached(py, || self.inner.put(&key, &value))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Ok(slice) = key.cast::<PySlice>() {
             let (bounds, _) = self.sliced(slice)?;
-            return py.detach(|| self.inner.remove_range(&bounds)).or_raise(py).map(drop);
+            return detached(py, || self.inner.remove_range(&bounds)).map(drop);
         }
         let bytes = self.key(key)?;
-        match py.detach(|| self.inner.remove(&bytes)).or_raise(py)? {
+        match detached(py, || self.inner.remove(&bytes))? {
             Some(_) => Ok(()),
             None => Err(PyKeyError::new_err(key.clone().unbind())),
         }
@@ -118,12 +118,12 @@ impl Table {
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = self.key(key)?;
-        py.detach(|| self.inner.contains(&key)).or_raise(py)
+        detached(py, || self.inner.contains(&key))
     }
 
     /// The number of rows, by a scan. `estimate` is fast.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let count = py.detach(|| self.inner.count(&Bounds::all())).or_raise(py)?;
+        let count = detached(py, || self.inner.count(&Bounds::all()))?;
         Ok(usize::try_from(count)?)
     }
 
@@ -201,14 +201,14 @@ impl Table {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, key) = (key.py(), self.key(key)?);
         let get = || if wait { self.inner.get_for_update(&key) } else { self.inner.get_for_update_now(&key) };
-        let found = py.detach(get).or_raise(py)?;
+        let found = detached(py, get)?;
         Ok(found.map(|value| self.value(py, &key, &value)).transpose()?.or(default))
     }
 
     /// Inserts a row with a new key. Raises `KeyExists` if there is one.
     fn insert(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (key, value) = self.row(key, value)?;
-        py.detach(|| self.inner.insert(&key, &value)).or_raise(py)
+        detached(py, || self.inner.insert(&key, &value))
     }
 
     /// Sets the value of a key and returns the old one.
@@ -219,7 +219,7 @@ impl Table {
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (key, value) = self.row(key, value)?;
-        let old = py.detach(|| self.inner.replace(&key, &value)).or_raise(py)?;
+        let old = detached(py, || self.inner.replace(&key, &value))?;
         old.map(|old| self.value(py, &key, &old)).transpose()
     }
 
@@ -227,7 +227,7 @@ impl Table {
     #[pyo3(signature = (key, *default))]
     fn pop<'py>(&self, key: &Bound<'py, PyAny>, default: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let (py, bytes) = (key.py(), self.key(key)?);
-        match py.detach(|| self.inner.remove(&bytes)).or_raise(py)? {
+        match detached(py, || self.inner.remove(&bytes))? {
             Some(value) => self.value(py, &bytes, &value),
             None => default.get_item(0).map_err(|_| PyKeyError::new_err(key.clone().unbind())),
         }
@@ -245,11 +245,11 @@ impl Table {
 
     /// Estimates the number of rows, in a time that does not depend on it.
     fn estimate(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.inner.len_estimate()).or_raise(py)
+        detached(py, || self.inner.len_estimate())
     }
 
     /// Returns a number for a new row. No two calls get the same one, also after a crash.
     fn next_id(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.inner.next_id()).or_raise(py)
+        detached(py, || self.inner.next_id())
     }
 }

@@ -1,16 +1,41 @@
 //! Transactions.
 
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, detached, exception};
 use crate::spec::codec;
 use crate::table::Table;
 use crate::ticket::Ticket;
+use foreshore_handles::{Fault, Status, caught};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 /// A transaction. One thread at a time may use it. A `with` block commits it, or rolls it back after an exception.
 #[pyclass(frozen, module = "foreshore")]
 pub(crate) struct Transaction {
-    pub(crate) inner: foreshore_handles::Transaction,
+    /// Taken by the drop.
+    inner: Option<foreshore_handles::Transaction>,
+}
+
+impl Transaction {
+    pub(crate) const fn new(inner: foreshore_handles::Transaction) -> Self {
+        Self { inner: Some(inner) }
+    }
+
+    fn inner(&self) -> &foreshore_handles::Transaction {
+        self.inner.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        // A rollback may take long. No interpreter is there when the process ends.
+        let mut inner = self.inner.take().filter(foreshore_handles::Transaction::is_open);
+        if inner.is_some() {
+            Python::try_attach(|py| {
+                let inner = inner.take();
+                py.detach(|| drop(inner));
+            });
+        }
+    }
 }
 
 #[pymethods]
@@ -28,56 +53,56 @@ impl Transaction {
         let (key, value) = (codec(key.unwrap_or(&bytes))?, codec(value.unwrap_or(&bytes))?);
         key.check_key()?;
         let (key_type, value_type) = (key.name(), value.name());
-        let open = || foreshore_handles::Table::open(&self.inner, name, &key_type, &value_type);
-        Ok(Table::new(py.detach(open).or_raise(py)?, key, value))
+        let open = || foreshore_handles::Table::open(self.inner(), name, &key_type, &value_type);
+        Ok(Table::new(detached(py, open)?, key, value))
     }
 
     /// Opens a table that exists, of any types. Keys and values are their encodings.
     fn raw(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
-        let table = py.detach(|| foreshore_handles::Table::open_existing(&self.inner, name)).or_raise(py)?;
+        let table = detached(py, || foreshore_handles::Table::open_existing(self.inner(), name))?;
         Ok(Table::new(table, crate::codec::Codec::Bytes, crate::codec::Codec::Bytes))
     }
 
     /// Drops a table with all its rows. Returns whether there was one.
     fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        py.detach(|| self.inner.drop_table(name)).or_raise(py)
+        detached(py, || self.inner().drop_table(name))
     }
 
     /// Returns the tables, each with its name and the names of its types.
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
-        py.detach(|| self.inner.tables()).or_raise(py)
+        detached(py, || self.inner().tables())
     }
 
     /// Commits, and waits until the commit survives power loss. Returns the commit number, of a reader 0.
     fn commit(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.inner.commit()).or_raise(py)
+        detached(py, || self.inner().commit())
     }
 
     /// Commits without a wait for the disk. The ticket can be awaited.
     fn commit_pipelined(&self, py: Python<'_>) -> PyResult<Ticket> {
-        Ok(Ticket::new(py.detach(|| self.inner.commit_pipelined()).or_raise(py)?))
+        Ok(Ticket::new(detached(py, || self.inner().commit_pipelined())?))
     }
 
     /// Rolls back, and waits until what was read is durable.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.inner.rollback()).or_raise(py)
+        detached(py, || self.inner().rollback())
     }
 
     /// Rolls back without a wait for the disk. The ticket resolves when what was read is durable.
     fn rollback_pipelined(&self, py: Python<'_>) -> PyResult<Ticket> {
-        Ok(Ticket::new(py.detach(|| self.inner.rollback_pipelined()).or_raise(py)?))
+        Ok(Ticket::new(detached(py, || self.inner().rollback_pipelined())?))
     }
 
     /// Marks a point to roll back to. A `with` block rolls back to it after an exception, and the transaction goes on.
     fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
-        let number = py.detach(|| self.inner.savepoint()).or_raise(py)?;
-        Ok(Savepoint { tx: self.inner.clone(), number })
+        let number = detached(py, || self.inner().savepoint())?;
+        Ok(Savepoint { tx: self.inner().clone(), number })
     }
 
-    /// Whether the program has not ended the transaction.
+    /// Whether the program has not ended the transaction. It is open while another thread is in a call with it.
     #[getter]
     fn is_open(&self) -> bool {
-        self.inner.is_open()
+        self.inner().is_open()
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -92,14 +117,14 @@ impl Transaction {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         // The block may have ended it.
-        if !self.inner.is_open() {
+        if !self.inner().is_open() {
             return Ok(false);
         }
         if kind.is_none() {
             self.commit(py)?;
         } else {
             // The exception of the block is the one to tell.
-            py.detach(|| drop(self.inner.rollback()));
+            let _ = detached(py, || self.inner().rollback());
         }
         Ok(false)
     }
@@ -116,7 +141,7 @@ pub(crate) struct Savepoint {
 impl Savepoint {
     /// Rolls back what was changed since. The savepoint stays, and later ones are gone.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.tx.rollback_to(self.number)).or_raise(py)
+        detached(py, || self.tx.rollback_to(self.number))
     }
 
     /// Gives up the savepoint and those after it. What was changed since stays.
@@ -132,16 +157,23 @@ impl Savepoint {
         &self,
         py: Python<'_>,
         kind: &Bound<'_, PyAny>,
-        _value: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        if !kind.is_none() {
-            // The exception of the block is the one to tell. It may have ended the transaction.
-            py.detach(|| drop(self.tx.rollback_to(self.number)));
-        } else if self.tx.is_open() {
-            // The block may have rolled back to an earlier savepoint.
+        if kind.is_none() {
+            // The block may have rolled back to an earlier savepoint, or ended the transaction.
             let _ = self.tx.release(self.number);
+            return Ok(false);
         }
-        Ok(false)
+        match py.detach(|| caught(|| self.tx.rollback_to(self.number))) {
+            // The exception of the block is the one to tell. It may have ended the transaction.
+            Ok(()) | Err(Fault { status: Status::NoSavepoint | Status::RolledBack | Status::Ended, .. }) => Ok(false),
+            // The writes of the block are still there.
+            Err(fault) => {
+                let error = exception(py, &fault);
+                error.set_cause(py, Some(PyErr::from_value(value.clone())));
+                Err(error)
+            }
+        }
     }
 }

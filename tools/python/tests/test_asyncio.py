@@ -1,6 +1,8 @@
 """Awaited commits."""
 
 import asyncio
+import gc
+import weakref
 
 import foreshore
 import pytest
@@ -75,6 +77,7 @@ def test_a_cancelled_wait_does_not_undo_the_commit(db):
             await waiting
         other = db.begin().commit_pipelined()
         await other
+        assert other.is_durable
         with pytest.raises(RuntimeError):
             await other
 
@@ -82,3 +85,18 @@ def test_a_cancelled_wait_does_not_undo_the_commit(db):
     asyncio.run(main())
     with db.read(latest=True) as tx:
         assert len(tx.table("t", int, int)) == 1
+
+
+def test_a_cancelled_wait_keeps_no_loop(db):
+    async def main():
+        loop = asyncio.get_running_loop()
+        # The loop ends before the commit is told.
+        loop.remove_reader(_aio.completions().queue.fileno())
+        tx = db.begin()
+        tx.table("t", int, int)[1] = 1
+        _aio.durable(tx.commit_pipelined()).cancel()
+        return weakref.ref(loop)
+
+    loop = asyncio.run(main())
+    gc.collect()
+    assert loop() is None and not list(_aio._completions)

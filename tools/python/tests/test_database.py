@@ -1,5 +1,6 @@
 """Databases on disk: open, close, backup, forks, kills."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import textwrap
 
 import foreshore
 import pytest
+from foreshore import _aio
 
 
 def put(db, key, value):
@@ -37,6 +39,11 @@ def test_backup_check_and_counters(path, tmp_path):
         db.checkpoint()
         db.sync()
         assert db.check() == {"tables": 1, "rows": 1, "pages": db.check()["pages"]}
+        with db.begin() as tx:
+            tx.table("large", int, bytes)[1] = bytes(5 << 20)
+        with db.begin() as tx:
+            tx.drop_table("large")
+        assert db.compact() > 0
         assert db.backup(tmp_path / "copy") > 0
         with pytest.raises(foreshore.BadBackup):
             db.backup(tmp_path / "copy")
@@ -62,21 +69,83 @@ def test_a_forked_child_is_refused(path):
         tx = db.begin()
         table = tx.table("t", str, int)
         table["a"] = 1
+        tickets = [db.begin().commit_pipelined() for _ in range(2)]
+        queue = _aio.Queue()
         child = os.fork()
         if child == 0:
             refused = 0
-            for use in [db.begin, lambda: table["a"], tx.commit, db.sync]:
+            uses = [db.begin, lambda: table["a"], tx.commit, db.sync, tx.__exit__, tickets[0].wait, queue.take]
+            uses += [lambda: tickets[0].is_durable, lambda: _aio.Queue().add(tickets[0], 1), lambda: queue.add(tickets[1], 1)]
+            for use in uses:
                 try:
-                    use()
+                    use(*[None] * 3) if use == tx.__exit__ else use()
                 except foreshore.Forked:
                     refused += 1
-            del tx, table
+            del tx, table, tickets, queue, uses
             with foreshore.in_memory() as own:
                 put(own, "b", 2)
             os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
+        assert all(ticket.wait() for ticket in tickets)
         tx.commit()
         db.check()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_leaves_a_run_is_aborted(path):
+    """The run would commit or roll back, and write to the log of the parent."""
+    parent = os.getpid()
+
+    def fork(tx, fails):
+        tx.table("t", str, int)["a"] = 1
+        child = os.fork()
+        if child != 0:
+            assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGABRT
+        if fails:
+            raise LookupError
+
+    with foreshore.open(path) as db:
+        try:
+            db.run(fork, False)
+            with pytest.raises(LookupError):
+                db.run(fork, True)
+        finally:
+            if os.getpid() != parent:
+                os._exit(0)
+        put(db, "b", 2)
+        db.check()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_keeps_no_lock(path):
+    closed = os.pipe()
+    db = foreshore.open(path)
+    child = os.fork()
+    if child == 0:
+        os.read(closed[0], 1)
+        try:
+            with foreshore.open(path) as own:
+                put(own, "a", 1)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    db.close()
+    with foreshore.open(path) as db:  # while the child lives
+        put(db, "b", 2)
+    os.write(closed[1], b"!")
+    assert os.waitpid(child, 0)[1] == 0
+    with foreshore.open(path) as db, db.read() as tx:
+        assert len(tx.table("t", str, int)) == 2
+
+
+def test_a_transaction_keeps_its_database(path):
+    tx = foreshore.open(path).begin()
+    gc.collect()
+    tx.table("t", str, int)["a"] = 1
+    tx.commit()
+    del tx
+    assert foreshore.open(path).read().table("t", str, int)["a"] == 1
+    assert list(foreshore.open(path).read().table("t", str, int)) == ["a"]
 
 
 WRITER = textwrap.dedent(

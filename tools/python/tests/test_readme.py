@@ -19,7 +19,6 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     names = {}
     exec(first, names)
     assert capsys.readouterr().out == "ada 90\nbob 10\n"
-    names["transfer_body"] = names["transfer"].__wrapped__
     exec(second, names)
     with foreshore.open("bank") as db:
         asyncio.run(names["main"](db))

@@ -123,6 +123,24 @@ def test_wrong_types_are_refused_and_change_nothing(db):
         assert tx.drop_table("blobs") and not tx.drop_table("blobs")
 
 
+def test_types_and_numbers_have_limits(db):
+    deep = int
+    for _ in range(40):
+        deep = (deep,)
+    with db.begin() as tx:
+        for kind in ["(" * 200_000 + "u8" + ")" * 200_000, "option<" * 200_000 + "u8" + ">" * 200_000, deep]:
+            with pytest.raises(TypeError):
+                tx.table("deep", bytes, kind)
+        tx.table("deep", bytes, "option<" * 30 + "u8" + ">" * 30)[b""] = None
+        table = tx.table("floats", "f32", "f32")
+        table[0.0] = 3.4028234e38
+        table[1.0] = float("inf")
+        for key, value in [(1e300, 0.0), (2.0, -1e39)]:
+            with pytest.raises(OverflowError):
+                table[key] = value
+        assert list(table) == [0.0, 1.0]
+
+
 def test_prefixes(db):
     with db.begin() as tx:
         paths = tx.table("paths", str, int)

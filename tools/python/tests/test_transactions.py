@@ -199,6 +199,108 @@ def test_a_second_thread_is_refused(db):
     waiter.commit()
 
 
+class UsedElsewhere:
+    """A transaction in which a thread waits for a row lock until the exit."""
+
+    def __init__(self, db):
+        with db.begin() as tx:
+            tx.table("t", str, int)["a"] = 0
+        self.holder = db.begin()
+        self.holder.table("t", str, int)["a"] = 1
+
+    def begin_wait(self, table):
+        self.thread = threading.Thread(target=self.write, args=[table])
+        self.thread.start()
+        while True:
+            try:
+                table.get("z")
+            except foreshore.InUse:
+                break
+
+    @staticmethod
+    def write(table):
+        while True:
+            try:
+                table["a"] = 2
+                return
+            except foreshore.InUse:  # the main thread was in a call
+                pass
+
+    def end_wait(self):
+        self.holder.commit()
+        self.thread.join()
+
+
+def test_a_block_that_cannot_commit_says_so(db):
+    used = UsedElsewhere(db)
+    with pytest.raises(foreshore.InUse):
+        with db.begin() as tx:
+            used.begin_wait(tx.table("t", str, int))
+    assert tx.is_open
+    used.end_wait()
+    tx.commit()
+    with db.read() as tx:
+        assert tx.table("t", str, int)["a"] == 2
+
+
+def test_a_savepoint_that_cannot_roll_back_says_so(db):
+    used = UsedElsewhere(db)
+    tx = db.begin()
+    table = tx.table("t", str, int)
+    with pytest.raises(foreshore.InUse) as raised:
+        with tx.savepoint():
+            used.begin_wait(table)
+            1 / 0
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    used.end_wait()
+    with pytest.raises(ZeroDivisionError):
+        with tx.savepoint():
+            tx.rollback()
+            1 / 0
+
+
+def test_an_exit_ends_a_run(db):
+    runs = []
+
+    def leave(tx):
+        runs.append(tx)
+        table = tx.table("t", str, int)
+        table.get("a")
+        with db.begin() as other:
+            other.table("t", str, int)["a"] = len(runs)
+        with pytest.raises(foreshore.Conflict):
+            table["a"] = 9
+        raise SystemExit(3)
+
+    with db.begin() as tx:
+        tx.table("t", str, int)["a"] = 0
+    for run in [db.run, db._run_pipelined]:
+        with pytest.raises(SystemExit) as raised:
+            run(leave, isolation="snapshot")
+        assert raised.value.code == 3
+    assert len(runs) == 2
+
+
+def test_a_ticket_waits_for_the_disk_though_its_commit_is_relaxed(db):
+    for n in range(100):
+        tx = db.begin(durability="relaxed")
+        tx.table("t", str, int)["a"] = n
+        ticket = tx.commit_pipelined()
+        assert ticket.wait() and ticket.is_durable and db.durable_csn >= ticket.csn
+
+
+def test_threads_wait_for_one_ticket(db):
+    waited = []
+    for n in range(20):
+        tx = db.begin()
+        tx.table("t", str, int)["a"] = n
+        ticket = tx.commit_pipelined()
+        threads = [threading.Thread(target=lambda: waited.append(ticket.wait() and ticket.is_durable)) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    assert waited == [True] * 80
+
+
 def test_options_are_checked(db):
     for options in [{"isolation": "none"}, {"durability": "none"}, {"lock_timeout": -1}, {"deadline": float("nan")}]:
         with pytest.raises(ValueError):

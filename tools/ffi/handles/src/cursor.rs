@@ -143,10 +143,13 @@ impl Cursor {
                     self.is_over = true;
                     break;
                 }
-                // An error that ends the scan ends the transaction.
+                // The scan ends with the error, and the next call begins another one: behind the last row that was
+                // handed out, and in a transaction that the error may have ended.
                 Err(error) => {
                     self.clear();
-                    self.is_over = true;
+                    self.ahead = 1;
+                    self.scan = None;
+                    open.scans.remove(&number);
                     return Err(error.into());
                 }
             }

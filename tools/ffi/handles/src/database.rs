@@ -1,8 +1,8 @@
 //! Open databases.
 
+use crate::Result;
 use crate::system::Process;
-use crate::{Fault, Result, Status};
-use foreshore::{Db, Error, Options};
+use foreshore::{Db, Options};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ impl Database {
     /// # Errors
     /// Those of the way to open.
     pub fn open(options: &Options, path: impl AsRef<Path>, how: Open) -> Result<Self> {
-        let process = Process::present().map_err(|error| Error::io("watch", "forks", error))?;
+        let process = Process::present()?;
         let db = match how {
             Open::OrCreate => options.open(path),
             Open::Existing => options.open_existing(path),
@@ -50,17 +50,6 @@ impl Database {
 
     pub(crate) fn process(&self) -> Process {
         self.process
-    }
-}
-
-impl Process {
-    /// Returns an error if this process is a child of that one.
-    pub(crate) fn check(self) -> Result<()> {
-        if self.is_present() {
-            return Ok(());
-        }
-        let why = "the database was opened before a fork: open it in this process, when the parent has closed it";
-        Err(Fault::new(Status::Forked, why))
     }
 }
 

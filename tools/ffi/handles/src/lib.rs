@@ -20,16 +20,18 @@ mod stats;
 mod status;
 mod system;
 mod table;
+mod ticket;
 mod transaction;
 
 pub use bounds::{Bounds, Direction};
 pub use cursor::Cursor;
 pub use database::{Database, Open};
 pub use label::label;
-pub use queue::{Done, Queue, when_durable};
+pub use queue::{Done, Queue};
 pub use stats::stats_json;
-pub use status::{Fault, Result, Status};
+pub use status::{Fault, Result, Status, caught};
 pub use table::Table;
+pub use ticket::Ticket;
 pub use transaction::Transaction;
 
 #[cfg(test)]

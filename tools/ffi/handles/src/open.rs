@@ -8,6 +8,7 @@
 use crate::system::Process;
 use crate::{Fault, Result, Status};
 use foreshore::{Range, ReadTable, Savepoint};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
@@ -60,6 +61,8 @@ impl Slot {
 pub(crate) struct Shared {
     process: Process,
     open: Mutex<ManuallyDrop<Open>>,
+    /// What the transaction keeps alive, dropped after it.
+    pub(crate) owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// A transaction and what is open in it.
@@ -152,7 +155,11 @@ impl Drop for Open {
 
 impl Shared {
     pub(crate) fn new(process: Process, tx: Tx) -> Self {
-        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))) }
+        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))), owner: None }
+    }
+
+    pub(crate) const fn process(&self) -> Process {
+        self.process
     }
 
     /// Gives up the transaction, after a call of another thread has ended.
@@ -166,16 +173,27 @@ impl Shared {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, ManuallyDrop<Open>>> {
+        match self.lock_to_end()? {
+            (open, false) => Ok(open),
+            (_, true) => Err(panicked()),
+        }
+    }
+
+    /// Locks the transaction, also after a call with it has panicked, which the flag says.
+    pub(crate) fn lock_to_end(&self) -> Result<(MutexGuard<'_, ManuallyDrop<Open>>, bool)> {
         self.process.check()?;
         match self.open.try_lock() {
-            Ok(open) => Ok(open),
+            Ok(open) => Ok((open, false)),
+            Err(TryLockError::Poisoned(open)) => Ok((open.into_inner(), true)),
             Err(TryLockError::WouldBlock) => {
                 Err(Fault::new(Status::InUse, "another thread is in a call with this transaction"))
             }
-            Err(TryLockError::Poisoned(_)) => {
-                Err(Fault::new(Status::Panic, "an earlier call with this transaction has panicked"))
-            }
         }
+    }
+
+    /// Forgets a panic. The transaction that it has struck was taken out.
+    pub(crate) fn clear_panic(&self) {
+        self.open.clear_poison();
     }
 
     /// Removes something from the transaction, unless a call of another thread runs. Then it stays to the end.
@@ -194,6 +212,10 @@ impl Drop for Shared {
             unsafe { ManuallyDrop::drop(open) };
         }
     }
+}
+
+pub(crate) fn panicked() -> Fault {
+    Fault::new(Status::Panic, "an earlier call with this transaction has panicked, so it can only be rolled back")
 }
 
 pub(crate) fn ended() -> Fault {

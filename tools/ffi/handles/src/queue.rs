@@ -1,8 +1,8 @@
 //! Completed commits behind one file descriptor.
 
-use crate::system::new_eventfd;
-use crate::{Fault, Result};
-use foreshore::{CommitTicket, Error};
+use crate::system::{Process, new_eventfd};
+use crate::{Result, Ticket};
+use foreshore::Error;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem;
@@ -15,8 +15,11 @@ pub type Done<T> = (T, Result<()>);
 /// Commits that were not waited for, and have completed. Its descriptor is readable while there are any.
 ///
 /// The first commit of a group wakes the reader of the descriptor. The others are there when it looks.
+///
+/// A child of the process that has made it shares the descriptor. So it gets `Forked`, and takes no wake-up of its parent.
 pub struct Queue<T> {
     inner: Arc<Inner<T>>,
+    process: Process,
 }
 
 struct Inner<T> {
@@ -31,8 +34,9 @@ impl<T: Send + 'static> Queue<T> {
     /// # Errors
     /// `Io` if the system grants no descriptor.
     pub fn new() -> Result<Self> {
+        let process = Process::present()?;
         let signal = new_eventfd().map_err(|error| Error::io("make", "an eventfd", error))?;
-        Ok(Self { inner: Arc::new(Inner { signal, done: Mutex::new(Vec::new()) }) })
+        Ok(Self { inner: Arc::new(Inner { signal, done: Mutex::new(Vec::new()) }), process })
     }
 
     /// Returns the descriptor, for `poll` and its kin. The queue owns it and reads from it.
@@ -41,10 +45,22 @@ impl<T: Send + 'static> Queue<T> {
         self.inner.signal.as_raw_fd()
     }
 
+    /// Returns an error unless this is the process that has made the queue.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check(&self) -> Result<()> {
+        self.process.check()
+    }
+
     /// Adds `tag` to the queue when the commit of `ticket` is durable, or cannot be.
-    pub fn add(&self, ticket: CommitTicket, tag: T) {
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn add(&self, ticket: Ticket, tag: T) -> Result<()> {
+        self.check()?;
         let inner = Arc::clone(&self.inner);
-        when_durable(ticket, move |durable| inner.push((tag, durable)));
+        ticket.when_durable(move |durable| inner.push((tag, durable)))
     }
 
     /// Adds `tag` to the queue now.
@@ -53,44 +69,22 @@ impl<T: Send + 'static> Queue<T> {
     }
 
     /// Takes what has completed, at most `max`, oldest first.
-    #[must_use]
-    pub fn take(&self, max: usize) -> Vec<Done<T>> {
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn take(&self, max: usize) -> Result<Vec<Done<T>>> {
+        self.check()?;
         // Before the look: a commit that is pushed after it sets the signal again, or is taken now.
         let _ = (&self.inner.signal).read(&mut [0; 8]);
         let mut done = self.inner.lock();
         if done.len() <= max {
-            return mem::take(&mut done);
+            return Ok(mem::take(&mut done));
         }
         let rest = done.split_off(max);
         let taken = mem::replace(&mut *done, rest);
         self.inner.notify();
-        taken
+        Ok(taken)
     }
-}
-
-/// A function that is called once: with the outcome of a commit, or when the database is dropped before.
-struct Once<F: FnOnce(Result<()>)>(Option<F>);
-
-impl<F: FnOnce(Result<()>)> Once<F> {
-    fn call(mut self, outcome: Result<()>) {
-        if let Some(function) = self.0.take() {
-            function(outcome);
-        }
-    }
-}
-
-impl<F: FnOnce(Result<()>)> Drop for Once<F> {
-    fn drop(&mut self) {
-        if let Some(function) = self.0.take() {
-            function(Err(Error::Closed.into()));
-        }
-    }
-}
-
-/// Calls `function` when the commit of `ticket` is durable or cannot be: once in any case, on any thread.
-pub fn when_durable(ticket: CommitTicket, function: impl FnOnce(Result<()>) + Send + 'static) {
-    let once = Once(Some(function));
-    ticket.on_durable(move |durable| once.call(durable.map_err(Fault::from)));
 }
 
 impl<T> Inner<T> {
@@ -116,6 +110,6 @@ impl<T> Inner<T> {
 
 impl<T> Clone for Queue<T> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self { inner: Arc::clone(&self.inner), process: self.process }
     }
 }

@@ -1,7 +1,8 @@
 //! Transactions as functions, run again when other transactions ended them.
 
-use crate::{Database, Fault, Result, Transaction};
-use foreshore::{CommitTicket, Error, TxnOptions};
+use crate::system::abort;
+use crate::{Database, Fault, Ticket, Transaction};
+use foreshore::{Error, TxnOptions};
 
 /// Why a run has ended.
 enum Failed<E> {
@@ -16,17 +17,23 @@ impl<E> From<Error> for Failed<E> {
 }
 
 /// Ends the handle of a run, also if its function panics.
+///
+/// A child that the function has forked must not get past this: whatever the function returns, the engine ends the
+/// transaction, and may write to the log of the parent. So the child is aborted.
 struct EndRun(Transaction);
 
 impl Drop for EndRun {
     fn drop(&mut self) {
+        if !self.0.shared().process().is_present() {
+            abort("foreshore: a process that was forked inside a run has to exit or call exec there\n");
+        }
         self.0.end_run();
     }
 }
 
 impl Transaction {
     /// Runs `body` in a transaction and commits it, as `Db::run_with` does. `body` gets a handle that ends when it
-    /// returns.
+    /// returns. A child process that `body` has forked, and in which it returns, is aborted.
     ///
     /// # Errors
     /// The error of `body`, or that of the run.
@@ -47,9 +54,9 @@ impl Transaction {
         db: &Database,
         options: TxnOptions,
         mut body: impl FnMut(&Self) -> std::result::Result<T, E>,
-    ) -> std::result::Result<(T, CommitTicket), E> {
+    ) -> std::result::Result<(T, Ticket), E> {
         let ran = db.get()?.run_pipelined_with(options, |tx| Self::in_run(db, tx, &mut body));
-        ran.map_err(outcome)
+        ran.map(|(value, ticket)| (value, Ticket::new(ticket, db.process()))).map_err(outcome)
     }
 
     fn in_run<T, E>(
@@ -59,14 +66,6 @@ impl Transaction {
     ) -> std::result::Result<T, Failed<E>> {
         let handle = EndRun(Self::of_run(db.process(), tx));
         body(&handle.0).map_err(Failed::Body)
-    }
-
-    /// Waits for a ticket.
-    ///
-    /// # Errors
-    /// `Poisoned`.
-    pub fn wait(ticket: &CommitTicket) -> Result<()> {
-        Ok(ticket.wait()?)
     }
 }
 

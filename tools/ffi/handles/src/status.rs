@@ -2,6 +2,7 @@
 
 use foreshore::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a call has come to. The numbers are stable. Those from 20 to 39 are retryable: the same transaction may
 /// succeed when it is run again.
@@ -78,7 +79,7 @@ pub enum Status {
     NotClosed = 63,
     /// The database has been closed.
     Closed = 64,
-    /// The directory of a backup is not empty, or that backup did not finish.
+    /// The directory of a backup or of a restore is not empty, or that has not finished, or the restore is refused.
     BadBackup = 65,
     /// The files are not of Foreshore, or belong to another database.
     Foreign = 66,
@@ -144,7 +145,7 @@ impl Status {
             Error::ReadOnly => Self::ReadOnly,
             Error::NotClosed { .. } => Self::NotClosed,
             Error::Closed => Self::Closed,
-            Error::NotEmpty { .. } | Error::UnfinishedBackup { .. } => Self::BadBackup,
+            Error::NotEmpty { .. } | Error::UnfinishedBackup { .. } | Error::Restore(_) => Self::BadBackup,
             Error::Foreign { .. } => Self::Foreign,
             Error::Newer { .. } => Self::Newer,
             Error::Io { .. } => Self::Io,
@@ -175,6 +176,18 @@ impl Fault {
     pub fn new(status: Status, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
+}
+
+/// Runs a call of a binding: a panic is `Panic`.
+///
+/// # Errors
+/// Those of `call`, and `Panic`.
+pub fn caught<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let why = panic.downcast_ref::<&str>().map(|why| (*why).to_owned());
+        let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Fault::new(Status::Panic, format!("the library has panicked: {why}")))
+    })
 }
 
 impl From<Error> for Fault {

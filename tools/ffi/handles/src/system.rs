@@ -1,8 +1,11 @@
 //! What the standard library has no name for: forks and eventfd.
 
+use crate::{Fault, Result, Status};
+use foreshore::Error;
 use std::ffi::{c_int, c_uint};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,23 +40,45 @@ pub(crate) fn new_eventfd() -> io::Result<File> {
     }
 }
 
+/// Ends the process, with a last word.
+pub(crate) fn abort(why: &str) -> ! {
+    // Another thread of the parent may have held the lock of the standard library's `stderr`.
+    // SAFETY: nothing closes the descriptor here. If the program has closed it, the write fails.
+    let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
+    let _ = (&*stderr).write_all(why.as_bytes());
+    std::process::abort()
+}
+
 /// The process in which something was opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process(u64);
 
 impl Process {
     /// Returns the present process, and begins to count its forks.
-    pub(crate) fn present() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// `Io` if the system has no memory for it.
+    pub(crate) fn present() -> Result<Self> {
         static REGISTERED: OnceLock<c_int> = OnceLock::new();
         match *REGISTERED.get_or_init(|| pthread_atfork(None, None, Some(note_fork))) {
             0 => Ok(Self(forks())),
-            error => Err(io::Error::from_raw_os_error(error)),
+            error => Err(Error::io("watch", "forks", io::Error::from_raw_os_error(error)).into()),
         }
     }
 
     /// Returns whether this is still that process.
     pub(crate) fn is_present(self) -> bool {
         self.0 == forks()
+    }
+
+    /// Returns an error if this process is a child of that one.
+    pub(crate) fn check(self) -> Result<()> {
+        if self.is_present() {
+            return Ok(());
+        }
+        let why = "this was made before a fork, in the parent process: open the database in this one, when the parent has \
+                   closed it";
+        Err(Fault::new(Status::Forked, why))
     }
 }
 

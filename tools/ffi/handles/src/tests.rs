@@ -1,7 +1,8 @@
 use super::*;
-use foreshore::{Options, ReadOptions, TxnOptions};
+use foreshore::{Durability, Options, ReadOptions, TxnOptions};
 use std::ops::Bound;
 use std::thread;
+use std::time::Duration;
 
 fn database() -> Database {
     Database::open(&Options::in_memory(), "db", Open::OrCreate).expect("opens")
@@ -202,10 +203,83 @@ fn a_second_thread_is_refused_while_a_call_waits() {
             }
         };
         assert_eq!(refused.status, Status::InUse);
+        assert!(waiter.is_open(), "a transaction in use has not ended");
+        assert_eq!(waiter.commit().unwrap_err().status, Status::InUse);
         holder.commit().expect("commits");
         waits.join().expect("no panic").expect("written");
     });
     waiter.commit().expect("commits");
+}
+
+#[test]
+fn a_transaction_in_which_a_call_has_panicked_is_only_rolled_back() {
+    let db = database();
+    for commits in [true, false] {
+        let (tx, table) = begin(&db);
+        table.put(b"a", b"1").expect("written");
+        let panicked = caught(|| table.get(b"a", |_| panic!("as the test wants"))).unwrap_err();
+        assert_eq!(panicked.status, Status::Panic);
+        assert!(panicked.message.contains("as the test wants"), "{panicked}");
+        assert_eq!(table.get(b"a", |_| ()).unwrap_err().status, Status::Panic);
+        assert!(tx.is_open());
+        if commits {
+            assert_eq!(tx.commit().unwrap_err().status, Status::Panic);
+        } else {
+            tx.rollback().expect("rolled back");
+        }
+        assert_eq!(tx.commit().unwrap_err().status, Status::Ended);
+        // Its locks are free, and its rows are gone.
+        let (_other, rows) = begin(&db);
+        assert_eq!(rows.get_for_update_now(b"a").expect("free"), None);
+    }
+}
+
+#[test]
+fn a_scan_that_an_error_has_ended_is_not_over() {
+    let db = database();
+    let (tx, table) = begin(&db);
+    (0..9_u8).for_each(|key| table.put(&[key], &[]).expect("written"));
+    tx.commit().expect("commits");
+    let (_holder, held) = begin(&db);
+    held.put(&[1], &[1]).expect("written");
+    thread::scope(|scope| {
+        let scan = || {
+            let options = TxnOptions::new().lock_timeout(Duration::from_millis(50));
+            let tx = Transaction::begin(&db, options).expect("begins");
+            let rows = Table::open(&tx, "rows", "bytes", "bytes").expect("opens");
+            let mut cursor = rows.scan(Bounds::all(), Direction::Forward).expect("begins");
+            assert_eq!(cursor.next_row().expect("a row").expect("the first").0, [0]);
+            assert_eq!(cursor.next_row().unwrap_err().status, Status::LockTimeout);
+            assert_eq!(cursor.next_row().unwrap_err().status, Status::RolledBack);
+        };
+        scope.spawn(scan).join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_rollback_waits_for_what_a_reader_has_seen() {
+    let db = database();
+    for n in 0..200_u8 {
+        let tx = Transaction::begin(&db, TxnOptions::new().durability(Durability::Relaxed)).expect("begins");
+        Table::open(&tx, "rows", "bytes", "bytes").expect("opens").put(b"a", &[n]).expect("written");
+        let csn = tx.commit().expect("commits");
+        let reader = Transaction::read(&db, ReadOptions::new().latest()).expect("begins");
+        let table = Table::open(&reader, "rows", "bytes", "bytes").expect("opens");
+        assert_eq!(table.get(b"a", <[u8]>::to_vec).expect("reads"), Some(vec![n]));
+        reader.rollback().expect("rolled back");
+        assert!(db.get().expect("open").durable_csn().0 >= csn, "what was read may be lost");
+    }
+}
+
+#[test]
+fn a_relaxed_ticket_waits_for_the_disk_when_it_is_hardened() {
+    let db = database();
+    let tx = Transaction::begin(&db, TxnOptions::new().durability(Durability::Relaxed)).expect("begins");
+    Table::open(&tx, "rows", "bytes", "bytes").expect("opens").put(b"a", b"1").expect("written");
+    let ticket = tx.commit_pipelined().expect("commits");
+    assert!(ticket.wait(None).expect("acknowledged"), "at once");
+    let ticket = ticket.harden();
+    assert!(ticket.wait(None).expect("durable") && ticket.is_durable().expect("known"));
 }
 
 #[test]
@@ -215,17 +289,17 @@ fn a_queue_wakes_its_reader_once_for_what_it_holds() {
     for number in 0..10_u8 {
         let (tx, table) = begin(&db);
         table.put(&[number], b"").expect("written");
-        queue.add(tx.commit_pipelined().expect("commits"), number);
+        queue.add(tx.commit_pipelined().expect("commits"), number).expect("added");
     }
     let mut done = Vec::new();
     while done.len() < 10 {
-        done.extend(queue.take(3));
+        done.extend(queue.take(3).expect("taken"));
     }
     assert!(done.iter().all(|(_, durable)| durable.is_ok()));
     let mut tags: Vec<u8> = done.into_iter().map(|(tag, _)| tag).collect();
     tags.sort_unstable();
     assert_eq!(tags, (0..10).collect::<Vec<u8>>());
-    assert!(queue.take(usize::MAX).is_empty());
+    assert!(queue.take(usize::MAX).expect("taken").is_empty());
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Transactions.
 
-use crate::open::{Open, Running, Shared, Tx, ended};
+use crate::open::{Open, Running, Shared, Tx, ended, panicked};
 use crate::system::Process;
-use crate::{Database, Fault, Result, Status};
+use crate::{Database, Fault, Result, Status, Ticket};
 use foreshore::{CommitTicket, Csn, ReadOptions, TxnOptions};
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -36,6 +37,15 @@ impl Transaction {
         Ok(Self::new(db.process(), Tx::Read(tx)))
     }
 
+    /// Keeps `owner` until the transaction is gone with its tables and cursors. It is one that has just begun.
+    #[must_use]
+    pub fn keeping(mut self, owner: impl Any + Send + Sync) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.owner = Some(Box::new(owner));
+        }
+        self
+    }
+
     /// Returns a handle of the transaction of a run. [`end_run`](Self::end_run) must follow before `tx` goes.
     pub(crate) fn of_run(process: Process, tx: &foreshore::Transaction) -> Self {
         Self::new(process, Tx::Run(NonNull::from(tx)))
@@ -55,28 +65,43 @@ impl Transaction {
         self.shared.with(operation)
     }
 
-    /// Takes the transaction out to end it. No lock is held while it ends.
-    fn take(&self) -> Result<Ending> {
-        self.with(|open| {
-            if matches!(open.tx, Tx::Run(_)) {
-                return Err(Fault::new(Status::Invalid, "the run ends this transaction, when its function returns"));
-            }
-            match open.close() {
-                // SAFETY: the pointer is from `Box::into_raw`, and `close` has taken it out.
-                Tx::Write(tx) => Ok(Ending::Write(*unsafe { Box::from_raw(tx.as_ptr()) })),
-                // SAFETY: as above.
-                Tx::Read(tx) => Ok(Ending::Read(*unsafe { Box::from_raw(tx.as_ptr()) })),
-                Tx::Run(_) | Tx::Ended => Err(ended()),
-            }
-        })
+    /// Takes the transaction out to end it, and returns whether a call with it has panicked. No lock is held while it
+    /// ends.
+    fn take(&self) -> Result<(Ending, bool)> {
+        let (mut open, has_panicked) = self.shared.lock_to_end()?;
+        if matches!(open.tx, Tx::Run(_)) {
+            return Err(Fault::new(Status::Invalid, "the run ends this transaction, when its function returns"));
+        }
+        let ending = match open.close() {
+            // SAFETY: the pointer is from `Box::into_raw`, and `close` has taken it out.
+            Tx::Write(tx) => Ending::Write(*unsafe { Box::from_raw(tx.as_ptr()) }),
+            // SAFETY: as above.
+            Tx::Read(tx) => Ending::Read(*unsafe { Box::from_raw(tx.as_ptr()) }),
+            Tx::Run(_) | Tx::Ended => return Err(ended()),
+        };
+        self.shared.clear_panic();
+        Ok((ending, has_panicked))
+    }
+
+    /// Takes the transaction out to commit it. One in which a call has panicked is rolled back instead.
+    fn take_whole(&self) -> Result<Ending> {
+        match self.take()? {
+            (ending, false) => Ok(ending),
+            (_, true) => Err(panicked()),
+        }
+    }
+
+    fn ticket(&self, ticket: CommitTicket) -> Ticket {
+        Ticket::new(ticket, self.shared.process())
     }
 
     /// Commits, and waits for durability unless the transaction is relaxed. Returns the commit number; of a reader 0.
     ///
     /// # Errors
-    /// `RolledBack`, `Poisoned`, `Ended`. The transaction has ended in any case.
+    /// `RolledBack`, `Poisoned`, `Panic`, `Ended`: the transaction has ended. It goes on after `InUse`, after `Forked`
+    /// in the parent, and after `Invalid`, which is that of a run.
     pub fn commit(&self) -> Result<u64> {
-        match self.take()? {
+        match self.take_whole()? {
             Ending::Write(tx) => Ok(number(tx.commit()?)),
             Ending::Read(tx) => Ok(tx.finish()?.wait().map(|()| 0)?),
         }
@@ -86,33 +111,36 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
-    pub fn commit_pipelined(&self) -> Result<CommitTicket> {
-        Ok(match self.take()? {
+    pub fn commit_pipelined(&self) -> Result<Ticket> {
+        Ok(self.ticket(match self.take_whole()? {
             Ending::Write(tx) => tx.commit_pipelined()?,
             Ending::Read(tx) => tx.finish()?,
-        })
+        }))
     }
 
-    /// Rolls back. A transaction that an error has ended is rolled back already.
+    /// Rolls back, and waits until what was read is durable. A transaction that an error has ended is rolled back
+    /// already.
     ///
     /// # Errors
-    /// `RollbackParked`, `Poisoned`, `Ended`.
+    /// `RollbackParked`, `Poisoned`, `Ended`, and those after which the transaction goes on: see
+    /// [`commit`](Self::commit).
     pub fn rollback(&self) -> Result<()> {
-        match self.take()? {
+        match self.take()?.0 {
             Ending::Write(tx) => Ok(tx.rollback()?),
-            Ending::Read(_) => Ok(()),
+            // If it cannot finish, an error has ended it, and that one was told.
+            Ending::Read(tx) => Ok(tx.finish().map_or(Ok(()), |ticket| ticket.wait())?),
         }
     }
 
     /// Rolls back without a wait for the disk. The ticket resolves when what was read is durable.
     ///
     /// # Errors
-    /// Those of [`rollback`](Self::rollback).
-    pub fn rollback_pipelined(&self) -> Result<CommitTicket> {
-        Ok(match self.take()? {
+    /// Those of [`rollback`](Self::rollback). `RolledBack` of a reader that an error has ended.
+    pub fn rollback_pipelined(&self) -> Result<Ticket> {
+        Ok(self.ticket(match self.take()?.0 {
             Ending::Write(tx) => tx.rollback_pipelined()?,
             Ending::Read(tx) => tx.finish()?,
-        })
+        }))
     }
 
     /// Rolls back without a wait, if the transaction runs and is not that of a run.
@@ -185,10 +213,11 @@ impl Transaction {
         Ok(listed.into_iter().map(names).collect())
     }
 
-    /// Returns whether the transaction has not ended by a call of the program.
+    /// Returns whether the transaction has not ended by a call of the program. It has not if that is unknown: another
+    /// thread is in a call with it, a call has panicked, or it is that of the parent process.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.with(|open| open.running().map(drop)).is_ok()
+        !matches!(self.with(|open| open.running().map(drop)), Err(Fault { status: Status::Ended, .. }))
     }
 }
 

@@ -19,10 +19,12 @@ const HEAD: &str = "\
  * is free: a table or cursor of a transaction that has ended returns FS_ENDED. Bytes passed in are copied.
  *
  * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table and fs_cursor: one thread at a time, which
- * may change; a second one gets FS_IN_USE. fs_buffer: one thread at a time, unchecked. No handle may be freed while it
- * is used.
+ * may change; a second one gets FS_IN_USE. Unchecked: fs_buffer is for one thread at a time, and the row that
+ * fs_cursor_next has stored stays until the next call with the cursor. No handle may be freed while it is used.
  *
- * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent.
+ * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent,
+ * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside fs_run
+ * must not return from the function of the run: it is aborted.
  */
 ";
 

@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import contextlib
 import functools
 import json as _json
 import os
@@ -47,7 +48,8 @@ class Database(_Database):
 
         The commit is durable when this returns. The function is called again if a deadlock or a conflict ended its
         transaction, so it must leave nothing behind but rows. If it raises another error, the transaction is rolled
-        back. The options are those of ``begin``.
+        back. ``TransactionTooOld`` is raised at once, and so is ``LockTimeout`` unless there is a ``deadline``.
+        ``SystemExit``, ``KeyboardInterrupt`` and the like end the run in any case. The options are those of ``begin``.
         """
         return self._run((lambda tx: function(tx, *args)) if args else function, **options)
 
@@ -135,7 +137,9 @@ class AsyncTransaction:
         if kind is None:
             await self.commit()
         else:
-            await self.rollback()
+            # The exception of the block is the one to tell.
+            with contextlib.suppress(_errors.Error):
+                await self.rollback()
 
 
 def open(path: "str | os.PathLike[str]", **options: Any) -> Database:

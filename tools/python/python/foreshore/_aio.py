@@ -22,20 +22,23 @@ class Completions:
     def add(self, loop: asyncio.AbstractEventLoop, ticket: Ticket) -> "asyncio.Future[int]":
         future: "asyncio.Future[int]" = loop.create_future()
         self.next_tag += 1
-        self.futures[self.next_tag] = future
+        tag = self.next_tag
+        self.futures[tag] = future
+        # One that is cancelled refers to its loop, which may be closed before the commit is durable.
+        future.add_done_callback(lambda _: self.futures.pop(tag, None))
         try:
-            self.queue.add(ticket, self.next_tag)
+            self.queue.add(ticket, tag)
         except BaseException:
-            del self.futures[self.next_tag]
+            future.cancel()
             raise
         return future
 
     def _wake(self) -> None:
         self.wake_ups += 1
         for tag, csn, error in self.queue.take():
-            future = self.futures.pop(tag)
+            future = self.futures.pop(tag, None)
             # A future that was cancelled is done. Its commit is not undone.
-            if future.done():
+            if future is None or future.done():
                 continue
             if error is None:
                 future.set_result(csn)

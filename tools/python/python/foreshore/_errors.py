@@ -23,7 +23,10 @@ class Panic(Error):
 
 
 class Retryable(Error):
-    """The same transaction may succeed when it is run again. ``Database.run`` does that."""
+    """The same transaction may succeed when it is run again.
+
+    ``Database.run`` does that, but for ``TransactionTooOld``, and for ``LockTimeout`` unless there is a ``deadline``.
+    """
 
     retryable = True
 
@@ -221,7 +224,7 @@ class Closed(DatabaseError):
 
 
 class BadBackup(DatabaseError):
-    """The directory of a backup is not empty, or that backup did not finish."""
+    """The directory of a backup or of a restore is not empty, or that has not finished, or the restore is refused."""
 
     status = 65
 
