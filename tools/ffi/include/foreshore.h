@@ -514,8 +514,8 @@ fs_status fs_commit_queued(const fs_tx *tx,
 // null, gets the number. The transaction belongs to the run: `body` does not end it and does not free it.
 //
 // The runs are at most 100. None begins after `deadline_ms`; without a deadline, none after the time of three lock
-// timeouts, and one that a lock timeout has ended is the last. If `body` forks, the child has to exit or to call `exec`
-// in `body`: where it returns from it, it is aborted.
+// timeouts, and one that a lock timeout has ended is the last. If `body` forks, the child has to exit or to call
+// `exec` in `body`: where it returns from it, it is aborted.
 fs_status fs_run(const fs_db *db,
                  const fs_tx_options *options,
                  fs_body body,

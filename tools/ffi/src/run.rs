@@ -30,8 +30,8 @@ impl From<Fault> for Ended {
 /// null, gets the number. The transaction belongs to the run: `body` does not end it and does not free it.
 ///
 /// The runs are at most 100. None begins after `deadline_ms`; without a deadline, none after the time of three lock
-/// timeouts, and one that a lock timeout has ended is the last. If `body` forks, the child has to exit or to call `exec`
-/// in `body`: where it returns from it, it is aborted.
+/// timeouts, and one that a lock timeout has ended is the last. If `body` forks, the child has to exit or to call
+/// `exec` in `body`: where it returns from it, it is aborted.
 ///
 /// # Safety
 /// Each pointer is null or of its type. `body` may be called with `arg`.

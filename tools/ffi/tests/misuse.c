@@ -129,7 +129,7 @@ static int fork_and_return(fs_tx *tx, void *arg) {
     return *(int *)arg;
 }
 
-/* The lock of the directory is that of the parent alone, and a child opens the database when the parent has closed it. */
+/* A child keeps no lock of its parent, and opens the database when the parent has closed it. */
 static void children_open(const char *path) {
     int closed[2];
     int status = 0;

@@ -16,7 +16,8 @@ pub type Done<T> = (T, Result<()>);
 ///
 /// The first commit of a group wakes the reader of the descriptor. The others are there when it looks.
 ///
-/// A child of the process that has made it shares the descriptor. So it gets `Forked`, and takes no wake-up of its parent.
+/// A child of the process that has made it shares the descriptor. So it gets `Forked`, and takes no wake-up of its
+/// parent.
 pub struct Queue<T> {
     inner: Arc<Inner<T>>,
     process: Process,

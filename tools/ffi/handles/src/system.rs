@@ -76,8 +76,8 @@ impl Process {
         if self.is_present() {
             return Ok(());
         }
-        let why = "this was made before a fork, in the parent process: open the database in this one, when the parent has \
-                   closed it";
+        let why = "this was made before a fork, in the parent process: open the database in this one, when the parent \
+                   has closed it";
         Err(Fault::new(Status::Forked, why))
     }
 }
