@@ -513,9 +513,9 @@ fs_status fs_commit_queued(const fs_tx *tx,
 // If `body` returns another number than zero, this rolls back and returns `FS_ABORTED`, and `result`, unless it is
 // null, gets the number. The transaction belongs to the run: `body` does not end it and does not free it.
 //
-// The runs are at most 100. None begins after `deadline_ms`; without a deadline, none after the time of three lock
-// timeouts, and one that a lock timeout has ended is the last. If `body` forks, the child has to exit or to call
-// `exec` in `body`: where it returns from it, it is aborted.
+// The runs are at most 100, and none begins after `deadline_ms`, or without it after the time of three lock timeouts.
+// One that `FS_TRANSACTION_TOO_OLD` has ended is the last, and so is one that `FS_LOCK_TIMEOUT` has ended without a
+// deadline. If `body` forks, the child has to exit or to call `exec` in it: where it returns from it, it is aborted.
 fs_status fs_run(const fs_db *db,
                  const fs_tx_options *options,
                  fs_body body,
