@@ -28,7 +28,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         // A rollback may take long. No interpreter is there when the process ends.
-        let mut inner = self.inner.take().filter(foreshore_handles::Transaction::is_open);
+        let mut inner = self.inner.take().filter(foreshore_handles::Transaction::ends_by_drop);
         if inner.is_some() {
             Python::try_attach(|py| {
                 let inner = inner.take();

@@ -213,6 +213,12 @@ impl Transaction {
         Ok(listed.into_iter().map(names).collect())
     }
 
+    /// Returns whether a drop of this handle rolls the transaction back: it is open, and this is the last handle.
+    #[must_use]
+    pub fn ends_by_drop(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1 && self.is_open()
+    }
+
     /// Returns whether the transaction has not ended by a call of the program. It has not if that is unknown: another
     /// thread is in a call with it, a call has panicked, or it is that of the parent process.
     #[must_use]
