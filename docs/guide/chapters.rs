@@ -28,6 +28,7 @@ chapters! {
     testing "tests.md"
     errors "errors.md"
     inside "inside.md"
+    watching "watching.md"
     tuning "tuning.md"
 }
 
@@ -44,5 +45,21 @@ mod tests {
         assert!(names.len() > 40, "{names:?}");
         let missing = |name: &&str| !chapter.contains(&format!("`{name}`"));
         assert_eq!(names.into_iter().filter(missing).collect::<Vec<_>>(), [""; 0]);
+    }
+
+    /// The chapter of watching lists the metrics of the engine, and no others.
+    #[test]
+    fn each_metric_has_a_row() {
+        let sources =
+            [include_str!("../../crates/db/src/metrics.rs"), include_str!("../../crates/db/src/metrics/engine.rs")];
+        let calls =
+            |text: &'static str| ["one(", "by(", "family("].into_iter().flat_map(move |call| text.split(call).skip(1));
+        let name = |call: &'static str| call.trim_start().strip_prefix('"')?.split('"').next();
+        let mut names: Vec<_> = sources.into_iter().flat_map(calls).filter_map(name).collect();
+        let rows = include_str!("src/watching.md").split_once("## All metrics").expect("the heading").1.lines();
+        let mut listed: Vec<_> = rows.filter_map(|row| row.strip_prefix("| `foreshore_")?.split('`').next()).collect();
+        (names.sort_unstable(), listed.sort_unstable());
+        assert!(names.len() > 80, "{names:?}");
+        assert_eq!(names, listed);
     }
 }

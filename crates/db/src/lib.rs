@@ -78,6 +78,7 @@ mod marker;
 mod max_age;
 mod memory;
 mod merge_def;
+pub mod metrics;
 mod open;
 mod options;
 mod passes;

@@ -41,6 +41,7 @@ mod log_budget;
 mod max_age;
 mod merges;
 mod messages;
+mod metrics;
 mod model;
 mod named;
 mod operations;

@@ -4,7 +4,7 @@ use super::database::{Database, chosen};
 use crate::exit::Failure;
 use crate::output::Output;
 use clap::Args;
-use foreshore::{ListedTable, ReadTransaction, Stats};
+use foreshore::{ListedTable, Stats, TableStats, metrics};
 use serde_json::{Value as Json, json};
 
 /// Print sizes of the tables and of the files
@@ -20,15 +20,29 @@ pub(crate) struct StatsArguments {
     /// Print an object (schema/stats.json)
     #[arg(long)]
     json: bool,
+    /// Print metrics as Prometheus reads them
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 pub(crate) fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     let db = arguments.database.open()?;
     let tx = db.read();
     let tables = chosen(tx.tables()?, &arguments.tables)?;
-    let mut json = engine(&db.stats());
-    json["tables"] = tables.iter().map(|listed| table(&tx, listed)).collect::<Result<Vec<_>, _>>()?.into();
+    let measured = tables.into_iter().map(|listed| {
+        let stats = tx.open_raw(&listed.name)?.stats()?;
+        Ok::<_, Failure>((listed, stats))
+    });
+    let measured = measured.collect::<Result<Vec<_>, _>>()?;
     let mut out = Output::new();
+    if arguments.prometheus {
+        let named: Vec<_> = measured.iter().map(|(listed, stats)| (&listed.name, *stats)).collect();
+        let text = metrics::render(&db.stats()) + &metrics::render_tables(&named);
+        text.lines().try_for_each(|line| out.line(line))?;
+        return out.end();
+    }
+    let mut json = engine(&db.stats());
+    json["tables"] = measured.iter().map(|(listed, stats)| table(listed, stats)).collect();
     if arguments.json {
         out.json(&json)?
     } else {
@@ -57,9 +71,8 @@ fn engine(stats: &Stats) -> Json {
     })
 }
 
-fn table(tx: &ReadTransaction, listed: &ListedTable) -> Result<Json, Failure> {
-    let stats = tx.open_raw(&listed.name)?.stats()?;
-    Ok(json!({
+fn table(listed: &ListedTable, stats: &TableStats) -> Json {
+    json!({
         "name": listed.name,
         "key_type": listed.key_type,
         "value_type": listed.value_type,
@@ -73,5 +86,5 @@ fn table(tx: &ReadTransaction, listed: &ListedTable) -> Result<Json, Failure> {
         "levels": stats.levels,
         "bytes": stats.bytes,
         "fill_permille": stats.fill_permille,
-    }))
+    })
 }

@@ -49,6 +49,22 @@ fn stats_count_the_rows_of_each_table() {
 }
 
 #[test]
+fn stats_are_printed_for_prometheus() {
+    let dir = Dir::with_database("prometheus");
+    let text = dir.prints("stats", &["--prometheus"]);
+    for line in [
+        "# TYPE foreshore_commits_total counter",
+        "foreshore_recovery_clean 1",
+        "foreshore_table_rows{table=\"accounts\"} 300",
+        "foreshore_table_large_values{table=\"blobs\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(!dir.prints("stats", &["names", "--prometheus"]).contains("accounts"));
+    assert_eq!(dir.run("stats", &["--prometheus", "--json"]).code, 2);
+}
+
+#[test]
 fn check_finds_a_sound_database_sound() {
     let dir = Dir::with_database("check");
     let report = &dir.json("check", &[], 0)[0];
