@@ -245,13 +245,10 @@ impl SegmentHeader {
 
     /// Decodes block 0 of the file at `path`, and refuses it as `Foreign` if its uuid is not `uuid`.
     pub(crate) fn decode(block: &[u8], path: &Path, uuid: Uuid) -> Result<Self> {
-        check_block(block, SEGMENT_MAGIC, path, 0)?;
-        let header = Self { uuid: uuid_at(block, 16), number: u64_at(block, 32), size: u64_at(block, 40) };
-        check_uuid(header.uuid, uuid, path)?;
-        if header.size < 2 * FIRST_GROUP || !header.size.is_multiple_of(BLOCK as u64) {
-            return Err(Error::corrupted(path, Place::Offset(40), "the size of the segment is impossible"));
-        }
-        Ok(header)
+        check_block(block, SEGMENT_MAGIC, uuid, path, 0)?;
+        let header = Self { uuid, number: u64_at(block, 32), size: u64_at(block, 40) };
+        let is_possible = header.size >= 2 * FIRST_GROUP && header.size.is_multiple_of(BLOCK as u64);
+        check_fields(is_possible, path, 40, "the size of the segment is impossible").map(|()| header)
     }
 }
 
@@ -280,21 +277,18 @@ impl CtlSlot {
 
     /// Decodes the slot at `offset` of the file at `path`, and refuses it as `Foreign` if its uuid is not `uuid`.
     pub(crate) fn decode(block: &[u8], path: &Path, offset: u64, uuid: Uuid) -> Result<Self> {
-        check_block(block, CTL_MAGIC, path, offset)?;
+        check_block(block, CTL_MAGIC, uuid, path, offset)?;
         let slot = Self {
-            uuid: uuid_at(block, 16),
+            uuid,
             incarnation: Incarnation(u32_at(block, 12)),
             seq: u64_at(block, 32),
             first: GroupNo(u64_at(block, 40)),
             segment: u64_at(block, 48),
             prev_crc: u32_at(block, 56),
         };
-        check_uuid(slot.uuid, uuid, path)?;
         let largest = slot.seq.max(slot.first.0).max(slot.segment);
-        if largest >= STAMP_LIMIT || slot.first == GroupNo::ZERO || slot.incarnation >= INCARNATION_LIMIT {
-            return Err(Error::corrupted(path, Place::Offset(offset), "the numbers of a control slot are impossible"));
-        }
-        Ok(slot)
+        let are_possible = largest < STAMP_LIMIT && slot.first > GroupNo::ZERO && slot.incarnation < INCARNATION_LIMIT;
+        check_fields(are_possible, path, offset, "the numbers of a control slot are impossible").map(|()| slot)
     }
 }
 
@@ -314,8 +308,8 @@ fn finish_block(mut out: Vec<u8>) -> [u8; BLOCK] {
     out.try_into().expect("the fields fill a block")
 }
 
-/// Checks magic, checksum and version, in an order that distinguishes foreign, damaged and newer files.
-fn check_block(block: &[u8], magic: [u8; 8], path: &Path, offset: u64) -> Result<()> {
+/// Checks magic, checksum, version and uuid, in an order that distinguishes foreign, damaged and newer files.
+fn check_block(block: &[u8], magic: [u8; 8], uuid: Uuid, path: &Path, offset: u64) -> Result<()> {
     if block.len() < BLOCK {
         return Err(Error::Truncated {
             file: path.into(),
@@ -334,16 +328,15 @@ fn check_block(block: &[u8], magic: [u8; 8], path: &Path, offset: u64) -> Result
         return Err(Error::corrupted(path, Place::Offset(offset), "the checksum of the header does not fit"));
     }
     match u32_at(block, 8) {
-        VERSION => Ok(()),
+        VERSION if uuid_at(block, 16) == uuid => Ok(()),
+        VERSION => Err(Error::Foreign { path: path.into(), why: "it carries the uuid of another database" }),
         found => Err(Error::Newer { path: path.into(), found, supported: VERSION }),
     }
 }
 
-fn check_uuid(found: Uuid, expected: Uuid, path: &Path) -> Result<()> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(Error::Foreign { path: path.into(), why: "it carries the uuid of another database" })
+/// Refuses a block whose fields say what is never written, although its checksum fits.
+fn check_fields(are_possible: bool, path: &Path, at: u64, why: &'static str) -> Result<()> {
+    if are_possible { Ok(()) } else { Err(Error::corrupted(path, Place::Offset(at), why)) }
 }
 
 fn uuid_at(bytes: &[u8], at: usize) -> Uuid {

@@ -7,9 +7,9 @@
 //!   80 zero | 4092 crc32c of bytes 0..4092
 //! ```
 
-use super::{BLOCK, STAMP_LIMIT, block_start, check_block, check_uuid, finish_block, u32_at, u64_at, uuid_at};
+use super::{BLOCK, STAMP_LIMIT, block_start, check_block, check_fields, finish_block, u32_at, u64_at};
 use foreshore_base::codec::Put;
-use foreshore_base::{Error, GroupNo, Lsn, Place, Result, Uuid};
+use foreshore_base::{GroupNo, Lsn, Result, Uuid};
 use foreshore_sync::Nanos;
 use std::path::Path;
 
@@ -47,8 +47,7 @@ impl ArchiveHeader {
 
     /// Decodes block 0 of the file at `path`, which belongs to `uuid`.
     pub(crate) fn decode(block: &[u8], path: &Path, uuid: Uuid) -> Result<Self> {
-        check_block(block, ARCHIVE_MAGIC, path, 0)?;
-        check_uuid(uuid_at(block, 16), uuid, path)?;
+        check_block(block, ARCHIVE_MAGIC, uuid, path, 0)?;
         let header = Self {
             uuid,
             first: GroupNo(u64_at(block, 32)),
@@ -63,10 +62,7 @@ impl ArchiveHeader {
             && header.first <= header.last
             && header.last.0.max(header.cut.0).max(header.bytes) < STAMP_LIMIT
             && header.bytes.is_multiple_of(BLOCK as u64);
-        match is_possible {
-            true => Ok(header),
-            false => Err(Error::corrupted(path, Place::Offset(32), "the numbers of an archive header are impossible")),
-        }
+        check_fields(is_possible, path, 32, "the numbers of an archive header are impossible").map(|()| header)
     }
 }
 
@@ -78,6 +74,7 @@ pub(crate) fn archive_name(first: GroupNo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foreshore_base::Error;
 
     const UUID: Uuid = Uuid([5; 16]);
 
