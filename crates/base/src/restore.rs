@@ -17,6 +17,11 @@ pub enum RestoreRefusal {
         /// The next group that the archive has.
         next: GroupNo,
     },
+    /// The directory of the archive has no file of an archive, and the position is not in the backup alone.
+    EmptyArchive {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The position lies before the end of the backup, which may hold later changes.
     BeforeBackup {
         /// The end of the backup: the first position that can be restored.
@@ -36,6 +41,11 @@ impl fmt::Display for RestoreRefusal {
                 let dir = dir.display();
                 write!(f, "the archive {dir} lacks log group {missing}, and the next one in it is {next}: ")?;
                 f.write_str("restore up to the gap, or a later backup")
+            }
+            Self::EmptyArchive { dir } => {
+                let dir = dir.display();
+                write!(f, "no log is archived in {dir}: name the directory of the archive, ")?;
+                f.write_str("or none to restore the backup alone")
             }
             Self::BeforeBackup { end } => {
                 write!(f, "the position lies before the end of the backup, {end}: restore an earlier backup")

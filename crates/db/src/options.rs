@@ -257,8 +257,9 @@ impl Options {
     ///
     /// A segment is copied when it is full, and the end of the log once a minute, at the close, and by
     /// [`Db::archive`](crate::Db::archive). While the directory cannot be written, the log is kept, beyond its budget
-    /// by once that much. Then the oldest log is reused, and the archive has a gap.
-    /// [`Stats::archive`](crate::Stats::archive) shows all that.
+    /// by once that much. Then, or when writers find the disk full, the oldest log is reused, and the archive has a
+    /// gap. [`Stats::archive`](crate::Stats::archive) shows all that. A damaged file of the archive is counted there,
+    /// and does not keep the database from opening.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-options-{}", std::process::id()));

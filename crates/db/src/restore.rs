@@ -40,7 +40,8 @@ const FIRST: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
-    /// At the end of the archive, or of the backup if there is no archive.
+    /// At the end of the archive, or of the backup if no archive is named. [`Restored::lsn`] says where that is. It is
+    /// [`Restored::backup_lsn`] if the archive has nothing behind the backup.
     End,
     /// At an LSN. The result has the commits whose [records](crate::CommitTicket::record_lsn) have LSNs up to it.
     Lsn(Lsn),
@@ -128,7 +129,8 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Sets the archive whose log is restored after that of the backup.
+    /// Sets the archive whose log is restored after that of the backup. A directory without a file of an archive is
+    /// refused, unless the position is in the backup alone.
     pub fn archive(mut self, dir: impl AsRef<Path>) -> Self {
         self.archive = Some(dir.as_ref().to_owned());
         self

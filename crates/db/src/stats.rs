@@ -23,6 +23,8 @@ pub struct Stats {
     pub archive: Option<ArchiveStats>,
     /// The error of the archive, if the last attempt to write to it failed.
     pub archive_failure: Option<Error>,
+    /// What is wrong with the newest file of the archive that was not sound when the database was opened.
+    pub archive_damage: Option<Error>,
     /// The buffer pool.
     pub pool: PoolStats,
     /// Pages of the data file.
@@ -75,6 +77,7 @@ impl Stats {
             log_retained_bytes: storage.log().retained_bytes(),
             archive: storage.log().archive_stats(),
             archive_failure: storage.log().archive_failure().map(Into::into),
+            archive_damage: storage.log().archive_damage().map(Into::into),
             pool,
             space: storage.space().stats(),
             held_tables: reclaimer.held(),

@@ -152,16 +152,13 @@ impl Storage {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));
         }
-        if !is_quiet {
-            return self.checkpointer.checkpoint();
-        }
         // Records for which no thread has waited, such as relaxed commits and freed pages, come before the checkpoint,
         // too.
         self.sync()?;
-        self.checkpointer.close()?;
+        let taken = if is_quiet { self.checkpointer.close() } else { self.checkpointer.checkpoint() };
         // What is not archived stays in the log, for the next run.
         let _ = self.log.archive_all();
-        Ok(())
+        taken
     }
 
     /// Stops the layers, and releases the directory.

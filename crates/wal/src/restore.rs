@@ -13,7 +13,7 @@
 //! which is in every header. No archive, backup or log of the old database fits to it.
 //!
 //! **Refusals.** A position before the end of the backup has pages in it that are newer. One behind the end of the log
-//! cannot be reached.
+//! cannot be reached. An archive without a file is refused: its directory is most likely another one.
 
 use crate::archive::folder::Folder;
 use crate::archive::read::ArchiveReader;
@@ -21,7 +21,7 @@ use crate::follow::{Cursor, Step};
 use crate::format::{GroupHeader, MAX_GROUP};
 use crate::log_writer::LogWriter;
 use crate::options::LogOptions;
-use crate::reader::GroupReader;
+use crate::reader::{Chain, GroupReader};
 use crate::scan::scan;
 use crate::segment::{Control, Home};
 use foreshore_base::{Error, GroupNo, Lsn, RestoreRefusal, Result, Uuid};
@@ -97,11 +97,11 @@ pub(crate) fn restore(
         }
     };
     let mut restore = Restore { until, writer, log: None };
-    let last = restore.read_backup(source)?;
+    let next = restore.read_backup(source)?;
     let is_whole = match &source.archive {
         Some((fs, dir)) if !restore.has_reached() => {
             let folder = Folder { fs: Arc::clone(fs), dir: dir.clone(), uuid: source.uuid };
-            restore.read_archive(&mut ArchiveReader::behind(&folder, last.0, last.1)?)?
+            restore.read_archive(&mut ArchiveReader::new(&folder, next)?)?
         }
         _ => restore.has_reached(),
     };
@@ -123,8 +123,8 @@ struct Restore {
 }
 
 impl Restore {
-    /// Reads the log of the backup. Returns its last group and the checksum of its header.
-    fn read_backup(&mut self, source: &RestoreSource) -> Result<(GroupNo, u32)> {
+    /// Reads the log of the backup. Returns what the next group must have.
+    fn read_backup(&mut self, source: &RestoreSource) -> Result<Chain> {
         let (fs, dir) = &source.log;
         let home = Home { fs: Arc::clone(fs), dir: dir.clone(), uuid: source.uuid };
         let control = Control::open(&home)?;
@@ -149,7 +149,7 @@ impl Restore {
         if is_before {
             return Err(Error::Restore(RestoreRefusal::BeforeBackup { end: log.end }));
         }
-        Ok((GroupNo(at.next_group().0 - 1), at.last_crc()))
+        Ok(at.chain(&home))
     }
 
     /// Reads the archive. Returns whether it has the position.

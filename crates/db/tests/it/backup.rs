@@ -3,7 +3,7 @@
 //!
 //! `FORESHORE_BACKUPS=100` makes so many beside writers, and `FORESHORE_CRASH_STRIDE=1` loses power at each operation.
 
-use crate::script::{Random, Script, disk, options};
+use crate::script::{Loss, Random, Script, disk, lose_power, options};
 use crate::support::{DIR, NUMBERS, POLICIES, Snapshot, TempDir, fill, numbers, small};
 use foreshore::{Backup, Db, Error, Options, Place, TableDef};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
@@ -238,7 +238,7 @@ fn prepared_transactions_are_prepared_in_the_copy() {
 #[test]
 fn power_loss_leaves_a_whole_copy_or_none() {
     let stride = number("FORESHORE_CRASH_STRIDE", 7);
-    let (mut unfinished, mut whole, mut images) = (0, 0, 0_u64);
+    let (mut unfinished, mut whole, mut images) = (0, 0, 0);
     for seed in 0..2 {
         let sim = disk(seed);
         let db = open_at(&sim, DIR).unwrap();
@@ -246,40 +246,26 @@ fn power_loss_leaves_a_whole_copy_or_none() {
         script.run(&db, 50).unwrap();
         let first = sim.ops();
         db.backup(COPY).unwrap();
-        let mut points = sim.crash_points();
-        while points.op() < first {
-            assert!(points.advance());
-        }
-        loop {
-            let op = points.op();
-            let is_last = !points.clone().advance();
-            if op.is_multiple_of(stride) || is_last || sim.ops() - op < 12 {
-                let policy = &POLICIES[(images % POLICIES.len() as u64) as usize];
-                images += 1;
-                let image = points.image(policy, op);
-                let what = format!("seed {seed}, operation {op} of {first}.., {policy:?}");
-                script.verify(&open_at(&image, DIR).unwrap(), op).unwrap_or_else(|why| panic!("{what}: {why}"));
-                if !is_empty(&image, COPY) {
-                    match open_at(&image, COPY) {
-                        Err(Error::UnfinishedBackup { dir }) => {
-                            assert_eq!(dir, Path::new(COPY));
-                            assert!(!is_last, "{what}");
-                            unfinished += 1;
-                        }
-                        Ok(copy) => {
-                            script.verify(&copy, first).unwrap_or_else(|why| panic!("{what}: {why}"));
-                            whole += 1;
-                        }
-                        Err(error) => panic!("{what}: {error:?}"),
-                    }
-                } else {
-                    assert!(!is_last, "{what}");
+        images += lose_power(&sim, (first, stride), |Loss { image, op, is_last, what }| {
+            let original = open_at(image, DIR).unwrap();
+            script.verify(&original, *op).unwrap_or_else(|why| panic!("seed {seed}, {what}: {why}"));
+            if is_empty(image, COPY) {
+                assert!(!is_last, "seed {seed}, {what}");
+                return;
+            }
+            match open_at(image, COPY) {
+                Err(Error::UnfinishedBackup { dir }) => {
+                    assert_eq!(dir, Path::new(COPY));
+                    assert!(!is_last, "seed {seed}, {what}");
+                    unfinished += 1;
                 }
+                Ok(copy) => {
+                    script.verify(&copy, first).unwrap_or_else(|why| panic!("seed {seed}, {what}: {why}"));
+                    whole += 1;
+                }
+                Err(error) => panic!("seed {seed}, {what}: {error:?}"),
             }
-            if !points.advance() {
-                break;
-            }
-        }
+        });
     }
     assert!(unfinished > 5 && whole > 1, "{unfinished} unfinished, {whole} whole of {images}");
 }

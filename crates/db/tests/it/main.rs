@@ -1,6 +1,7 @@
 //! What a user may rely on, one behaviour per file.
 
 mod archive;
+mod archive_failures;
 mod backup;
 mod bad_files;
 mod bank;

@@ -3,7 +3,7 @@
 //! `FORESHORE_CRASH_STRIDE=1` loses power at each operation, and `FORESHORE_ROUNDS=300` makes so many rounds of backup,
 //! crash and restore.
 
-use crate::script::{Random, Script, disk, options, read};
+use crate::script::{Loss, Random, Script, disk, lose_power, options, read};
 use crate::support::{DIR, NUMBERS, POLICIES, TempDir, fill, numbers, small};
 use foreshore::{Db, Error, Lsn, Options, Restore, RestoreRefusal, Restored, Timestamp, Until, restore};
 use foreshore_io::{Fs, Kind, Mem, Sim};
@@ -201,7 +201,7 @@ fn a_time_restores_the_commits_written_by_then() {
 #[test]
 fn power_loss_leaves_a_whole_database_or_none() {
     let stride = number("FORESHORE_CRASH_STRIDE", 5);
-    let (mut unfinished, mut whole, mut images) = (0, 0, 0_u64);
+    let (mut unfinished, mut whole, mut images) = (0, 0, 0);
     for seed in 0..2 {
         let sim = disk(seed);
         let fs: Arc<dyn Fs> = Arc::new(sim.clone());
@@ -216,37 +216,23 @@ fn power_loss_leaves_a_whole_database_or_none() {
         drop(db);
         let first = sim.ops();
         restore_on(&fs, TARGET, Until::End).run().unwrap();
-        let mut points = sim.crash_points();
-        while points.op() < first {
-            assert!(points.advance());
-        }
-        loop {
-            let op = points.op();
-            let is_last = !points.clone().advance();
-            if op.is_multiple_of(stride) || is_last || sim.ops() - op < 12 {
-                let policy = &POLICIES[(images % POLICIES.len() as u64) as usize];
-                images += 1;
-                let image = points.image(policy, op);
-                let what = format!("seed {seed}, operation {op} of {first}.., {policy:?}");
-                match options(&image).open_existing(TARGET) {
-                    Ok(copy) => {
-                        copy.check().unwrap_or_else(|error| panic!("{what}: {error:?}"));
-                        assert!(read(&copy).unwrap() == expected, "{what}");
-                        whole += 1;
-                    }
-                    Err(Error::UnfinishedBackup { .. } | Error::NoDatabase { .. }) if !is_last => unfinished += 1,
-                    Err(error) => panic!("{what}: {error:?}"),
+        images += lose_power(&sim, (first, stride), |Loss { image, op, is_last, what }| {
+            match options(image).open_existing(TARGET) {
+                Ok(copy) => {
+                    copy.check().unwrap_or_else(|error| panic!("seed {seed}, {what}: {error:?}"));
+                    assert!(read(&copy).unwrap() == expected, "seed {seed}, {what}");
+                    whole += 1;
                 }
-                // What it was made from is there.
-                let fs: Arc<dyn Fs> = Arc::new(image);
-                if op.is_multiple_of(8) {
-                    restore_on(&fs, "/again", Until::End).run().unwrap_or_else(|error| panic!("{what}: {error:?}"));
-                }
+                Err(Error::UnfinishedBackup { .. } | Error::NoDatabase { .. }) if !is_last => unfinished += 1,
+                Err(error) => panic!("seed {seed}, {what}: {error:?}"),
             }
-            if !points.advance() {
-                break;
+            // What it was made from is there.
+            let fs: Arc<dyn Fs> = Arc::new(image.clone());
+            if op.is_multiple_of(8) {
+                let again = restore_on(&fs, "/again", Until::End).run();
+                again.unwrap_or_else(|error| panic!("seed {seed}, {what}: {error:?}"));
             }
-        }
+        });
     }
     assert!(unfinished > 5 && whole > 1, "{unfinished} unfinished, {whole} whole of {images}");
 }
@@ -327,6 +313,23 @@ fn positions_out_of_reach_are_refused_and_leave_no_database() {
     }
     assert_eq!(numbers(&on(&fs).open("/begin").unwrap()).len(), 1000);
     assert_eq!(numbers(&on(&fs).open("/end").unwrap()).len(), 4000);
+}
+
+/// A directory without a file of an archive is most likely the wrong one. The backup alone is restored when no archive
+/// is named, or when the position is in it.
+#[test]
+fn an_archive_without_a_file_is_refused() {
+    let (fs, begin, end) = with_archive();
+    fs.create_dir(Path::new("/empty")).unwrap();
+    fs.create(Path::new("/empty/letter")).unwrap();
+    let empty = RestoreRefusal::EmptyArchive { dir: "/empty".into() };
+    for until in [Until::End, Until::Lsn(end), Until::Time(Timestamp::from(Duration::from_secs(1 << 32)))] {
+        let restore = || restore_on(&fs, TARGET, until).archive("/empty");
+        assert_eq!((refused(restore().run()), refused(restore().verify())), (empty.clone(), empty.clone()));
+    }
+    let in_backup = restore_on(&fs, "/begin", Until::Lsn(begin)).archive("/empty").run().unwrap();
+    let alone = restore(BACKUP, TARGET).lab(Arc::clone(&fs), 64 << 10).run().unwrap();
+    assert_eq!((in_backup.lsn, alone.lsn, alone.backup_lsn), (begin, begin, begin));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A sequence of transactions from one thread on a simulated disk, and what may be found after it was cut short.
 
-use crate::support::DIR;
+use crate::support::{DIR, POLICIES};
 use foreshore::{CommitTicket, Db, Error, Options, TableDef, Transaction};
 use foreshore_io::{Fs, Sim};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -55,6 +55,38 @@ pub(crate) fn disk(seed: u64) -> Sim {
         assert!(sim.kind(parent).unwrap().is_some());
     }
     sim
+}
+
+/// A disk as a power loss has left it.
+pub(crate) struct Loss {
+    pub(crate) image: Sim,
+    /// The operation in which power was lost.
+    pub(crate) op: u64,
+    /// Whether it was lost after the last operation.
+    pub(crate) is_last: bool,
+    pub(crate) what: String,
+}
+
+/// Loses power in every `stride`-th operation from `first` on, and in each of the last ones, and shows what is left.
+/// The policies take turns. Returns the number of losses.
+pub(crate) fn lose_power(sim: &Sim, (first, stride): (u64, u64), mut show: impl FnMut(&Loss)) -> u64 {
+    let mut points = sim.crash_points();
+    while points.op() < first {
+        assert!(points.advance());
+    }
+    let mut losses = 0;
+    loop {
+        let (op, is_last) = (points.op(), !points.clone().advance());
+        if op.is_multiple_of(stride) || is_last || sim.ops() - op < 12 {
+            let policy = &POLICIES[((first + losses) % POLICIES.len() as u64) as usize];
+            losses += 1;
+            let what = format!("power lost in operation {op} of {first}.., {policy:?}");
+            show(&Loss { image: points.image(policy, op), op, is_last, what });
+        }
+        if !points.advance() {
+            return losses;
+        }
+    }
 }
 
 impl Script {

@@ -25,7 +25,10 @@ impl Checkpointer {
     /// Answers the requests of writers.
     pub(super) fn answer_request(&self, state: &mut State) -> Result<()> {
         let Some(request) = self.log.space_requested() else { return Ok(()) };
+        // What is not archived is not truncated, unless the archive fails.
+        self.log.yield_archive();
         let freed = self.give_up_log(state);
+        self.log.hold_for_archive();
         // Without an answer the next round finds the request again, see `unanswered`.
         if !matches!(freed, Ok(Freed::Later)) {
             self.log.answer_space(&request, matches!(freed, Ok(Freed::Some)));
@@ -43,8 +46,6 @@ impl Checkpointer {
     /// before, and parked rollbacks are copied forward.
     fn give_up_log(&self, state: &mut State) -> Result<Freed> {
         let begin = self.log.next_group();
-        // What is not archived is not truncated.
-        self.log.archive_step();
         self.put_before_copies(begin);
         if self.is_log_kept(begin) {
             match self.txns.copy_forward(|group, copies| gains_log(self.log.truncatable(group), copies)) {

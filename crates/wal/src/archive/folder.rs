@@ -8,11 +8,18 @@ use crate::format::{FIRST_GROUP, number_of};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, File, Fs};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How the name of a file ends while it is written.
 const UNFINISHED_SUFFIX: &str = ".arc.tmp";
+
+/// What a file has behind its name that is not sound, and whose groups are archived again.
+const ASIDE_SUFFIX: &str = ".unsound";
+
+/// The first group of a file that is not sound, by its name, and what is wrong with it.
+pub(crate) type Unsound = (GroupNo, Error);
 
 /// The folder of an archive.
 #[derive(Clone, Debug)]
@@ -47,6 +54,42 @@ impl Folder {
         let names = self.fs.list(&self.dir)?;
         let mut unfinished = names.iter().filter(|name| number_of(name, UNFINISHED_SUFFIX).is_some());
         unfinished.try_for_each(|name| self.fs.remove(&self.dir.join(name)))
+    }
+
+    /// Returns the headers of the files, ascending, and the files that are not sound.
+    ///
+    /// # Errors
+    /// `Foreign` if the newest file that can be read is that of another database, or the error of the folder.
+    pub(crate) fn files(&self) -> Result<(VecDeque<ArchiveHeader>, Vec<Unsound>)> {
+        let (mut files, mut unsound, mut foreign) = (VecDeque::<ArchiveHeader>::new(), Vec::new(), None);
+        for first in self.firsts()? {
+            match self.open(first) {
+                Ok((_, header)) if files.back().is_none_or(|before| before.last < first) => {
+                    files.push_back(header);
+                    foreign = None;
+                }
+                Ok((file, _)) => {
+                    let why = "the file before it has its groups, too";
+                    unsound.push((first, Error::corrupted(file.path(), Place::File, why)));
+                }
+                Err(error) => {
+                    if matches!(error, Error::Foreign { .. }) {
+                        foreign = Some(error.clone());
+                    }
+                    unsound.push((first, error));
+                }
+            }
+        }
+        foreign.map_or(Ok((files, unsound)), Err)
+    }
+
+    /// Gives the file that begins with `first` a name under which no restore finds it.
+    pub(crate) fn put_aside(&self, first: GroupNo) -> Result<()> {
+        let path = self.path(first);
+        let mut aside = path.clone().into_os_string();
+        aside.push(ASIDE_SUFFIX);
+        self.fs.rename(&path, Path::new(&aside))?;
+        self.fs.sync_dir(&self.dir)
     }
 
     /// Opens the file that begins with `first` and checks its header and length.

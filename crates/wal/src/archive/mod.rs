@@ -11,9 +11,13 @@
 //! **A slow archive** is helped: when the log that waits for it is half of the budget, the thread that truncates the
 //! log copies it too. Meanwhile no log is recycled, and writers are slowed as if pages were not written.
 //!
-//! **An archive that fails** does not stop the database. When the log that waits for it reaches the budget, the oldest
-//! part is recycled. It is *lost* to the archive: counted, and named in [`ArchiveStats`]. The next file begins behind
-//! the gap, and a restore refuses to pass it.
+//! **An archive that fails** does not stop the database. When the log that waits for it reaches the budget, or writers
+//! find the disk full, the oldest part is recycled. It is *lost* to the archive: counted, and named in
+//! [`ArchiveStats`]. The next file begins behind the gap, and a restore refuses to pass it. One error is no failure:
+//! attempts are repeated before log is given up.
+//!
+//! **A file that is not sound** does not stop the database either. It is counted, and what it had is lost. If the log
+//! still has its groups, they are archived again, and the file is put aside under another name.
 //!
 //! **Another timeline.** A file has the uuid of its database. A restored database has another one. A copy of the files
 //! has the same, and may have written other groups under the same numbers. So at a start the last group of the archive
@@ -22,23 +26,20 @@
 pub(crate) mod file;
 pub(crate) mod folder;
 pub(crate) mod read;
+mod state;
 mod stats;
 
 pub use stats::ArchiveStats;
 
-use crate::follow::Cursor;
-use crate::format::FIRST_GROUP;
-use crate::format::archive::ArchiveHeader;
 use crate::log_core::Core;
-use crate::reader::GroupReader;
 use file::Part;
-use folder::{Folder, forked};
-use foreshore_base::{Error, GroupNo, Lsn, Result};
-use foreshore_io::{DirLock, Fs};
+use folder::Folder;
+use foreshore_base::{Error, GroupNo, Result};
+use foreshore_io::Fs;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{Clock, LockRank, Mutex, Nanos, NextWake, SystemClock};
-use std::collections::VecDeque;
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::{Clock, LockRank, Mutex, NextWake, SystemClock};
+use state::{State, cursor};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ const MOST_BYTES: u64 = 64 << 20;
 const LAG: Duration = Duration::from_secs(60);
 /// When a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(1);
+/// Attempts in a row that fail before log is given up.
+const TRIES: u32 = 3;
 
 /// The archive of a log.
 #[derive(Clone, Debug)]
@@ -72,6 +75,8 @@ pub(crate) struct Archive {
     clock: SystemClock,
     /// The first group that is not archived, as in the state.
     next: AtomicU64,
+    /// Whether the disk of the log is full, and the archive fails.
+    yields: AtomicBool,
     state: Mutex<State>,
     /// Read while the archiver waits for its device.
     shown: Mutex<Shown>,
@@ -83,22 +88,8 @@ struct Shown {
     stats: ArchiveStats,
     /// The error of the last attempt, if it failed.
     failure: Option<Error>,
-}
-
-struct State {
-    /// The first group that is not archived.
-    next: GroupNo,
-    /// Checksum of the header before it; `None` if a new chain begins.
-    last_crc: Option<u32>,
-    /// A cursor at or before it.
-    at: Option<Cursor>,
-    files: VecDeque<ArchiveHeader>,
-    /// Why an old file was not removed when the last one was written.
-    drop_failure: Option<Error>,
-    /// When the end of the log was archived.
-    ended: Nanos,
-    /// `None` once the archive is released.
-    lock: Option<Box<dyn DirLock>>,
+    /// What is wrong with the newest file that is not sound.
+    damage: Option<Error>,
 }
 
 /// How far the log is copied.
@@ -114,7 +105,7 @@ impl Archive {
     /// Opens the archive of the log of `core`.
     ///
     /// # Errors
-    /// `Foreign` if it holds another log, `Locked` if it is in use, `Newer`, `Corrupted`, or the error of the disk.
+    /// `Foreign` if it holds another log, `Locked` if it is in use, or the error of the disk.
     pub(crate) fn open(core: &Core, options: ArchiveOptions) -> Result<Self> {
         let ArchiveOptions { fs, dir, limit, budget } = options;
         let lock = fs.lock(&dir.join("LOCK"))?;
@@ -122,24 +113,27 @@ impl Archive {
         folder.clear()?;
         // The names of files that an earlier run has made may be in memory only, and the log before them is given up.
         folder.fs.sync_dir(&folder.dir)?;
-        let firsts = folder.firsts()?;
-        let files = firsts.iter().map(|&first| Ok(folder.open(first)?.1)).collect::<Result<VecDeque<_>>>()?;
+        let (files, unsound) = folder.files()?;
         let clock = SystemClock::new();
         let mut state = State {
             next: GroupNo::ZERO,
             last_crc: None,
             at: None,
             files,
+            failed: 0,
             drop_failure: None,
             ended: clock.now(),
             lock: Some(lock),
         };
-        let mut stats = ArchiveStats::default();
+        let mut stats = ArchiveStats { unsound_files: unsound.len() as u64, ..ArchiveStats::default() };
         state.join(core, &folder, &mut stats)?;
+        state.put_aside(&folder, &unsound);
         state.show(&mut stats);
+        let damage = unsound.into_iter().next_back().map(|(_, error)| error);
         Ok(Self {
-            shown: Mutex::new(LockRank::Leaf, Shown { stats, failure: None }),
+            shown: Mutex::new(LockRank::Leaf, Shown { stats, failure: None, damage }),
             next: AtomicU64::new(state.next.0),
+            yields: AtomicBool::new(false),
             folder,
             limit,
             budget,
@@ -161,20 +155,54 @@ impl Archive {
         self.next.store(next.0, Ordering::Release);
     }
 
-    /// Returns the first group that has to stay in the log if all before `wanted` is to be truncated. Helps an archive
-    /// that is behind. Counts log as lost if the archive fails and the budget is used up.
+    /// Returns the first group that has to stay in the log if all before `wanted` is to be truncated.
+    pub(crate) fn held(&self, wanted: GroupNo) -> GroupNo {
+        if self.yields() { wanted } else { self.next().min(wanted) }
+    }
+
+    fn yields(&self) -> bool {
+        // ORDERING: hint, only the thread that has set it relies on it.
+        self.yields.load(Ordering::Relaxed)
+    }
+
+    /// Copies complete segments, since the disk of the log is full. If the archive fails, no log is held for it until
+    /// [`hold`](Self::hold). Then log that is truncated is lost to it.
+    pub(crate) fn yield_space(&self, core: &Core) {
+        let fails = self.fails(core, &mut self.state.lock());
+        // ORDERING: hint, see `yields`.
+        self.yields.store(fails, Ordering::Relaxed);
+    }
+
+    /// Ends [`yield_space`](Self::yield_space).
+    pub(crate) fn hold(&self) {
+        // ORDERING: hint, see `yields`.
+        self.yields.store(false, Ordering::Relaxed);
+    }
+
+    /// As [`held`](Self::held), and helps an archive that is behind. Counts log as lost if the archive fails and the
+    /// budget is used up, or the disk of the log is full.
     pub(crate) fn bound(&self, core: &Core, wanted: GroupNo) -> GroupNo {
         if mutant("sabotage: log is recycled before it is archived") {
             return wanted;
         }
-        if self.waiting(core, wanted) > self.budget / 2 {
+        let budget = if self.yields() { 0 } else { self.budget };
+        if self.waiting(core, wanted) > budget / 2 {
             let mut state = self.state.lock();
-            let failed = self.advance(core, &mut state, Extent::Segments).is_err();
-            if failed && self.waiting(core, wanted) > self.budget {
+            if self.fails(core, &mut state) && self.waiting(core, wanted) > budget {
                 self.lose(&mut state, wanted);
             }
         }
         self.next().min(wanted)
+    }
+
+    /// Copies complete segments. Returns whether the archive fails: the last [`TRIES`] attempts at least.
+    fn fails(&self, core: &Core, state: &mut State) -> bool {
+        while self.advance(core, state, Extent::Segments).is_err() {
+            if state.failed >= TRIES {
+                return true;
+            }
+        }
+        false
     }
 
     /// Returns the bytes of log before `wanted` that are not archived.
@@ -189,11 +217,10 @@ impl Archive {
 
     /// Gives up the groups before `wanted`.
     fn lose(&self, state: &mut State, wanted: GroupNo) {
-        let lost = wanted.0.saturating_sub(state.next.0);
-        if lost == 0 {
+        if wanted <= state.next {
             return;
         }
-        self.shown.lock().stats.lose(lost, wanted);
+        self.shown.lock().stats.lose(state.next, wanted);
         (state.at, state.last_crc) = (None, None);
         self.set_next(state, wanted);
     }
@@ -211,6 +238,7 @@ impl Archive {
         let mut done = Ok(());
         while done.is_ok() && state.next <= upto && state.lock.is_some() {
             done = self.write_file(core, state, upto);
+            state.failed = if done.is_ok() { 0 } else { state.failed.saturating_add(1) };
         }
         let mut shown = self.shown.lock();
         shown.stats.failures += u64::from(done.is_err());
@@ -230,6 +258,8 @@ impl Archive {
         // The caller compared the chain at the start, and the log only goes on.
         assert!(state.last_crc.is_none_or(|crc| crc == header.prev_crc), "the archive has another log: {header:?}");
         (state.at, state.last_crc) = (Some(at), Some(header.last_crc));
+        let before = state.files.back().map_or(GroupNo::ZERO, |file| file.last);
+        assert!(before < header.first, "the archive has group {before}, and then {}", header.first);
         state.files.push_back(header);
         self.set_next(state, header.last.next());
         // The archive has the log all the same.
@@ -291,57 +321,11 @@ impl Archive {
     pub(crate) fn failure(&self) -> Option<Error> {
         self.shown.lock().failure.clone()
     }
-}
 
-impl State {
-    fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| FIRST_GROUP + file.bytes).sum()
+    /// Returns what is wrong with the newest file that was not sound when the archive was opened.
+    pub(crate) fn damage(&self) -> Option<Error> {
+        self.shown.lock().damage.clone()
     }
-
-    /// Puts what the files are into the counters.
-    fn show(&self, stats: &mut ArchiveStats) {
-        stats.files = self.files.len() as u64;
-        stats.bytes = self.bytes();
-        stats.archived = self.files.back().map_or(Lsn::ZERO, |file| file.cut);
-    }
-
-    /// Finds the first group of the log that is not archived, and checks that the archive has this log.
-    fn join(&mut self, core: &Core, folder: &Folder, stats: &mut ArchiveStats) -> Result<()> {
-        let first = core.segments.list().live.front().expect("a log with files has a segment").first;
-        self.next = first;
-        let Some(&ArchiveHeader { last, last_crc, first: file, .. }) = self.files.back() else { return Ok(()) };
-        if last >= core.pipeline.progress().next_group() {
-            return Err(forked(&folder.path(file)));
-        }
-        if last.next() < first {
-            // The log between was lost to the archive, in an earlier run or one without it.
-            stats.lose(first.0 - last.next().0, first);
-            return Ok(());
-        }
-        let mut at = cursor(core, last.max(first))?;
-        let mut reader = GroupReader::new(crate::format::MAX_GROUP as u64);
-        while at.next_group() <= last {
-            if at.step(core.segments.home(), &mut reader, true)?.is_none() {
-                return Err(at.lost_next());
-            }
-        }
-        if at.last_crc() != last_crc {
-            return Err(forked(&folder.path(file)));
-        }
-        (self.next, self.last_crc, self.at) = (last.next(), Some(last_crc), Some(at));
-        Ok(())
-    }
-}
-
-/// Returns a cursor at or before `group`.
-fn cursor(core: &Core, group: GroupNo) -> Result<Cursor> {
-    let home = core.segments.home();
-    let start = core.segments.list().slot_at(group, home.uuid).expect("a log with files has a segment");
-    let (file, size) = home.open_segment(start.segment)?;
-    if start.first > group {
-        return Err(Error::LogTruncated { dir: home.dir.clone(), wanted: group, first: start.first });
-    }
-    Ok(Cursor::new(&start, file, size))
 }
 
 /// Returns the last group to copy.

@@ -4,8 +4,8 @@ use super::file::Groups;
 use super::folder::{Folder, forked};
 use crate::format::GroupHeader;
 use crate::format::archive::ArchiveHeader;
-use crate::reader::GroupReader;
-use foreshore_base::{Error, GroupNo, RestoreRefusal, Result};
+use crate::reader::{Chain, GroupReader};
+use foreshore_base::{Error, GroupNo, Place, RestoreRefusal, Result};
 use foreshore_io::File;
 use std::sync::Arc;
 
@@ -15,23 +15,25 @@ pub(crate) struct ArchiveReader<'a> {
     /// First groups of the files that are not read yet, the last one first.
     files: Vec<GroupNo>,
     open: Option<(Arc<dyn File>, Groups, ArchiveHeader)>,
-    /// The last group that was read, here or in the log before, and the checksum of its header.
-    last: GroupNo,
-    crc: u32,
+    /// What the next group must have.
+    next: Chain,
 }
 
 impl<'a> ArchiveReader<'a> {
-    /// Reads the groups behind `last`, whose header has the checksum `crc`.
+    /// Reads the groups from `next` on.
     ///
     /// # Errors
-    /// The error of the disk.
-    pub(crate) fn behind(folder: &'a Folder, last: GroupNo, crc: u32) -> Result<Self> {
+    /// `RestoreRefusal::EmptyArchive` if there is no file, or the error of the disk.
+    pub(crate) fn new(folder: &'a Folder, next: Chain) -> Result<Self> {
         let mut files = folder.firsts()?;
+        if files.is_empty() {
+            return Err(Error::Restore(RestoreRefusal::EmptyArchive { dir: folder.dir.clone() }));
+        }
         // The file that begins last, at the next group at the latest, may have it. The earlier ones have not.
-        let before = files.partition_point(|&first| first <= last.next());
+        let before = files.partition_point(|&first| first <= next.group);
         files.drain(..before.saturating_sub(1));
         files.reverse();
-        Ok(Self { folder, files, open: None, last, crc })
+        Ok(Self { folder, files, open: None, next })
     }
 
     /// Returns the header of the next group; `None` at the end of the archive. The reader holds its bytes.
@@ -39,7 +41,8 @@ impl<'a> ArchiveReader<'a> {
     /// # Errors
     /// - `RestoreRefusal::Gap` if the archive goes on with a later group.
     /// - `Foreign` if it belongs to another database, or does not continue the log.
-    /// - `Corrupted`, `Truncated`, `Newer`, or the error of the disk.
+    /// - `Corrupted` also if it has a group of an earlier incarnation than the one before.
+    /// - `Truncated`, `Newer`, or the error of the disk.
     pub(crate) fn next(&mut self, reader: &mut GroupReader) -> Result<Option<GroupHeader>> {
         loop {
             let Some((file, groups, header)) = &mut self.open else {
@@ -53,23 +56,25 @@ impl<'a> ArchiveReader<'a> {
                 continue;
             };
             let path = self.folder.path(header.first);
-            if group.group < self.last {
-                continue;
-            }
-            if group.group == self.last {
+            if group.group < self.next.group {
                 // The log and the archive have this group.
-                if crc != self.crc {
+                if group.group.next() == self.next.group && crc != self.next.prev_crc {
                     return Err(forked(&path));
                 }
                 continue;
             }
-            if group.group > self.last.next() {
+            if group.group > self.next.group {
                 return Err(self.gap(group.group));
             }
-            if group.prev_crc != self.crc {
+            if group.prev_crc != self.next.prev_crc {
                 return Err(forked(&path));
             }
-            (self.last, self.crc) = (group.group, crc);
+            if group.incarnation < self.next.incarnation {
+                let why = "its groups have an earlier incarnation than the log before them";
+                return Err(Error::corrupted(&path, Place::File, why));
+            }
+            let (next, incarnation) = (group.group.next(), group.incarnation);
+            self.next = Chain { group: next, prev_crc: crc, incarnation, ..self.next };
             return Ok(Some(group));
         }
     }
@@ -78,10 +83,10 @@ impl<'a> ArchiveReader<'a> {
     fn next_file(&mut self) -> Result<bool> {
         while let Some(first) = self.files.pop() {
             let (file, header) = self.folder.open(first)?;
-            if header.last < self.last {
+            if header.last.next() < self.next.group {
                 continue;
             }
-            if header.first > self.last.next() {
+            if header.first > self.next.group {
                 return Err(self.gap(header.first));
             }
             file.read_past_cache()?;
@@ -92,6 +97,6 @@ impl<'a> ArchiveReader<'a> {
     }
 
     fn gap(&self, next: GroupNo) -> Error {
-        Error::Restore(RestoreRefusal::Gap { dir: self.folder.dir.clone(), missing: self.last.next(), next })
+        Error::Restore(RestoreRefusal::Gap { dir: self.folder.dir.clone(), missing: self.next.group, next })
     }
 }

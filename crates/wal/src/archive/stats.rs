@@ -18,11 +18,16 @@ pub struct ArchiveStats {
     pub written_files: u64,
     /// Attempts to write a file that failed.
     pub failures: u64,
-    /// Groups of log that were recycled although they were not archived, since the archive failed for longer than the
-    /// log budget lasts. No restore gets past them from a backup that was made before: make a new backup.
+    /// Groups of log that the archive lacks: those between its files when the database was opened, and those that were
+    /// recycled since although they were not archived. That is done if the archive fails for longer than the log budget
+    /// lasts, or if it fails while the disk of the log is full. No restore gets past them from a backup that was made
+    /// before: make a new backup.
     pub lost_groups: u64,
     /// The newest of them.
     pub lost_upto: GroupNo,
+    /// Files that were damaged, or could not be read, when the database was opened. Restores that need them are
+    /// refused. `Stats::archive_damage` names the newest.
+    pub unsound_files: u64,
     /// Files removed to keep the limit of the archive.
     pub dropped_files: u64,
     /// The newest position in them. Backups that end before it can only be restored as they are.
@@ -30,9 +35,11 @@ pub struct ArchiveStats {
 }
 
 impl ArchiveStats {
-    /// Counts `groups` before `next` as lost.
-    pub(super) const fn lose(&mut self, groups: u64, next: GroupNo) {
-        self.lost_groups += groups;
-        self.lost_upto = GroupNo(next.0 - 1);
+    /// Counts the groups from `first` on and before `next` as lost.
+    pub(super) fn lose(&mut self, first: GroupNo, next: GroupNo) {
+        if first < next {
+            self.lost_groups += next.0 - first.0;
+            self.lost_upto = GroupNo(next.0 - 1);
+        }
     }
 }

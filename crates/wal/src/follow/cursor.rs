@@ -63,6 +63,11 @@ impl Cursor {
         self.prev_crc
     }
 
+    /// Returns what the next group must have.
+    pub(crate) const fn chain(&self, home: &Home) -> Chain {
+        Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation: self.incarnation }
+    }
+
     /// Returns the error of a durable group that is missing.
     pub(super) fn lost(&self, missing: GroupNo) -> Error {
         Error::LostLog { file: self.file.path().into(), offset: self.offset, missing }
@@ -76,8 +81,7 @@ impl Cursor {
     /// Steps over the next group of the chain. Searches behind holes only if `holes`.
     pub(crate) fn step(&mut self, home: &Home, reader: &mut GroupReader, holes: bool) -> Result<Option<Step>> {
         loop {
-            let chain =
-                Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation: self.incarnation };
+            let chain = self.chain(home);
             match link(reader, (&*self.file, self.size), self.offset, &chain, &self.tail)? {
                 Some(Link::Next(header, crc)) => return Ok(Some(self.pass(header, crc))),
                 Some(Link::Again(header, _)) => {

@@ -12,8 +12,8 @@ impl Log {
     /// # Errors
     /// - `Foreign` if the folder holds the log of another database, or of another timeline of this one.
     /// - `Locked` if another log is copied to it.
-    /// - `Newer`, `Corrupted` or `Truncated` for a file of the archive; `InvalidOption` for a log without files; or the
-    ///   error of a disk.
+    /// - `InvalidOption` for a log without files; or the error of a disk. A file of the archive that is damaged is no
+    ///   error: [`ArchiveStats::unsound_files`] counts it.
     pub fn archive_to(&self, options: ArchiveOptions) -> Result<()> {
         self.check_files("archive")?;
         let archive = Archive::open(self.core(), options)?;
@@ -66,6 +66,27 @@ impl Log {
         self.archive().and_then(Archive::failure)
     }
 
+    /// Returns what is wrong with the newest file of the archive that was not sound when it was opened.
+    #[must_use]
+    pub fn archive_damage(&self) -> Option<Error> {
+        self.archive().and_then(Archive::damage)
+    }
+
+    /// Copies complete segments to the archive, since the disk of the log is full. If the archive fails, log is not
+    /// held for it until [`hold_for_archive`](Self::hold_for_archive).
+    pub fn yield_archive(&self) {
+        if let Some(archive) = self.archive() {
+            archive.yield_space(self.core());
+        }
+    }
+
+    /// Holds log that is not archived again, after [`yield_archive`](Self::yield_archive).
+    pub fn hold_for_archive(&self) {
+        if let Some(archive) = self.archive() {
+            archive.hold();
+        }
+    }
+
     fn archive(&self) -> Option<&Archive> {
         self.handle.archive.get()
     }
@@ -76,7 +97,7 @@ impl Log {
         match self.archive() {
             None => group,
             Some(archive) if helps => archive.bound(self.core(), group),
-            Some(archive) => archive.next().min(group),
+            Some(archive) => archive.held(group),
         }
     }
 }
