@@ -11,6 +11,7 @@ mod left;
 mod locked;
 mod locking;
 mod page_copy;
+mod pop;
 mod resume;
 mod span;
 mod spilled;

@@ -23,7 +23,7 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn, UndoPtr};
 
 /// Upper bound of the fixed part of a row change's body.
-const ROW_BODY: usize = 48;
+pub(crate) const ROW_BODY: usize = 48;
 
 /// The outcome of one try.
 enum Try {

@@ -209,7 +209,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
             let is_old = self.store(
-                Writer { engine, txn, reindexed, dropped, inserted },
+                &mut Writer { engine, txn, reindexed, dropped, inserted },
                 Write::put(key, value).reading(),
                 found,
             )?;
@@ -228,7 +228,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found).map(drop)
+            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found)
+                .map(drop)
         })
     }
 
@@ -241,8 +242,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             let (txn, Scratch { key, found, reindexed, dropped, inserted, .. }) = live.parts();
-            let is_old =
-                self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key).reading(), found)?;
+            let is_old = self.store(
+                &mut Writer { engine, txn, reindexed, dropped, inserted },
+                Write::remove(key).reading(),
+                found,
+            )?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }

@@ -1,13 +1,18 @@
 //! Taking rows from the ends of a table.
 //!
-//! A row that was taken stays in its leaf, as a deleted one, until its transaction has ended. So a transaction that
-//! takes many passes all of them each time. One case is spared that: a serializable transaction that takes one row
-//! after the other from the ends of a table. It notes the last one that it took from each end, and looks between these.
+//! A row that was taken stays in its leaf, as a deleted one, until its transaction has ended. A transaction that takes
+//! many would pass all of them each time. So it notes the last one that it took from each end, and looks between these.
 //!
-//! - At the other levels other transactions may insert there. A serializable one keeps them out by its intervals.
+//! - A serializable transaction keeps others from inserting outside of them, by its intervals. For a snapshot
+//!   transaction nothing has come there that its snapshot shows. At read committed others may insert there, so a pop
+//!   passes all leaves that it has emptied. Only in the outermost leaf it begins where the last one ended, if the leaf
+//!   is unchanged since.
 //! - A pop inserts nothing, so it keeps the note of the other end.
 //! - Any other write of the transaction, to whichever table, loses both notes, since it may have inserted there itself.
 //!   So does a pop from another table.
+//!
+//! Most rows are removed in one step ([`Tree::pop_at_once`](foreshore_btree::Tree::pop_at_once)). Rows of tables with
+//! indexes are not, and those that need a wait.
 
 use super::Table;
 use super::codec::undecodable;
@@ -17,7 +22,7 @@ use crate::Result;
 use crate::live::Scratch;
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::RowLock;
-use foreshore_txn::Isolation;
+use std::ops::Bound;
 
 impl<K: Key, V: Value> Table<'_, K, V> {
     /// Removes the row with the smallest key and returns it.
@@ -60,20 +65,43 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|engine, live| {
             let table = self.tree.table();
             let (txn, Scratch { key, found, popped, reindexed, dropped, inserted, .. }) = live.parts();
-            let (lower, upper) = popped.left(txn, table);
-            let mut cursor = Span { lower, upper }.cursor(&self.tree, txn, Some(RowLock::update()))?;
-            let Some((row_key, row_value)) = end.step(&mut cursor, txn)? else { return Ok(None) };
-            let owned = K::decode_key(row_key).ok_or_else(|| undecodable(table, row_key, "key"))?;
-            let value = self.value(row_key, row_value)?;
-            key.clear();
-            key.extend_from_slice(row_key);
-            let is_removed =
-                self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)?;
-            assert!(is_removed, "a row that was locked is there");
-            if txn.isolation() == Isolation::Serializable {
-                popped.note(txn, table, end == End::Front, key);
+            let (bounds, last) = (popped.left(txn, table), popped.at(end == End::Front));
+            let mut writer = Writer { engine, txn, reindexed, dropped, inserted };
+            let (mut row, mut at) = (None, None);
+            self.remove_plain(&mut writer, |txn| {
+                let decode = |key: &[u8], value: &[u8]| {
+                    row = K::decode_key(key).zip(V::decode(value));
+                    row.is_some()
+                };
+                at = self.tree.pop_at_once(txn, bounds.clone(), end.into(), last, (key, found), decode)?;
+                Ok(at.is_some())
+            })?;
+            if at.is_none() {
+                row = self.pop_by_scan(&mut writer, bounds, end, (key, found))?;
             }
-            Ok(Some((owned, value)))
+            if row.is_some() {
+                popped.note(writer.txn, table, end == End::Front, (key, at));
+            }
+            Ok(row)
         })
+    }
+
+    /// Locks the row at one end of the bounds, and removes it. Its key is copied to the first buffer.
+    fn pop_by_scan(
+        &self,
+        writer: &mut Writer<'_>,
+        (lower, upper): (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        end: End,
+        (key, found): (&mut Vec<u8>, &mut Vec<u8>),
+    ) -> Result<Option<(K::Owned, V::Owned)>> {
+        let mut cursor = Span { lower, upper }.cursor(&self.tree, writer.txn, Some(RowLock::update()))?;
+        let Some((row_key, row_value)) = end.step(&mut cursor, writer.txn)? else { return Ok(None) };
+        let owned = K::decode_key(row_key).ok_or_else(|| undecodable(self.tree.table(), row_key, "key"))?;
+        let value = self.value(row_key, row_value)?;
+        key.clear();
+        key.extend_from_slice(row_key);
+        let is_removed = self.store(writer, Write::remove(key), found)?;
+        assert!(is_removed, "a row that was locked is there");
+        Ok(Some((owned, value)))
     }
 }

@@ -60,6 +60,15 @@ pub(super) enum End {
     Back,
 }
 
+impl From<End> for foreshore_btree::End {
+    fn from(end: End) -> Self {
+        match end {
+            End::Front => Self::Front,
+            End::Back => Self::Back,
+        }
+    }
+}
+
 impl End {
     /// Returns the next encoded row from this end.
     pub(super) fn step<'c>(

@@ -32,16 +32,16 @@ const MOST_BYTES: usize = 64 << 10;
 impl<K: Key, V: Value> Table<'_, K, V> {
     /// Writes a row and its entries in the indexes, and returns whether there was a row. Overwrites `old`.
     #[inline]
-    pub(super) fn store(&self, mut writer: Writer<'_>, write: Write<'_>, old: &mut Vec<u8>) -> Result<bool> {
+    pub(super) fn store(&self, writer: &mut Writer<'_>, write: Write<'_>, old: &mut Vec<u8>) -> Result<bool> {
         let (indexes, plain_at) = (self.tree.indexes(), self.kept.plain_at());
         let was_there = if indexes.word() == plain_at {
             let was_there = self.store_row(writer.txn, write, old)?;
             if indexes.word() != plain_at {
-                self.check_written(&mut writer)?;
+                self.check_written(writer)?;
             }
             was_there
         } else {
-            self.store_kept(&mut writer, write, old)?
+            self.store_kept(writer, write, old)?
         };
         if write.new_value().is_some() {
             self.note_put(was_there, writer.inserted);
@@ -79,6 +79,24 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         }
         self.note_put(was_there, writer.inserted);
         Ok(())
+    }
+
+    /// Removes a row by `remove`, which returns whether it has, unless the table has indexes or may have some.
+    pub(super) fn remove_plain(
+        &self,
+        writer: &mut Writer<'_>,
+        remove: impl FnOnce(&mut Txn) -> Result<bool>,
+    ) -> Result<bool> {
+        let (indexes, plain_at) = (self.tree.indexes(), self.kept.plain_at());
+        if indexes.word() != plain_at {
+            return Ok(false);
+        }
+        pause::point("db: about to write a row");
+        let is_removed = remove(writer.txn)?;
+        if is_removed && indexes.word() != plain_at {
+            self.check_written(writer)?;
+        }
+        Ok(is_removed)
     }
 
     #[inline]

@@ -131,7 +131,7 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
         }
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, &bytes), found)
+            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, &bytes), found)
         })?;
         Ok(bytes.len() as u64)
     }

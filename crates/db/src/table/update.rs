@@ -30,7 +30,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found).map(drop)
+            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found)
+                .map(drop)
         })
     }
 
@@ -123,7 +124,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found).map(drop)
+            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found)
+                .map(drop)
         })
     }
 
@@ -133,7 +135,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
             let is_old = self.store(
-                Writer { engine, txn, reindexed, dropped, inserted },
+                &mut Writer { engine, txn, reindexed, dropped, inserted },
                 Write::put(key, value).reading(),
                 found,
             )?;
@@ -146,7 +148,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         let inserted = self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found)
+            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found)
         });
         match inserted {
             Ok(_) => Ok(true),
@@ -159,7 +161,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn remove_encoded(&self, key: &[u8]) -> Result<bool> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)
+            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)
         })
     }
 
@@ -167,8 +169,11 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn take_encoded(&self, key: &[u8]) -> Result<Option<V::Owned>> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            let is_old =
-                self.store(Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key).reading(), found)?;
+            let is_old = self.store(
+                &mut Writer { engine, txn, reindexed, dropped, inserted },
+                Write::remove(key).reading(),
+                found,
+            )?;
             is_old.then(|| self.value(key, found)).transpose()
         })
     }
