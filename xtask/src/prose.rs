@@ -13,7 +13,19 @@ use crate::{
     tree::Finding,
 };
 
-const ACTORS: [&str; 6] = ["who", "whom", "whoever", "whomever", "somebody", "nobody"];
+const ACTORS: [&str; 11] = [
+    "who",
+    "whom",
+    "whoever",
+    "whomever",
+    "somebody",
+    "someone",
+    "nobody",
+    "anybody",
+    "anyone",
+    "everybody",
+    "everyone",
+];
 
 const COLUMNS: usize = 120;
 const WORDS: usize = 30;

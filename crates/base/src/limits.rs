@@ -9,9 +9,9 @@ pub const SECTOR: usize = 512;
 /// Largest encoded key, in bytes. Two rows of the largest key and value fit a page with any fences.
 pub const MAX_KEY: usize = 992;
 /// Largest encoded value in the leaf of its row, in bytes (a quarter of a page). A larger one lies in pages of its own.
-pub const MAX_VALUE: usize = 2048;
+pub const MAX_INLINE_VALUE: usize = 2048;
 /// Largest encoded value, in bytes.
-pub const MAX_LARGE_VALUE: usize = 1 << 30;
+pub const MAX_VALUE: usize = 1 << 30;
 /// Largest length of a table name, in bytes of UTF-8.
 pub const MAX_TABLE_NAME: usize = 255;
 /// First page id out of range.

@@ -5,6 +5,7 @@ use std::fmt;
 
 /// Where in a file something is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// A page of the data file.
     Page(PageId),

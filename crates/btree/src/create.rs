@@ -11,7 +11,7 @@ use crate::record::{CreateTable, Delta, RowChange, RowInsert, RowWrite, TreeKind
 use crate::recover::FreedRoot;
 use crate::split::NewPage;
 use crate::tree::{Structure, Tree, Trees, record, to_log};
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
@@ -22,7 +22,7 @@ use foreshore_txn::{RowHolder, Txn, UndoContext, UndoEntry, UndoPtr, Undoable};
 use foreshore_wal::{Dep, Session};
 
 /// Largest body of the creation of a table or of its undo.
-const MAX_CREATE_BODY: usize = 64 + MAX_KEY + 2 * MAX_VALUE;
+const MAX_CREATE_BODY: usize = 64 + MAX_KEY + 2 * MAX_INLINE_VALUE;
 
 impl Trees {
     /// Creates the catalogue, the first tree of a new database, at [`CATALOGUE_ROOT`]. This is not part of a

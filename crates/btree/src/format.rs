@@ -46,7 +46,7 @@
 //! The table of chains is a tree. Its keys are heads, as 8 bytes, big-endian. Its values are births, as 8 bytes.
 
 use foreshore_base::codec::{Decoder, Put, Short};
-use foreshore_base::limits::{MAX_KEY, MAX_LARGE_VALUE, MAX_PAGES, MAX_VALUE, MAX_XID, PAGE_SIZE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, MAX_PAGES, MAX_VALUE, MAX_XID, PAGE_SIZE};
 use foreshore_base::{PageId, TableId, Xid};
 use foreshore_buffer::format::PAGE_HEADER;
 
@@ -85,8 +85,8 @@ pub const CHAIN_IDS: usize = CHAIN_BYTES / CHAIN_ID;
 /// Ids of data pages that a root holds. Others belong to index pages.
 pub const DIRECT: usize = CHAIN_IDS - 128;
 
-const _: () = assert!((DIRECT + (CHAIN_IDS - DIRECT) * CHAIN_IDS) * CHAIN_BYTES >= MAX_LARGE_VALUE);
-const _: () = assert!(MAX_PAGES <= 1 << (8 * CHAIN_ID) && MAX_LARGE_VALUE / CHAIN_BYTES <= u32::MAX as usize);
+const _: () = assert!((DIRECT + (CHAIN_IDS - DIRECT) * CHAIN_IDS) * CHAIN_BYTES >= MAX_VALUE);
+const _: () = assert!(MAX_PAGES <= 1 << (8 * CHAIN_ID) && MAX_VALUE / CHAIN_BYTES <= u32::MAX as usize);
 
 pub(crate) const AT_SLOTS: usize = PAGE_HEADER;
 pub(crate) const AT_HEAP: usize = PAGE_HEADER + 2;
@@ -114,7 +114,7 @@ pub(crate) const INNER_HEADER: usize = 8;
 pub(crate) const MAX_LEVEL: u8 = 31;
 
 /// Largest leaf entry, slot included.
-pub(crate) const MAX_LEAF_ENTRY: usize = SLOT + LEAF_HEADER + MAX_KEY + MAX_VALUE;
+pub(crate) const MAX_LEAF_ENTRY: usize = SLOT + LEAF_HEADER + MAX_KEY + MAX_INLINE_VALUE;
 /// Largest inner entry, slot included.
 pub(crate) const MAX_INNER_ENTRY: usize = SLOT + INNER_HEADER + MAX_KEY;
 
@@ -254,7 +254,7 @@ impl Stub {
     }
 
     pub(crate) fn encode(&self) -> [u8; Self::LEN] {
-        assert!(self.len > MAX_VALUE as u64, "a value of {} bytes has pages of its own", self.len);
+        assert!(self.len > MAX_INLINE_VALUE as u64, "a value of {} bytes has pages of its own", self.len);
         let mut out = Vec::with_capacity(Self::LEN);
         out.put_u64(self.chain.head.0);
         out.put_u64(self.chain.birth.0);
@@ -275,7 +275,7 @@ impl Stub {
         let (stub, is_whole) = fields().map_err(|Short| MALFORMED_CHAIN)?;
         stub.chain.checked()?;
         // A smaller value lies in its leaf.
-        if is_whole && (MAX_VALUE as u64 + 1..=MAX_LARGE_VALUE as u64).contains(&stub.len) {
+        if is_whole && (MAX_INLINE_VALUE as u64 + 1..=MAX_VALUE as u64).contains(&stub.len) {
             Ok(stub)
         } else {
             Err(MALFORMED_CHAIN)

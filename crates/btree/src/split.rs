@@ -17,7 +17,7 @@ use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image, separa
 use crate::record::{Link, Split, TreeKind};
 use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_linked, assert_sound};
 use crate::tree::{Structure, Tree, Trees, record};
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
 use foreshore_space::Space;
@@ -39,7 +39,7 @@ pub(crate) const fn structure_cost(grows: usize) -> u64 {
     (grows * split).div_ceil(PAGE_SIZE / 4) as u64
 }
 
-const _: () = assert!(structure_cost(MAX_VALUE) <= MAX_STRUCTURE);
+const _: () = assert!(structure_cost(MAX_INLINE_VALUE) <= MAX_STRUCTURE);
 
 /// A new page with a frame, and its map page in memory. It is allocated before the first latch, and freed if it is not
 /// linked. Until it is linked the page keeps its former bytes, which a crash may bring back.

@@ -6,7 +6,7 @@ use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
 use crate::stage::TableEnd;
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY};
 use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::{Change, ChangeRecord, ExclusiveGuard, Pool, change};
 use foreshore_space::{Purpose, Space};
@@ -270,8 +270,8 @@ impl Tree {
     #[inline]
     pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
         match value.len() {
-            ..=MAX_VALUE => Ok(()),
-            len => Err(Error::ValueTooLarge { table: Some(self.table.into()), len, max: MAX_VALUE }),
+            ..=MAX_INLINE_VALUE => Ok(()),
+            len => Err(Error::ValueTooLarge { table: Some(self.table.into()), len, max: MAX_INLINE_VALUE }),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::intent::{Done, Intent, Store};
 use crate::node::{Goal, NO_WRITER};
 use crate::row::{Found, New, Stored};
 use crate::tree::{Structure, Tree};
-use foreshore_base::{Error, Result, Xid, limits::MAX_VALUE};
+use foreshore_base::{Error, Result, Xid, limits::MAX_INLINE_VALUE};
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::{LockWait, Locked, TableMode, Target};
 use foreshore_sync::model::mutant;
@@ -169,7 +169,7 @@ impl Tree {
     }
 
     fn write(&self, txn: &mut Txn, key: &[u8], store: Store, value: &[u8], old: &mut Vec<u8>) -> Result<Done> {
-        if value.len() > MAX_VALUE {
+        if value.len() > MAX_INLINE_VALUE {
             return self.write_large(txn, key, store, value, old);
         }
         let intent = store.of(Stored::value(value));
@@ -279,8 +279,8 @@ impl Tree {
 
     fn try_write(&self, txn: &mut Txn, (key, intent, is_retired): Write<'_>, old: &mut Vec<u8>) -> Tried {
         let len = intent.value().or(intent.new_row()).map_or(0, |value| value.bytes.len());
-        let bytes = change_cost(1, ROW_BODY + key.len() + len + MAX_VALUE);
-        txn.reserve(bytes, ROW_BODY + key.len() + MAX_VALUE)?;
+        let bytes = change_cost(1, ROW_BODY + key.len() + len + MAX_INLINE_VALUE);
+        txn.reserve(bytes, ROW_BODY + key.len() + MAX_INLINE_VALUE)?;
         let (mut leaf, known) = match self.last_row(txn, key) {
             Some((leaf, at)) => (leaf, Some(at)),
             None => {

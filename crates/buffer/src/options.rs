@@ -21,6 +21,7 @@ pub const MIN_FRAMES: usize = if MODEL { 2 } else { 16 };
 /// | `on` | doublewrite | doublewrite |
 /// | `off` | whole writes | plain writes: **a torn page is lost** |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DoublewriteKind {
     /// Uses the doublewrite file unless the device writes pages whole.
     #[default]

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The way in which pages are written home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PageWrites {
     /// Through the doublewrite file.
     #[default]
@@ -26,6 +27,7 @@ impl fmt::Display for PageWrites {
 
 /// Statistics of a pool since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Frames in the pool.
     pub frames: u64,

@@ -59,12 +59,13 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Those of [`compact`](Self::compact).
+    /// Those of [`compact`](Self::compact), and `InvalidOption`.
     pub fn compact_with(
         &self,
         options: CompactOptions,
         mut progress: impl FnMut(&Compaction) -> ControlFlow<()>,
     ) -> Result<Compaction> {
+        let share = options.percent()?;
         let engine = &**self.engine();
         engine.admission.check_open()?;
         if engine.storage.directory().is_read_only() {
@@ -72,6 +73,6 @@ impl Db {
         }
         // WAIT: park - for the compaction that runs.
         let _turn = engine.queues.take_compaction();
-        Compactor::new(self, options, &mut progress).run()
+        Compactor::new(self, share, &mut progress).run()
     }
 }

@@ -125,7 +125,7 @@ pub use foreshore_lock::{LockStats, LockWait, Locked, RowLock, Strength};
 pub use foreshore_recovery::{CheckpointStats, RecoveryStats};
 pub use foreshore_space::SpaceStats;
 pub use foreshore_txn::{Isolation, OldestSnapshot, OldestTransaction, TxnStats};
-pub use foreshore_wal::{ArchiveStats, Group, LogStats};
+pub use foreshore_wal::{ArchiveStats, Group, LogStats, Waits};
 pub use index_def::{IndexDef, IndexKeys, TableIndex};
 pub use insert_watch::InsertWatch;
 pub use memory::{MemoryShares, MemoryUse};

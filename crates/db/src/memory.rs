@@ -19,6 +19,7 @@ const MAX_FRAMES: u64 = 1 << 31;
 ///
 /// Memory is committed lazily: a database that was just opened uses little of its shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryShares {
     /// The memory limit.
     pub limit: u64,

@@ -240,7 +240,7 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.is_empty()
     }
 
-    /// Returns the number of rows that the snapshot sees. It takes a scan of the table.
+    /// Scans the table and returns the number of rows that the snapshot sees.
     ///
     /// # Errors
     /// Those of every method.

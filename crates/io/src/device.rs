@@ -37,6 +37,7 @@ impl Device {
     /// # Errors
     /// `InvalidOption` if direct I/O or io_uring was requested and is not possible there. Otherwise the error of the
     /// trial.
+    #[doc(hidden)]
     pub fn open(&self, dir: &Path) -> Result<Arc<dyn Fs>> {
         Ok(match self {
             Self::Auto => Arc::new(Disk::auto(dir)?),

@@ -38,6 +38,7 @@ impl Default for LockOptions {
 
 /// Counters of the lock manager since its start, and the memory in use now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LockStats {
     /// Requests that had to wait.
     pub waits: u64,

@@ -22,6 +22,7 @@ pub(crate) const MAP_DROP_COST: usize = change_cost(1, 0);
 
 /// Counters of the space manager, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SpaceStats {
     /// Pages of the data file.
     pub file_pages: u64,

@@ -180,7 +180,7 @@ mod tests {
         let (first, second) = (events.prepare(), events.prepare());
         events.notify_one();
         assert!(events.wait(first, None));
-        assert!(events.wait(second, None), "everybody registered before the notification sees it");
+        assert!(events.wait(second, None), "each that registered before the notification sees it");
         assert_eq!(events.state.load(Ordering::Relaxed) & WAITERS, 0, "registrations are all given back");
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// The history as JSON. Of a list, the version is its last element, and an append writes the next one. An indeterminate
 /// transaction counts as committed if a committed one has read from it: whether others committed makes no difference to
-/// anyone.
+/// any other transaction.
 #[must_use]
 pub fn json(history: &History) -> String {
     let committed = committed(history);

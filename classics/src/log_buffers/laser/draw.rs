@@ -13,7 +13,7 @@ use foreshore_wal::log_buffer::GRAIN;
 // F: the group is frozen, no thread draws from it any more.
 // drawn: where the next record starts behind the start of the group.
 //
-// All changes are exchanges of the whole word by anybody:
+// Any thread may change the word, by an exchange of the whole:
 // 1. drawn grows by a record while F is clear: the session is a member of the group.
 // 2. F is set while drawn > 0: the end of the group is fixed, and the word stands still until
 // 3. the next number, F clear, drawn = 0: after the next group has been opened.

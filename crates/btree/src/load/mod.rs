@@ -31,7 +31,7 @@ use crate::row::Stored;
 use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_sound};
 use crate::split::NewPage;
 use crate::tree::{Structure, Tree, record, to_log};
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ExclusiveGuard, change_cost};
@@ -210,7 +210,7 @@ impl Loader<'_> {
         if self.last.as_deref().is_some_and(|last| key <= last) {
             return Err(Error::LoadOrder { table: self.tree.table.into(), row: self.taken, key: key.into() });
         }
-        if value.len() <= MAX_VALUE {
+        if value.len() <= MAX_INLINE_VALUE {
             self.make_space(txn, key, value.len())?;
             self.leaf.push(self.header(0), key, value);
         } else {

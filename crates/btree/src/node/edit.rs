@@ -7,7 +7,7 @@ use crate::format::{
     AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN, AT_SLOTS, HAS_HIGH, LEAF_HEADER, MAX_SHARED, RUN_END_BITS,
     RowHeader, SLOT, SLOTS, key_head,
 };
-use foreshore_base::limits::{MAX_KEY, MAX_VALUE, PAGE_SIZE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
 use foreshore_buffer::format::{PAGE_HEADER, page_flags, page_level, page_table};
 use foreshore_buffer::{PageMut, PageType};
@@ -111,7 +111,7 @@ pub(crate) fn insert_leaf(
     key: &[u8],
     value: &[u8],
 ) -> Result<usize, Damage> {
-    if value.len() > MAX_VALUE {
+    if value.len() > MAX_INLINE_VALUE {
         return Err("a value is over the limit");
     }
     insert(page, index, &[&header.encode(value.len()), key, value], key)
@@ -134,7 +134,7 @@ pub(super) fn replace_value(
     let (at, old) = node.tuple(index)?;
     let (key_len, old_len) = (row.key.len(), old.len());
     let new_len = LEAF_HEADER + key_len + value.len();
-    if value.len() > MAX_VALUE || new_len > node.free() + old_len {
+    if value.len() > MAX_INLINE_VALUE || new_len > node.free() + old_len {
         return Err("a value does not fit the node");
     }
     if new_len <= old_len {
@@ -177,10 +177,10 @@ pub(crate) fn splice_value(
         return Ok(());
     }
     let len = prefix + middle.len() + suffix;
-    if len > MAX_VALUE {
+    if len > MAX_INLINE_VALUE {
         return Err("a value is over the limit");
     }
-    let mut new = [0; MAX_VALUE];
+    let mut new = [0; MAX_INLINE_VALUE];
     let old = &page.bytes()[value];
     new[..prefix].copy_from_slice(&old[..prefix]);
     new[prefix..prefix + middle.len()].copy_from_slice(middle);

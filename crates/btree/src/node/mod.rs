@@ -25,7 +25,7 @@ use crate::format::{
     AT_LEFTMOST, AT_LOW, AT_RIGHT, AT_SLOTS, GHOST, HAS_HIGH, INCOMPLETE, INNER_HEADER, LEAF_HEADER, MAX_LEVEL,
     OVERFLOW, RUN_END_BITS, RowHeader, SLOT, SLOTS,
 };
-use foreshore_base::limits::{MAX_KEY, MAX_PAGES, MAX_VALUE, PAGE_SIZE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
 use foreshore_buffer::{PageKind, PageRead, PageType, why_quarantined};
 use std::cmp::Ordering;
@@ -292,7 +292,7 @@ impl<P: PageRead> NodeView<P> {
         let Slot { at, key_len, .. } = self.slot(index)?;
         self.range(at, LEAF_HEADER)?;
         let (header, value_len) = RowHeader::from_words(self.page.word(at), self.page.word(at + 8));
-        if value_len > MAX_VALUE {
+        if value_len > MAX_INLINE_VALUE {
             return Err("a value is over the limit");
         }
         if header.flags & !(GHOST | OVERFLOW) != 0 {

@@ -108,13 +108,13 @@ fn two_of_the_largest_rows_fit_between_the_largest_fences() {
     (low[MAX_KEY - 1], high[MAX_KEY - 1]) = (0, 2);
     let empty = leaf();
     let mut page = build_part(&Node::parse(&empty).unwrap(), 0..0, (&low, Some(&high)), PageId(9), None).unwrap();
-    insert_leaf(&mut page, 0, header(1), &[1; MAX_KEY], &[5; MAX_VALUE]).unwrap();
-    insert_leaf(&mut page, 0, header(1), &low, &[5; MAX_VALUE]).unwrap();
+    insert_leaf(&mut page, 0, header(1), &[1; MAX_KEY], &[5; MAX_INLINE_VALUE]).unwrap();
+    insert_leaf(&mut page, 0, header(1), &low, &[5; MAX_INLINE_VALUE]).unwrap();
     Node::parse(&page).unwrap().validate().unwrap();
     assert!(Node::parse(&page).unwrap().free() < MAX_LEAF_ENTRY);
     // A third row does not fit, and the refusal changes nothing.
     let before = page;
-    assert!(insert_leaf(&mut page, 2, header(1), &[1; MAX_KEY - 1], &[5; MAX_VALUE]).is_err());
+    assert!(insert_leaf(&mut page, 2, header(1), &[1; MAX_KEY - 1], &[5; MAX_INLINE_VALUE]).is_err());
     assert_eq!(page, before);
 }
 

@@ -40,7 +40,7 @@ pub use stream::{OpenValue, ValueWriter};
 
 use crate::format::{CHAINS, Stub};
 use crate::tree::{Tree, Trees};
-use foreshore_base::limits::MAX_LARGE_VALUE;
+use foreshore_base::limits::MAX_VALUE;
 use foreshore_base::{Error, Result};
 use foreshore_space::CHAINS_ROOT;
 use foreshore_wal::Session;
@@ -68,11 +68,11 @@ impl Tree {
 
     /// Refuses a value over the limit of large ones.
     pub(crate) fn check_large(&self, len: u64) -> Result<()> {
-        if len <= MAX_LARGE_VALUE as u64 {
+        if len <= MAX_VALUE as u64 {
             return Ok(());
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        Err(Error::ValueTooLarge { table: Some(self.table.into()), len, max: MAX_LARGE_VALUE })
+        Err(Error::ValueTooLarge { table: Some(self.table.into()), len, max: MAX_VALUE })
     }
 
     /// Decodes what a row with a large value holds.

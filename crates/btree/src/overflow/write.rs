@@ -9,7 +9,7 @@ use crate::row::Stored;
 use crate::sound::assert_fits;
 use crate::split::NewPage;
 use crate::tree::{Structure, Tree, Trees, record};
-use foreshore_base::limits::MAX_VALUE;
+use foreshore_base::limits::MAX_INLINE_VALUE;
 use foreshore_base::{Error, Lsn, PageId, Result, Xid, crc32c_append};
 use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::LockWait;
@@ -137,7 +137,7 @@ impl<'t> ChainWriter<'t> {
             return None;
         }
         assert_eq!(self.rest.len() as u64, self.len, "bytes of a value that has no page");
-        (self.rest.len() <= MAX_VALUE).then_some(&*self.rest)
+        (self.rest.len() <= MAX_INLINE_VALUE).then_some(&*self.rest)
     }
 
     /// Frees its pages, and forgets what it was given. If that fails they are freed after the transaction.
@@ -370,7 +370,7 @@ impl Tree {
     }
 }
 
-const _: () = assert!(MAX_VALUE < CHAIN_BYTES);
+const _: () = assert!(MAX_INLINE_VALUE < CHAIN_BYTES);
 
 impl Trees {
     /// Notes that a chain may have to be freed.

@@ -1,7 +1,7 @@
 //! Chains of large values: what keeps them, and when they are freed.
 
 use crate::common::{self, Bed, Model, Restart, TABLE, restart, undoable_changes};
-use foreshore_base::limits::{MAX_LARGE_VALUE, MAX_VALUE};
+use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_VALUE};
 use foreshore_base::{Error, Lsn, PageId};
 use foreshore_btree::ChainRef;
 use foreshore_btree::format::CHAINS;
@@ -36,11 +36,11 @@ fn value(byte: u8, len: usize) -> Vec<u8> {
 #[test]
 fn a_value_over_the_limit_is_refused_before_it_is_read() {
     let bed = Bed::new(64);
-    let too_large = vec![0; MAX_LARGE_VALUE + 1];
+    let too_large = vec![0; MAX_VALUE + 1];
     let mut txn = bed.begin();
     let refused = bed.tree.put(&mut txn, b"k", &too_large);
     assert!(
-        matches!(refused, Err(Error::ValueTooLarge { len, max: MAX_LARGE_VALUE, .. }) if len == too_large.len()),
+        matches!(refused, Err(Error::ValueTooLarge { len, max: MAX_VALUE, .. }) if len == too_large.len()),
         "{refused:?}"
     );
     assert!(!bed.tree.get_newest(&mut txn, b"k", &mut Vec::new()).unwrap());
@@ -74,7 +74,7 @@ fn a_restart_frees_what_an_unfinished_transaction_has_built() {
     bed.run(|txn| bed.tree.put(txn, b"k", &value(1, 30_000)));
     let used = bed.space.stats().used_pages;
     let mut txn = bed.begin();
-    bed.tree.put(&mut txn, b"k", &value(2, MAX_VALUE + 1)).unwrap();
+    bed.tree.put(&mut txn, b"k", &value(2, MAX_INLINE_VALUE + 1)).unwrap();
     bed.tree.put(&mut txn, b"l", &value(3, 100_000)).unwrap();
     bed.log.force(bed.log.current()).unwrap();
     std::mem::forget(txn);

@@ -71,7 +71,7 @@ fn history(seed: u64, frames: usize, transactions: usize, keys: usize) {
             assert_eq!(bed.contents(), model, "seed {seed}");
             height = height.max(bed.verify().height);
             let (next, restart) = if rng.below(2) == 0 { bed.reopen() } else { bed.crash() };
-            assert_eq!(restart.losers, 0, "seed {seed}: everybody had ended");
+            assert_eq!(restart.losers, 0, "seed {seed}: all transactions had ended");
             bed = next;
             assert_eq!(bed.contents(), model, "seed {seed}");
             bed.verify();

@@ -226,7 +226,7 @@ fn where_the_insert_of_a_key_beside_the_range_is_taken_back() {
     assert!(keys(&bed, &mut reader, range).is_empty());
     writer.rollback().unwrap();
     assert!(is_kept_out(insert(&bed, "e")), "a phantom");
-    // What was taken back is no row for anybody.
+    // The key of an insert that was rolled back has no row for any transaction.
     assert!(!attempt(&bed, |txn| bed.tree.get(txn, b"h", &mut Vec::new())).unwrap());
     insert(&bed, "h").unwrap();
     assert!(is_kept_out(insert(&bed, "e")), "a phantom");

@@ -1,5 +1,7 @@
 //! Options and progress of a compaction.
 
+use crate::{Error, Result};
+
 /// Options of [`Db::compact_with`](crate::Db::compact_with).
 #[derive(Clone, Copy, Debug)]
 pub struct CompactOptions {
@@ -21,25 +23,32 @@ impl CompactOptions {
     }
 
     /// Sets the share of its thread's time that the compaction uses, in percent from 1 to 100. It pauses between two
-    /// steps for the rest. The default is 100: no pauses.
+    /// steps for the rest. The default is 100: no pauses. Any other number is refused by
+    /// [`Db::compact_with`](crate::Db::compact_with).
     ///
     /// ```
-    /// use foreshore::CompactOptions;
+    /// use foreshore::{CompactOptions, Db, Error};
+    /// use std::ops::ControlFlow;
     ///
-    /// assert_eq!(format!("{:?}", CompactOptions::new().share(250)), format!("{:?}", CompactOptions::new()));
+    /// let db = Db::in_memory()?;
+    /// let refused = db.compact_with(CompactOptions::new().share(250), |_| ControlFlow::Continue(()));
+    /// assert!(matches!(refused, Err(Error::InvalidOption { name: "share", .. })));
+    /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
-    pub const fn share(mut self, percent: u8) -> Self {
-        self.share = match percent {
-            0 => 1,
-            1..=100 => percent,
-            _ => 100,
-        };
-        self
+    pub const fn share(self, percent: u8) -> Self {
+        Self { share: percent }
     }
 
-    pub(super) const fn percent(self) -> u8 {
-        self.share
+    /// Returns the share in percent, if it is in its range.
+    pub(super) fn percent(self) -> Result<u32> {
+        match self.share {
+            percent @ 1..=100 => Ok(percent.into()),
+            percent => {
+                let (value, expected) = (percent.to_string(), "1 to 100 percent".to_owned());
+                Err(Error::InvalidOption { name: "share", value, expected })
+            }
+        }
     }
 }
 

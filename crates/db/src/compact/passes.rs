@@ -19,7 +19,7 @@
 //! free before it, since its copy is whole before the old pages become free. A table whose lock another transaction
 //! keeps for longer than [`PATIENCE`] is skipped, and so is damage.
 
-use super::options::{CompactOptions, Compaction};
+use super::options::Compaction;
 use crate::engine::Engine;
 use crate::vacuum::{cut_end, free_unneeded};
 use crate::{Db, Durability, Result, TxnOptions};
@@ -65,7 +65,8 @@ impl<E: Into<crate::Error>> From<E> for Ended {
 pub(super) struct Compactor<'e> {
     db: &'e Db,
     engine: &'e Engine,
-    options: CompactOptions,
+    /// The share of this thread's time that is used, in percent.
+    share: u32,
     progress: &'e mut dyn FnMut(&Compaction) -> ControlFlow<()>,
     done: Compaction,
     /// Length of the data file at the begin.
@@ -78,14 +79,10 @@ pub(super) struct Compactor<'e> {
 }
 
 impl<'e> Compactor<'e> {
-    pub(super) fn new(
-        db: &'e Db,
-        options: CompactOptions,
-        progress: &'e mut dyn FnMut(&Compaction) -> ControlFlow<()>,
-    ) -> Self {
+    pub(super) fn new(db: &'e Db, share: u32, progress: &'e mut dyn FnMut(&Compaction) -> ControlFlow<()>) -> Self {
         let (engine, clock) = (&**db.engine(), SystemClock::new());
         let (done, file_pages) = (Compaction::default(), engine.storage.space().file_pages());
-        Self { db, engine, options, progress, done, file_pages, replaced: 0, damage: None, clock }
+        Self { db, engine, share, progress, done, file_pages, replaced: 0, damage: None, clock }
     }
 
     /// Runs all passes, or until the caller stops it. After an error, too, the free end of the file goes.
@@ -375,7 +372,7 @@ impl<'e> Compactor<'e> {
         if (self.progress)(&self.done).is_break() {
             return Err(Ended::Stopped);
         }
-        let share = u32::from(self.options.percent());
+        let share = self.share;
         let until = self.clock.now() + worked * (100 - share) / share;
         while self.engine.purger.has_threads() {
             let left = until.since(self.clock.now());

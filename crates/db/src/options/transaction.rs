@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Point at which a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// The commit survives power loss.
     #[default]

@@ -44,7 +44,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Ok(first.is_none())
     }
 
-    /// Returns the number of rows. It is exact, and takes a scan of the table. Locks as [`range`](Self::range) does.
+    /// Scans the table and returns the exact number of rows. Locks as [`range`](Self::range) does.
     ///
     /// # Errors
     /// Those of every method.

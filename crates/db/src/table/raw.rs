@@ -3,13 +3,13 @@
 use super::Table;
 use crate::catalogue::{Catalogue, RowTypes};
 use crate::{Error, Result, TableDef, Transaction};
-use foreshore_base::limits::MAX_VALUE;
+use foreshore_base::limits::MAX_INLINE_VALUE;
 
 /// A table of encoded rows.
 type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
 
 /// The largest number of bytes in the names of both types of a table: a row of the catalogue has them.
-const MAX_TYPE_NAMES: usize = MAX_VALUE - 64;
+const MAX_TYPE_NAMES: usize = MAX_INLINE_VALUE - 64;
 
 impl Transaction {
     /// Opens a table that exists, whatever its types. Keys and values are passed and returned encoded, and the order of

@@ -21,7 +21,7 @@ pub struct TableStats {
     /// Bytes of the keys and values of the rows, encoded.
     pub row_bytes: u64,
     /// Values that lie in pages of their own, because they are larger than
-    /// [`MAX_VALUE`](crate::limits::MAX_VALUE).
+    /// [`MAX_INLINE_VALUE`](crate::limits::MAX_INLINE_VALUE).
     pub large_values: u64,
     /// Pages of these values. Those of replaced and removed values do not count.
     pub large_pages: u64,

@@ -5,7 +5,7 @@ use super::kept::{Write, Writer};
 use crate::live::Scratch;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
-use foreshore_base::limits::MAX_LARGE_VALUE;
+use foreshore_base::limits::MAX_VALUE;
 use foreshore_btree::{OpenValue, Tree};
 use foreshore_txn::Txn;
 use std::borrow::Borrow;
@@ -42,7 +42,7 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     ///
     /// # Errors
     /// - `ReaderFailed` if the reader fails or ends before `len` bytes, and `ValueTooLarge` over
-    ///   [`MAX_LARGE_VALUE`](crate::limits::MAX_LARGE_VALUE). The row is unchanged, and the transaction can go on.
+    ///   [`MAX_VALUE`](crate::limits::MAX_VALUE). The row is unchanged, and the transaction can go on.
     /// - An error of Foreshore with which the reader fails, as a [`ValueReader`] does, is returned itself.
     /// - Those of every method, and `KeyTooLarge`. The pages that were written become free.
     ///
@@ -69,10 +69,10 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     ) -> Result<u64> {
         let mut encoded = Vec::new();
         K::encode_key(key.borrow(), &mut encoded);
-        if let Some(len) = len.filter(|&len| len > MAX_LARGE_VALUE as u64) {
+        if let Some(len) = len.filter(|&len| len > MAX_VALUE as u64) {
             let len = usize::try_from(len).unwrap_or(usize::MAX);
             let table = Some(self.tree.table().into());
-            return self.tx.with(|_, _| Err(Error::ValueTooLarge { table, len, max: MAX_LARGE_VALUE }));
+            return self.tx.with(|_, _| Err(Error::ValueTooLarge { table, len, max: MAX_VALUE }));
         }
         let has_indexes = self.tx.with(|engine, live| {
             let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
@@ -120,7 +120,7 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     /// Sets a value of a table with indexes, whose functions need the whole value.
     fn insert_whole(&self, key: &[u8], reader: impl Read, len: Option<u64>) -> Result<u64> {
         let mut bytes = Vec::new();
-        let read = reader.take(len.unwrap_or(MAX_LARGE_VALUE as u64 + 1)).read_to_end(&mut bytes);
+        let read = reader.take(len.unwrap_or(MAX_VALUE as u64 + 1)).read_to_end(&mut bytes);
         let failed = match read {
             Ok(count) if len.is_some_and(|len| (count as u64) < len) => Some(ErrorKind::UnexpectedEof.into()),
             Ok(_) => None,

@@ -2,7 +2,7 @@
 
 use crate::script::{Random, disk};
 use crate::support::{DIR, POLICIES, small};
-use foreshore::limits::MAX_VALUE;
+use foreshore::limits::MAX_INLINE_VALUE;
 use foreshore::{Db, Error, Options, RowLock, TableDef, TxnOptions};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem, Sim};
@@ -16,7 +16,7 @@ const FILES: TableDef<u32, &[u8]> = TableDef::new("files");
 const PAGE: usize = 8136;
 /// Lengths around each change of shape: in the leaf, one page, a root with several, and index pages below it.
 const LENGTHS: [usize; 9] =
-    [0, MAX_VALUE, MAX_VALUE + 1, PAGE, PAGE + 1, 3 * PAGE, 200_000, 1906 * PAGE, 1907 * PAGE + 5];
+    [0, MAX_INLINE_VALUE, MAX_INLINE_VALUE + 1, PAGE, PAGE + 1, 3 * PAGE, 200_000, 1906 * PAGE, 1907 * PAGE + 5];
 
 /// Returns a value that differs from that of any other seed in each page.
 fn bytes(seed: u64, len: usize) -> Vec<u8> {

@@ -3,14 +3,14 @@
 use crate::support::{TEXTS, in_memory};
 use foreshore::{
     Error, Options, ReadOptions, TableDef, TxnOptions,
-    limits::{MAX_KEY, MAX_TABLE_NAME, MAX_VALUE},
+    limits::{MAX_INLINE_VALUE, MAX_KEY, MAX_TABLE_NAME},
 };
 use std::time::Duration;
 
 #[test]
 fn the_longest_key_fits_and_a_longer_one_does_not() {
     let (db, _) = in_memory();
-    let (key, value) = ("k".repeat(MAX_KEY), "v".repeat(MAX_VALUE));
+    let (key, value) = ("k".repeat(MAX_KEY), "v".repeat(MAX_INLINE_VALUE));
     let tx = db.begin();
     let table = tx.open(TEXTS).unwrap();
     table.insert(&*key, &*value).unwrap();

@@ -85,7 +85,7 @@ fn a_refused_load_changes_nothing_and_the_transaction_goes_on() {
         assert!(refused.unwrap_err().to_string().contains("row 1992 of a load is not above"));
         let refused = plain.load([(7_u64, &b""[..])]);
         assert!(matches!(refused, Err(Error::LoadOrder { row: 0, .. })), "{refused:?}");
-        let too_large = vec![0; foreshore::limits::MAX_LARGE_VALUE + 1];
+        let too_large = vec![0; foreshore::limits::MAX_VALUE + 1];
         let refused = plain.load([(8_u64, &b"x"[..]), (9, &too_large)]);
         assert!(matches!(refused, Err(Error::ValueTooLarge { .. })), "{refused:?}");
         assert_eq!(plain.len()?, 1);

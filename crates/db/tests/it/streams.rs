@@ -2,7 +2,7 @@
 
 use crate::script::{Random, disk};
 use crate::support::{DIR, small};
-use foreshore::limits::{MAX_LARGE_VALUE, MAX_VALUE};
+use foreshore::limits::{MAX_INLINE_VALUE, MAX_VALUE};
 use foreshore::{Db, Error, Isolation, Options, TableDef, TxnOptions};
 use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem};
@@ -17,8 +17,8 @@ const PAGE: usize = 8136;
 const LENGTHS: [usize; 11] = [
     0,
     1,
-    MAX_VALUE,
-    MAX_VALUE + 1,
+    MAX_INLINE_VALUE,
+    MAX_INLINE_VALUE + 1,
     PAGE,
     PAGE + 1,
     16 * PAGE - 1,
@@ -141,7 +141,7 @@ fn a_reader_that_fails_or_ends_early_changes_nothing() {
         let Error::ReaderFailed { source, .. } = error else { panic!("{error:?}") };
         assert_eq!(source.kind(), io::ErrorKind::UnexpectedEof);
     }
-    let over = files.insert_reader(1, &value[..], Some(MAX_LARGE_VALUE as u64 + 1));
+    let over = files.insert_reader(1, &value[..], Some(MAX_VALUE as u64 + 1));
     assert!(matches!(over, Err(Error::ValueTooLarge { .. })), "{over:?}");
     // The transaction goes on, and no more is read than was announced.
     let mut left = &value[..];

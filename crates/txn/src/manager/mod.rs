@@ -105,6 +105,7 @@ pub struct CheckpointView {
 
 /// What the transaction manager has counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TxnStats {
     /// Transactions committed.
     pub commits: u64,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 /// The oldest snapshot in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OldestSnapshot {
     /// It sees commits up to here.
     pub csn: Csn,

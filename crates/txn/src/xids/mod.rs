@@ -35,6 +35,7 @@ const STRIDES: u64 = 4;
 
 /// The running transaction whose log is the oldest, with what is kept for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OldestTransaction {
     /// Its xid.
     pub xid: Xid,

@@ -33,7 +33,7 @@ impl Experiment for Elr {
     }
 
     fn paper(&self) -> &'static str {
-        "TPC-B on 64 contexts of a Niagara II. Low skew: hardly anybody asks for a row that another holds, and nothing is gained. \
+        "TPC-B on 64 contexts of a Niagara II. Low skew: hardly any transaction asks for a row that another holds, and nothing is gained. \
          In the middle the speedup is largest, 35 with a log that takes 10 ms and 2 with one that takes 100 us. Very high \
          skew: transactions meet whether or not the log is waited for."
     }

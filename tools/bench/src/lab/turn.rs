@@ -14,7 +14,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Everyone has it.
+    /// All threads have it.
     pub(super) const ALL: usize = usize::MAX;
 
     /// From now on `to` has it.

@@ -5,7 +5,7 @@ use crate::check::Base;
 use crate::{Found, Kind};
 use foreshore::{
     Db, Error, Isolation, Key, ReadTable, ReadTransaction, Table, TableDef, Transaction, TxnOptions, Value,
-    limits::MAX_VALUE,
+    limits::MAX_INLINE_VALUE,
 };
 use foreshore_sim::Random;
 use std::ops::Range;
@@ -17,7 +17,7 @@ const ELEMENTS: TableDef<(u64, u64), u64> = TableDef::new("elements");
 /// Rows that fill memory: one for each transaction that does so.
 const BALLAST: TableDef<u64, &[u8]> = TableDef::new("ballast");
 /// Bytes of such a row.
-const HEAVY: usize = MAX_VALUE / 2;
+const HEAVY: usize = MAX_INLINE_VALUE / 2;
 
 /// Bytes of an element.
 const ELEMENT: usize = size_of::<u64>();
@@ -59,7 +59,7 @@ impl Store {
     pub(super) fn new(config: &Config, isolation: Isolation) -> Self {
         // A transaction appends two elements at most on average; no key gets twice its share.
         let elements = 4 * config.sessions * config.txns / config.keys;
-        let fits = elements < (MAX_VALUE / ELEMENT) as u64;
+        let fits = elements < (MAX_INLINE_VALUE / ELEMENT) as u64;
         let layout = match config.kind {
             // At read committed the two places would be read at two moments.
             Kind::Register if config.seed.is_multiple_of(2) || config.isolation == Base::ReadCommitted => {
