@@ -4,6 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+// Here and not in `foreshore-io`, since this crate is built first.
+#[cfg(windows)]
+compile_error!("Foreshore needs Linux: it has no code for the files and locks of Windows.");
+
 pub mod codec;
 mod crc;
 mod damage;
