@@ -21,8 +21,8 @@ impl Db {
     /// large removals, not regularly. Every page that changes is logged once or twice.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const EVENTS: TableDef<u64, [u8; 100]> = TableDef::new("events");
     /// db.run(|tx| (0..5000).try_for_each(|id| tx.open(EVENTS)?.insert(id, [7; 100]).map(drop)))?;
     /// db.run(|tx| (0..5000).filter(|id| id % 10 > 0).try_for_each(|id| tx.open(EVENTS)?.remove(id).map(drop)))?;
@@ -46,8 +46,8 @@ impl Db {
     /// ```
     /// use foreshore::CompactOptions;
     /// use std::ops::ControlFlow;
-    /// # use foreshore::{Db, Device, Error, Options};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error};
+    /// # let db = Db::in_memory()?;
     /// // A quarter of a thread's time, and at most a thousand steps.
     /// let mut steps = 0;
     /// let done = db.compact_with(CompactOptions::new().share(25), |_so_far| {

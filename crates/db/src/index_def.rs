@@ -34,7 +34,7 @@ type KeysOf<K, V, I> = fn(&<K as Value>::Owned, &<V as Value>::Owned, &mut Index
 /// [`ByIndex::check`](crate::ByIndex::check) compares an index with its table.
 ///
 /// ```
-/// use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+/// use foreshore::{Db, Error, IndexDef, TableDef};
 ///
 /// /// Name and city.
 /// type User = (&'static str, &'static str);
@@ -45,7 +45,7 @@ type KeysOf<K, V, I> = fn(&<K as Value>::Owned, &<V as Value>::Owned, &mut Index
 ///     IndexDef::new("by city", |_, user: &(String, String), keys| keys.add(user.1.as_str()));
 /// const USERS: TableDef<u64, User> = TableDef::new("users").with_indexes(&[&BY_NAME, &BY_CITY]);
 ///
-/// # let db = Options::new().device(Device::Null).open("/db")?;
+/// # let db = Db::in_memory()?;
 /// db.run(|tx| {
 ///     let users = tx.open(USERS)?;
 ///     users.insert_new(1, ("Ada", "London"))?;
@@ -92,7 +92,7 @@ impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
     /// Sets the version of the function, which is 1 by default.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const BY_FIRST: IndexDef<u64, &str, char> =
     ///     IndexDef::new("by first letter", |_, name: &String, keys| name.chars().take(1).for_each(|c| keys.add(c)));
     /// const FOLDED: IndexDef<u64, &str, char> = IndexDef::new("by first letter", |_, name: &String, keys| {
@@ -100,7 +100,7 @@ impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
     /// })
     /// .version(2);
     ///
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| tx.open(TableDef::<u64, &str>::new("names").with_indexes(&[&BY_FIRST]))?.put(1, "Ada"))?;
     /// // Built anew, because the version differs from the stored one.
     /// db.run(|tx| {
@@ -176,13 +176,13 @@ impl<I: Key> IndexKeys<'_, I> {
     /// Adds an index key of the row.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// /// A key for each word of the text.
     /// const BY_WORD: IndexDef<u64, &str, &str> = IndexDef::new("by word", |_, text: &String, keys| {
     ///     text.split_whitespace().for_each(|word| keys.add(word));
     /// });
     /// const NOTES: TableDef<u64, &str> = TableDef::new("notes").with_indexes(&[&BY_WORD]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| tx.open(NOTES)?.put(1, "buy ink"))?;
     /// assert_eq!(db.read().open(NOTES)?.by_index(BY_WORD)?.get("ink")?, Some((1, "buy ink".to_owned())));
     /// # Ok::<(), Error>(())

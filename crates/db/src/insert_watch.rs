@@ -24,9 +24,9 @@ impl Db {
     /// Those of [`run`](Self::run) and [`Transaction::open`](crate::Transaction::open).
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # use foreshore::{Db, Error, TableDef};
     /// # use std::time::Duration;
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// const JOBS: TableDef<u64, &str> = TableDef::new("jobs");
     /// # let producer = db.clone();
     /// let consumer = std::thread::spawn(move || {

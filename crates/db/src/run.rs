@@ -91,8 +91,8 @@ impl Db {
     /// Those of [`run`](Self::run).
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// let (old, ticket) = db.run_pipelined(|tx| tx.open(STOCK)?.insert(1, 10))?;
     /// assert_eq!(old, None);

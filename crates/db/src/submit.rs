@@ -51,8 +51,8 @@ impl Db {
     /// The future resolves to the errors of [`run`](Self::run), or to `Io` if the system starts no thread.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// async fn take(db: &Db, number: u64) -> Result<Option<i64>, Error> {
     ///     db.submit(move |tx| tx.open(STOCK)?.update_with(number, |left| left?.checked_sub(1))).await

@@ -156,8 +156,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// `KeyTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Locked, Options, RowLock, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, Locked, RowLock, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| tx.open(STOCK)?.insert(1, 10))?;
     /// let first = db.begin();
@@ -273,8 +273,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Workers that share a queue take the first row that no other worker has:
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, RowLock, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, RowLock, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const JOBS: TableDef<u64, &str> = TableDef::new("jobs");
     /// db.run(|tx| tx.open(JOBS)?.insert(1, "sweep"))?;
     /// db.run(|tx| {
@@ -312,8 +312,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const LOG: TableDef<u64, &str> = TableDef::new("log");
     /// db.run(|tx| {
     ///     let log = tx.open(LOG)?;

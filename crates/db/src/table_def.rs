@@ -22,7 +22,7 @@ use std::{any::Any, fmt, marker::PhantomData};
 /// as one of those above:
 ///
 /// ```
-/// use foreshore::{Db, Decoder, Device, Error, Key, Options, TableDef, Value};
+/// use foreshore::{Db, Decoder, Error, Key, TableDef, Value};
 ///
 /// /// A version `major.minor`, in the order of its numbers.
 /// #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ use std::{any::Any, fmt, marker::PhantomData};
 /// }
 ///
 /// const RELEASES: TableDef<Version, &str> = TableDef::new("releases");
-/// # let db = Options::new().device(Device::Null).open("/db")?;
+/// # let db = Db::in_memory()?;
 /// db.run(|tx| {
 ///     let releases = tx.open(RELEASES)?;
 ///     releases.insert(Version(1, 10), "autumn")?;

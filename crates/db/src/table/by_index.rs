@@ -36,11 +36,11 @@ impl<'tx, K: Key + 'static, V: Value + 'static> Table<'tx, K, V> {
     /// definition. `Conflict` if it was created since the snapshot of the transaction.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const BY_EMAIL: IndexDef<u64, &str, &str> =
     ///     IndexDef::unique("by email", |_, email: &String, keys| keys.add(email.as_str()));
     /// const USERS: TableDef<u64, &str> = TableDef::new("users").with_indexes(&[&BY_EMAIL]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| {
     ///     let users = tx.open(USERS)?;
     ///     users.put(7, "ada@example.org")?;
@@ -100,10 +100,10 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// either end or both. A row with several index keys in the range comes once for each.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const BY_SCORE: IndexDef<&str, u32, u32> = IndexDef::new("by score", |_, score, keys| keys.add(score));
     /// const PLAYERS: TableDef<&str, u32> = TableDef::new("players").with_indexes(&[&BY_SCORE]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| {
     ///     let players = tx.open(PLAYERS)?;
     ///     players.put("ada", 90)?;
@@ -122,13 +122,13 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// Iterates over the rows with index keys that begin with `prefix`, as [`Table::prefix`] does for keys.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const BY_PLACE: IndexDef<u64, (&str, &str), (&str, &str)> = IndexDef::new("by place", |_, place, keys| {
     ///     let (country, city): &(String, String) = place;
     ///     keys.add((country.as_str(), city.as_str()));
     /// });
     /// const SHOPS: TableDef<u64, (&str, &str)> = TableDef::new("shops").with_indexes(&[&BY_PLACE]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| {
     ///     tx.open(SHOPS)?.put(1, ("it", "Roma"))?;
     ///     tx.open(SHOPS)?.put(2, ("it", "Bari"))
@@ -146,10 +146,10 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// Reads no row.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const BY_SCORE: IndexDef<&str, u32, u32> = IndexDef::new("by score", |_, score, keys| keys.add(score));
     /// const PLAYERS: TableDef<&str, u32> = TableDef::new("players").with_indexes(&[&BY_SCORE]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| tx.open(PLAYERS)?.put("ada", 90))?;
     /// let scores = db.run(|tx| tx.open(PLAYERS)?.by_index(BY_SCORE)?.keys(..).collect::<Result<Vec<_>, Error>>())?;
     /// assert_eq!(scores, [(90, "ada".to_owned())]);
@@ -168,13 +168,13 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// Those of every method. `IndexMismatch` for the first entry that is missing, is of another row, or is left over.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const LENGTHS: IndexDef<u64, &str, u64> =
     ///     IndexDef::new("lengths", |_, name: &String, keys| keys.add(name.len() as u64));
     /// const HALVED: IndexDef<u64, &str, u64> =
     ///     IndexDef::new("lengths", |_, name: &String, keys| keys.add(name.len() as u64 / 2));
     /// const NAMES: TableDef<u64, &str> = TableDef::new("names").with_indexes(&[&LENGTHS]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| tx.open(NAMES)?.put(1, "Ada"))?;
     /// let reader = db.read();
     /// let names = reader.open(NAMES)?;

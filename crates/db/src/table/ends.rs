@@ -35,8 +35,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of every method.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const QUEUE: TableDef<u64, &str> = TableDef::new("queue");
     /// db.run(|tx| {
     ///     let queue = tx.open(QUEUE)?;

@@ -13,8 +13,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<&str, i64> = TableDef::new("stock");
     /// db.run(|tx| {
     ///     let stock = tx.open(STOCK)?;

@@ -16,8 +16,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| tx.open(STOCK)?.insert(1, 10))?;
     /// let reader = db.read();
@@ -59,8 +59,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| (1..=5).try_for_each(|n| tx.open(STOCK)?.put(n, 10)))?;
     /// let reader = db.read();
@@ -75,8 +75,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Iterates over the keys in `range`, in order, from either end or both. Locks as [`range`](Self::range) does.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const USERS: TableDef<&str, &str> = TableDef::new("users");
     /// db.run(|tx| {
     ///     let users = tx.open(USERS)?;
@@ -101,8 +101,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// tuple. Locks as [`range`](Self::range) does.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const ORDERS: TableDef<(u64, u32), &str> = TableDef::new("orders by customer");
     /// const PATHS: TableDef<&str, u64> = TableDef::new("paths");
     /// db.run(|tx| {

@@ -154,8 +154,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// - Those of every method, `KeyTooLarge` and `ValueTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const WORDS: TableDef<&str, u64> = TableDef::new("words");
     /// db.run(|tx| {
     ///     let words = tx.open(WORDS)?;
@@ -181,8 +181,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of [`load`](Self::load), and `InvalidOption`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, LoadOptions, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, LoadOptions, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const SQUARES: TableDef<u64, u64> = TableDef::new("squares");
     /// let loaded = db.run(|tx| {
     ///     // A fifth of each page stays free for later rows.
@@ -210,8 +210,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of [`load_with`](Self::load_with).
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, LoadOptions, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, LoadOptions, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const NAMES: TableDef<u64, &str> = TableDef::new("names");
     /// let names = (0..100).map(|n| (n, format!("name {n}")));
     /// assert_eq!(db.run(|tx| tx.open(NAMES)?.load_owned(LoadOptions::new(), names.clone()))?, 100);

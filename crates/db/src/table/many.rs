@@ -15,8 +15,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| tx.open(STOCK)?.insert(1, 10))?;
     /// let reader = db.read();

@@ -40,8 +40,8 @@ impl Transaction {
     /// index that is missing or was built by another definition.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// assert!(matches!(db.begin().open_existing(STOCK), Err(Error::NoTable { .. })));
     /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
@@ -93,8 +93,8 @@ impl Transaction {
     /// Those of any operation.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| tx.open(STOCK).map(drop))?;
     /// let tables = db.read().tables()?;
@@ -171,12 +171,12 @@ impl Transaction {
     /// `TableName`, and those of any operation.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, IndexDef, Options, TableDef};
+    /// # use foreshore::{Db, Error, IndexDef, TableDef};
     /// const BY_LENGTH: IndexDef<u64, &str, u64> =
     ///     IndexDef::new("by length", |_, name: &String, keys| keys.add(name.len() as u64));
     /// const PLAIN: TableDef<u64, &str> = TableDef::new("names");
     /// const NAMES: TableDef<u64, &str> = PLAIN.with_indexes(&[&BY_LENGTH]);
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// db.run(|tx| tx.open(NAMES)?.put(1, "Ada"))?;
     /// let refused = db.run(|tx| tx.open(PLAIN)?.put(2, "Grace"));
     /// assert!(matches!(refused, Err(Error::IndexUndeclared { .. })));

@@ -72,8 +72,8 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
     /// Those of the iteration. The iteration ends after an error.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const LOG: TableDef<u64, &str> = TableDef::new("log");
     /// db.run(|tx| tx.open(LOG)?.insert_new(1, "entry"))?;
     /// let reader = db.read();

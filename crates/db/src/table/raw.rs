@@ -26,8 +26,8 @@ impl Transaction {
     /// Those of [`open_existing`](Self::open_existing), except `TableTypes`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Key, Options, TableDef, Value};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, Key, TableDef, Value};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
     /// let (key, value) = db.begin().open_raw("stock")?.first()?.expect("one row");

@@ -41,8 +41,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// ahead.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| {
     ///     let stock = tx.open(STOCK)?;
@@ -70,8 +70,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const SESSIONS: TableDef<u64, u64> = TableDef::new("sessions by number, with their ends");
     /// db.run(|tx| {
     ///     let sessions = tx.open(SESSIONS)?;
@@ -94,8 +94,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const LOG: TableDef<(u32, u64), &str> = TableDef::new("log by day");
     /// db.run(|tx| {
     ///     let log = tx.open(LOG)?;

@@ -45,8 +45,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of every method.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| (0..1000).try_for_each(|n| tx.open(STOCK)?.put(n, 10)))?;
     /// let stats = db.read().open(STOCK)?.stats()?;

@@ -47,9 +47,9 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     /// - Those of every method, and `KeyTooLarge`. The pages that were written become free.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # use foreshore::{Db, Error, TableDef};
     /// # use std::io::Read;
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// const FILES: TableDef<&str, &[u8]> = TableDef::new("files");
     /// db.run(|tx| {
     ///     let files = tx.open(FILES)?;
@@ -173,9 +173,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
+    /// # use foreshore::{Db, Error, TableDef};
     /// # use std::io::{Read, Seek, SeekFrom};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # let db = Db::in_memory()?;
     /// const FILES: TableDef<&str, &[u8]> = TableDef::new("files");
     /// db.run(|tx| tx.open(FILES)?.put("a", &vec![7; 100_000][..]))?;
     /// let tx = db.read();
@@ -200,8 +200,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const FILES: TableDef<&str, &[u8]> = TableDef::new("files");
     /// db.run(|tx| tx.open(FILES)?.put("a", b"one, two, three".as_slice()))?;
     /// let tx = db.read();

@@ -17,8 +17,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
     /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
     /// assert_eq!(db.read().open(STOCK)?.get(1)?, Some(10));
@@ -46,8 +46,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Those of every method, `KeyTooLarge` and `ValueTooLarge`.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const VISITS: TableDef<&str, u64> = TableDef::new("visits");
     /// let visit = |page| db.run(|tx| tx.open(VISITS)?.update_with(page, |visits| Some(visits.unwrap_or(0) + 1)));
     /// assert_eq!(visit("/home")?, Some(1));

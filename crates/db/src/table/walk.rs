@@ -30,8 +30,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Returns a cursor before the first row.
     ///
     /// ```
-    /// # use foreshore::{Db, Device, Error, Options, TableDef};
-    /// # let db = Options::new().device(Device::Null).open("/db")?;
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
     /// const PRICES: TableDef<u64, i64> = TableDef::new("prices by day");
     /// db.run(|tx| [(1, 10), (5, 12), (9, 11)].iter().try_for_each(|(day, price)| tx.open(PRICES)?.put(day, price)))?;
     /// let reader = db.read();
