@@ -5,8 +5,8 @@
 //! curl http://127.0.0.1:9184/metrics         # or: foreshore top http://127.0.0.1:9184/metrics
 //! ```
 //!
-//! The argument is the address to listen at. It runs until it is stopped. A program that has an HTTP server already needs
-//! no more than the function `text`.
+//! The argument is the address to listen at. It runs until it is stopped. A program that has an HTTP server already
+//! needs no more than the function `text`.
 
 use foreshore::{Db, Error, TableDef, metrics};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,8 +1,8 @@
 //! Counters as text for Prometheus and programs that read its format.
 //!
-//! The functions are pure: from plain data to text in the exposition format of Prometheus, version 0.0.4. An application
-//! serves the text itself, beside metrics of its own; the example `serve_metrics` does so with nothing but `std`. The
-//! content type is [`CONTENT_TYPE`].
+//! The functions are pure: from plain data to text in the exposition format of Prometheus, version 0.0.4. An
+//! application serves the text itself, beside metrics of its own; the example `serve_metrics` does so with nothing but
+//! `std`. The content type is [`CONTENT_TYPE`].
 //!
 //! | function | of | costs |
 //! |---|---|---|

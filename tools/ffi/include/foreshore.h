@@ -485,9 +485,10 @@ void fs_queue_free(fs_queue *queue);
 // Commits, and returns when the commit survives power loss, or at once if the transaction is relaxed. Stores the
 // number of the commit, which orders commits, unless `csn` is null.
 //
-// The transaction has ended, also if this returns an error, but for three: `FS_IN_USE`; `FS_FORKED`, after which it
-// goes on in the parent; and `FS_INVALID`, for it is null or that of a run. `FS_ROLLED_BACK` if an error has ended it
-// before, `FS_PANIC` if a call with it has panicked. After `FS_POISONED` the commit may or may not survive.
+// The transaction has ended, also if this returns an error. There are three exceptions: `FS_IN_USE`; `FS_FORKED`,
+// after which it goes on in the parent; and `FS_INVALID`, for it is null or that of a run. `FS_ROLLED_BACK` if an
+// error has ended it before, `FS_PANIC` if a call with it has panicked. After `FS_POISONED` the commit may or may not
+// survive.
 fs_status fs_commit(const fs_tx *tx,
                     uint64_t *csn);
 

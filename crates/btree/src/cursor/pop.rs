@@ -23,7 +23,7 @@ use crate::row::{Found, New};
 use crate::tree::{Structure, Tree};
 use crate::write::ROW_BODY;
 use foreshore_base::Result;
-use foreshore_base::limits::MAX_VALUE;
+use foreshore_base::limits::MAX_INLINE_VALUE;
 use foreshore_buffer::change_cost;
 use foreshore_lock::{LockWait, NewRange, TableMode};
 use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn};
@@ -151,11 +151,15 @@ impl Tree {
         Outermost { leaf, place, mine }: Outermost,
         (key, value): (&[u8], &[u8]),
     ) -> Result<Option<RowPosition>> {
-        txn.reserve(change_cost(1, ROW_BODY + key.len() + MAX_VALUE), ROW_BODY + key.len() + MAX_VALUE)?;
+        let is_plain = !place.header.is_ghost() && place.header.flags & OVERFLOW == 0;
+        assert!(is_plain, "the row was chosen as one that is there and no large one");
+        txn.reserve(change_cost(1, ROW_BODY + key.len() + MAX_INLINE_VALUE), ROW_BODY + key.len() + MAX_INLINE_VALUE)?;
         let at = leaf.at;
         let Some(mut leaf) = self.pool().exclusive_at(leaf.page) else { return Ok(None) };
         let Some(xid) = txn.try_xid() else { return Ok(None) };
         let Some(covered) = self.cover_up_to(txn, span, end, key) else { return Ok(None) };
+        let may_cover = txn.isolation() == Isolation::Serializable;
+        assert!(may_cover || covered.is_none(), "only a serializable transaction covers keys");
         let found = Found { at, place, mine };
         let is_taken = self.write_row(txn, xid, &mut leaf, key, &found, (value, New::Ghost));
         if !matches!(is_taken, Ok(true))

@@ -64,8 +64,8 @@ impl Exposition {
         self.family(name, help, samples.into_iter().map(|(value, number)| ([(label, value)], number)));
     }
 
-    /// Writes a metric with all its samples, each with names and values of labels. It is a counter if its name ends with
-    /// `_total`. Writes nothing if there is no sample.
+    /// Writes a metric with all its samples, each with names and values of labels. It is a counter if its name ends
+    /// with `_total`. Writes nothing if there is no sample.
     pub(super) fn family<'l, const LABELS: usize, N: Into<Number>>(
         &mut self,
         name: &str,
