@@ -104,6 +104,9 @@ impl FileLayer for FailingFile {
     }
 }
 
+/// Damages a file.
+type Damage = fn(&mut Vec<u8>);
+
 /// The files of the archive, ascending.
 fn files(fs: &dyn Fs) -> Vec<PathBuf> {
     let mut names = fs.list(Path::new(ARCHIVE)).unwrap();
@@ -257,7 +260,7 @@ fn writers_on_a_full_disk_go_on_when_the_archive_fails() {
 /// An old file that is not sound is counted and named, and the database opens. Restores that need it name it.
 #[test]
 fn a_damaged_old_file_does_not_stop_an_open() {
-    let damages: [(&str, fn(&mut Vec<u8>)); 4] = [
+    let damages: [(&str, Damage); 4] = [
         ("a byte of the header", |bytes| bytes[40] ^= 1),
         ("cut short", |bytes| bytes.truncate(8192)),
         ("empty", Vec::clear),
