@@ -6,8 +6,8 @@ use super::draw::{Input, LineInput, Named};
 use super::population::{is_original, now};
 use super::tables::{
     BAD_CREDIT, BY_CUSTOMER, BY_NAME, CUSTOMER_DATA_BYTES, CUSTOMERS, Cents, Customer, CustomerKey, DISTRICTS,
-    DISTRICTS_EACH, DistrictKey, HISTORY, History, HistoryKey, ITEMS, NEW_ORDERS, ORDER_LINES, ORDERS, Order,
-    OrderLine, Rate, STOCKS, Stock, Text, WAREHOUSES, WarehouseId, lost,
+    DISTRICTS_EACH, DistrictKey, HISTORY, History, HistoryKey, ITEMS, LineKey, NEW_ORDERS, ORDER_LINES, ORDERS, Order,
+    OrderKey, OrderLine, Rate, STOCKS, Stock, StockKey, Text, WAREHOUSES, WarehouseId, lost,
 };
 use crate::workload::End;
 use foreshore::{Key, Result, RowLock, Table, Timestamp, Transaction, Value};
@@ -82,11 +82,14 @@ fn new_order(tx: &Transaction, customer: CustomerKey, lines: &[LineInput]) -> Re
     let order = Order { c_id, entry_d: now(), ol_cnt: lines.len() as u8, all_local, carrier_id: None };
     tx.open(ORDERS)?.insert_new((w_id, d_id, o_id), &order)?;
     tx.open(NEW_ORDERS)?.insert_new((w_id, d_id, o_id), ())?;
-    let (items, stocks, order_lines) = (tx.open(ITEMS)?, tx.open(STOCKS)?, tx.open(ORDER_LINES)?);
+    let i_ids: Vec<u32> = lines.iter().map(|line| line.stock.1).collect();
+    let items = tx.open(ITEMS)?.get_many(&i_ids)?;
+    let (stocks, order_lines) = (tx.open(STOCKS)?, tx.open(ORDER_LINES)?);
     let (mut sum, mut changed) = (0, 1);
-    for line in lines {
+    for (line, item) in lines.iter().zip(items) {
         let (supply_w_id, i_id) = line.stock;
-        let Some(item) = items.get(i_id)? else { return Ok(None) };
+        // The lines before have been entered, as clause 2.4.2.3 demands.
+        let Some(item) = item else { return Ok(None) };
         let stock = change(&stocks, line.stock, |stock| take(stock, line.quantity, supply_w_id != w_id))?;
         let is_brand = is_original(&item.data) && is_original(&stock.data);
         let amount = i64::from(line.quantity) * item.price;
@@ -182,48 +185,64 @@ fn order_status(tx: &Transaction, home: DistrictKey, customer: Named) -> Result<
 
 /// Delivers the oldest new order of each district, and returns how many there were.
 fn delivery(tx: &Transaction, w_id: WarehouseId, carrier_id: u8) -> Result<u64> {
+    let tables = Shipping {
+        new_orders: tx.open(NEW_ORDERS)?,
+        orders: tx.open(ORDERS)?,
+        lines: tx.open(ORDER_LINES)?,
+        customers: tx.open(CUSTOMERS)?,
+    };
     let at = now();
     let mut delivered = 0;
     for d_id in 1..=DISTRICTS_EACH {
-        delivered += u64::from(deliver(tx, (w_id, d_id), carrier_id, at)?);
+        delivered += u64::from(tables.deliver((w_id, d_id), carrier_id, at)?);
     }
     Ok(delivered)
 }
 
-/// Delivers the oldest new order of a district. Returns whether there was one.
-fn deliver(tx: &Transaction, (w_id, d_id): DistrictKey, carrier_id: u8, at: Timestamp) -> Result<bool> {
-    let new_orders = tx.open(NEW_ORDERS)?;
-    let all = (w_id, d_id, 0)..=(w_id, d_id, u32::MAX);
-    let Some((key, ())) = new_orders.range_locked(all, RowLock::update()).next().transpose()? else {
-        return Ok(false);
-    };
-    new_orders.remove(key)?;
-    let order = change(&tx.open(ORDERS)?, key, |order| order.carrier_id = Some(carrier_id))?;
-    let lines = tx.open(ORDER_LINES)?;
-    let mut sum = 0;
-    for number in 1..=order.ol_cnt {
-        let line = change(&lines, (w_id, d_id, key.2, number), |line| line.delivery_d = Some(at))?;
-        sum += line.amount;
+/// The tables of a delivery, open.
+struct Shipping<'tx> {
+    new_orders: Table<'tx, OrderKey, ()>,
+    orders: Table<'tx, OrderKey, Order>,
+    lines: Table<'tx, LineKey, OrderLine>,
+    customers: Table<'tx, CustomerKey, Customer>,
+}
+
+impl Shipping<'_> {
+    /// Delivers the oldest new order of a district. Returns whether there was one.
+    fn deliver(&self, (w_id, d_id): DistrictKey, carrier_id: u8, at: Timestamp) -> Result<bool> {
+        let new = (w_id, d_id, 0)..=(w_id, d_id, u32::MAX);
+        let Some((key, ())) = self.new_orders.range_locked(new, RowLock::update()).next().transpose()? else {
+            return Ok(false);
+        };
+        self.new_orders.remove(key)?;
+        let order = change(&self.orders, key, |order| order.carrier_id = Some(carrier_id))?;
+        let mut sum = 0;
+        let of_order = (w_id, d_id, key.2, 0)..=(w_id, d_id, key.2, u8::MAX);
+        for entry in self.lines.range_locked(of_order, RowLock::update()) {
+            let (key, line) = entry?;
+            sum += line.amount;
+            self.lines.put(key, &OrderLine { delivery_d: Some(at), ..line })?;
+        }
+        change(&self.customers, (w_id, d_id, order.c_id), |customer| {
+            customer.balance += sum;
+            customer.delivery_cnt += 1;
+        })?;
+        Ok(true)
     }
-    change(&tx.open(CUSTOMERS)?, (w_id, d_id, order.c_id), |customer| {
-        customer.balance += sum;
-        customer.delivery_cnt += 1;
-    })?;
-    Ok(true)
 }
 
 /// Counts the items of the last orders of a district whose stock is below `threshold`.
 fn stock_level(tx: &Transaction, (w_id, d_id): DistrictKey, threshold: u8) -> Result<usize> {
     let next = get(&tx.open(DISTRICTS)?, (w_id, d_id))?.next_o_id;
-    let mut items = BTreeSet::new();
-    for line in tx.open(ORDER_LINES)?.range((w_id, d_id, next.saturating_sub(LAST_ORDERS), 0)..(w_id, d_id, next, 0)) {
-        items.insert(line?.1.i_id);
-    }
-    let stocks = tx.open(STOCKS)?;
-    let mut low = 0;
     // In the order in which orders lock their stock.
-    for i_id in items {
-        low += usize::from(get(&stocks, (w_id, i_id))?.quantity < threshold);
+    let mut keys = BTreeSet::new();
+    for line in tx.open(ORDER_LINES)?.range((w_id, d_id, next.saturating_sub(LAST_ORDERS), 0)..(w_id, d_id, next, 0)) {
+        keys.insert((w_id, line?.1.i_id));
     }
-    Ok(low)
+    let keys: Vec<StockKey> = keys.into_iter().collect();
+    let stocks = tx.open(STOCKS)?.get_many(&keys)?;
+    stocks.into_iter().try_fold(0, |low, stock| {
+        let stock = stock.ok_or_else(lost)?;
+        Ok(low + usize::from(stock.quantity < threshold))
+    })
 }
