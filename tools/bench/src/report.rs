@@ -201,6 +201,12 @@ impl Row {
         median
     }
 
+    /// Adds whether the rows were sound when the run began.
+    pub(crate) fn begun(mut self, rows: &str, was_sound: bool) -> Self {
+        self.checks.0.insert(format!("{rows}_begun"), was_sound);
+        self
+    }
+
     fn passed(&self) -> bool {
         self.checks.passed() && self.repeats.iter().all(Self::passed)
     }

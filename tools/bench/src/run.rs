@@ -27,12 +27,16 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
     let home = Home::new(config)?;
     let work = work(workload, config);
     let mut found = prepare(&*work, &home, progress)?;
+    let (rows_name, was_sound) = (work.checks()[0], found.is_sound);
     progress.phase("measuring the device", 1);
     let machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
     let mut rows = Vec::with_capacity(config.threads.len());
     for &threads in &config.threads {
         let repeats: Result<Vec<Row>> = (0..config.repeat)
-            .map(|_| measure(config, &home, &*work, threads, &mut found, Check::LiveAndReopened, progress))
+            .map(|_| {
+                let row = measure(config, &home, &*work, threads, &mut found, Check::LiveAndReopened, progress)?;
+                Ok(row.begun(rows_name, was_sound))
+            })
             .collect();
         rows.push(Row::median(repeats?));
     }
@@ -156,6 +160,24 @@ mod tests {
         let refused = run(Workload::Tpcb, &other, &Silent);
         assert!(matches!(refused, Err(Error::InvalidOption { name: "scale", .. })), "{refused:?}");
         assert!(scratch.0.is_dir());
+    }
+
+    /// A process that was killed has left the directory so, or a defect has.
+    #[test]
+    fn rows_that_are_not_sound_when_a_run_begins_are_reported() {
+        let scratch = Scratch::new("begun");
+        let config = Config { dir: Some(scratch.0.clone()), device: foreshore::Device::Buffered, ..config() };
+        let config = Config { scale: 500, secs: Duration::from_millis(20), ..config };
+        let checks = |config: &Config| {
+            let report = run(Workload::Tatp, config, &Silent).unwrap();
+            (serde_json::to_value(&report.rows[0].checks).unwrap()["rows_begun"].clone(), report.passed())
+        };
+        assert_eq!(checks(&config), (true.into(), true));
+        let db = Home::new(&config).and_then(|home| home.open()).unwrap();
+        let access_infos = foreshore::TableDef::<(u32, u8), (u8, u8, [u8; 3], [u8; 5])>::new("access_info");
+        db.run(|tx| tx.open(access_infos)?.remove_range((7, 0)..(8, 0))).unwrap();
+        Home::close(&db).unwrap();
+        assert_eq!(checks(&config), (false.into(), false));
     }
 
     #[test]
