@@ -359,7 +359,7 @@ fs_status fs_begin_read(const fs_db *db,
 
 // Rolls a transaction back and waits until what it has read is durable. Its handle stays until `fs_tx_free`. One that
 // an error has rolled back, or in which a call has panicked, is no error here. The transaction has ended, also if this
-// returns an error, but for `FS_IN_USE`, `FS_FORKED` and `FS_INVALID`: see `fs_commit`.
+// returns an error. The exceptions are those of `fs_commit`.
 fs_status fs_rollback(const fs_tx *tx);
 
 // Frees a transaction, and rolls it back first if it has not ended. Tables and cursors of it may be freed later; they

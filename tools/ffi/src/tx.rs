@@ -42,7 +42,7 @@ pub unsafe extern "C" fn fs_begin_read(db: *const fs_db, options: *const fs_tx_o
 
 /// Rolls a transaction back and waits until what it has read is durable. Its handle stays until `fs_tx_free`. One that
 /// an error has rolled back, or in which a call has panicked, is no error here. The transaction has ended, also if this
-/// returns an error, but for `FS_IN_USE`, `FS_FORKED` and `FS_INVALID`: see `fs_commit`.
+/// returns an error. The exceptions are those of `fs_commit`.
 ///
 /// # Safety
 /// `tx` is null or a transaction that was not freed.

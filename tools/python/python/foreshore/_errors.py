@@ -25,7 +25,7 @@ class Panic(Error):
 class Retryable(Error):
     """The same transaction may succeed when it is run again.
 
-    ``Database.run`` does that, but for ``TransactionTooOld``, and for ``LockTimeout`` unless there is a ``deadline``.
+    ``Database.run`` does that. It raises ``TransactionTooOld`` at once, and ``LockTimeout`` unless there is a ``deadline``.
     """
 
     retryable = True
