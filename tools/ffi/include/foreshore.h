@@ -13,8 +13,8 @@
  * fs_cursor_next has stored stays until the next call with the cursor. No handle may be freed while it is used.
  *
  * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent,
- * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside fs_run
- * must not return from the function of the run: it is aborted.
+ * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside the
+ * function of fs_run or of fs_on_durable must not return from it: it is aborted.
  */
 
 #ifndef FORESHORE_H

@@ -7,6 +7,7 @@ use rustix::{
     fd::OwnedFd,
     fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags},
     io::Errno,
+    process::{Pid, getpid},
 };
 use std::path::Path;
 
@@ -18,17 +19,32 @@ use std::path::Path;
 /// dies, and its children that share the open file. So a drop unlocks it, also while such a child lives.
 #[derive(Debug)]
 pub(super) struct Lock {
-    file: OwnedFd,
-    dir: OwnedFd,
+    _file: Locked,
+    _dir: Locked,
 }
 
 impl DirLock for Lock {}
 
-impl Drop for Lock {
+/// An open file with a lock, which a drop unlocks in the process that has opened it. A child that drops its copy leaves
+/// the lock to its parent.
+#[derive(Debug)]
+struct Locked {
+    file: OwnedFd,
+    process: Pid,
+}
+
+impl Locked {
+    fn new(file: OwnedFd) -> Self {
+        Self { file, process: getpid() }
+    }
+}
+
+impl Drop for Locked {
     fn drop(&mut self) {
-        // Where it fails, there is no lock, or the close of the file drops it.
-        let _ = fs::flock(&self.file, FlockOperation::Unlock);
-        let _ = fs::flock(&self.dir, FlockOperation::Unlock);
+        if getpid() == self.process {
+            // Where it fails, there is no lock, or the close of the file drops it.
+            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -49,28 +65,29 @@ impl Lock {
         let dir_path = dir_path(path.parent().unwrap_or(Path::new("/")));
         let locked = || Error::Locked { path: dir_path.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = fs::openat(CWD, dir_path, flags, Mode::empty()).map_err(wrap)?;
+        let dir = Locked::new(fs::openat(CWD, dir_path, flags, Mode::empty()).map_err(wrap)?);
         // Network file systems refuse to lock a directory; the file decides there.
-        if fs::flock(&dir, operation) == Err(Errno::WOULDBLOCK) {
+        if fs::flock(&dir.file, operation) == Err(Errno::WOULDBLOCK) {
             return Err(locked());
         }
         loop {
             let flags = open | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            let file = fs::openat(CWD, path, flags, FILE_MODE).map_err(wrap)?;
+            let lock = Locked::new(fs::openat(CWD, path, flags, FILE_MODE).map_err(wrap)?);
+            let file = &lock.file;
             if open.contains(OFlags::CREATE) {
-                fs::fchmod(&file, FILE_MODE).map_err(wrap)?;
+                fs::fchmod(file, FILE_MODE).map_err(wrap)?;
             }
-            match fs::flock(&file, operation) {
+            match fs::flock(file, operation) {
                 Ok(()) => {}
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => return Err(locked()),
                 Err(e) => return Err(wrap(e)),
             }
             // The file may have been removed between open and lock: the lock must be on the one that has the name.
-            let held = fs::fstat(&file).map_err(wrap)?;
+            let held = fs::fstat(file).map_err(wrap)?;
             match fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(named) if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino) => {
-                    return Ok(Self { file, dir });
+                    return Ok(Self { _file: lock, _dir: dir });
                 }
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(wrap(e)),
@@ -90,7 +107,7 @@ mod tests {
         let path = dir.join("LOCK");
         let lock = Lock::take(&path).unwrap();
         // As a fork copies them: other descriptors of the same open files.
-        let copies = [lock.file.try_clone().unwrap(), lock.dir.try_clone().unwrap()];
+        let copies = [&lock._file, &lock._dir].map(|locked| locked.file.try_clone().unwrap());
         assert!(matches!(Lock::take(&path), Err(Error::Locked { .. })));
         drop(lock);
         drop(Lock::take(&path).expect("unlocked"));

@@ -64,7 +64,8 @@ impl Folder {
         let (mut files, mut unsound, mut foreign) = (VecDeque::<ArchiveHeader>::new(), Vec::new(), None);
         for first in self.firsts()? {
             match self.open(first) {
-                Ok((_, header)) if files.back().is_none_or(|before| before.last < first) => {
+                // It may begin in the file before it, if that could not be read once.
+                Ok((_, header)) if files.back().is_none_or(|before| before.last < header.last) => {
                     files.push_back(header);
                     foreign = None;
                 }

@@ -1,6 +1,5 @@
 //! Transactions as functions, run again when other transactions ended them.
 
-use crate::system::abort;
 use crate::{Database, Fault, Ticket, Transaction};
 use foreshore::{Error, TxnOptions};
 
@@ -24,9 +23,7 @@ struct EndRun(Transaction);
 
 impl Drop for EndRun {
     fn drop(&mut self) {
-        if !self.0.shared().process().is_present() {
-            abort("foreshore: a process that was forked inside a run has to exit or call exec there\n");
-        }
+        self.0.shared().process().must_be_present();
         self.0.end_run();
     }
 }

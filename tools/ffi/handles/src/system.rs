@@ -41,7 +41,7 @@ pub(crate) fn new_eventfd() -> io::Result<File> {
 }
 
 /// Ends the process, with a last word.
-pub(crate) fn abort(why: &str) -> ! {
+fn abort(why: &str) -> ! {
     // Another thread of the parent may have held the lock of the standard library's `stderr`.
     // SAFETY: nothing closes the descriptor here. If the program has closed it, the write fails.
     let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
@@ -69,6 +69,16 @@ impl Process {
     /// Returns whether this is still that process.
     pub(crate) fn is_present(self) -> bool {
         self.0 == forks()
+    }
+
+    /// Ends a child of that process in which a function of the caller returned to the engine, which might go on to
+    /// write to the log of the parent.
+    pub(crate) fn must_be_present(self) {
+        if !self.is_present() {
+            abort(
+                "foreshore: a process that was forked inside a run or an acknowledgement has to exit or call exec there\n",
+            );
+        }
     }
 
     /// Returns an error if this process is a child of that one.

@@ -49,14 +49,19 @@ impl Ticket {
         })
     }
 
-    /// Calls `function` when the commit is durable or cannot be: once in any case, on any thread.
+    /// Calls `function` when the commit is durable or cannot be: once in any case, on any thread. A child process that
+    /// `function` has forked, and in which it returns, is aborted.
     ///
     /// # Errors
     /// `Forked`: `function` is not called.
     pub fn when_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        self.process.check()?;
+        let process = self.process;
+        process.check()?;
         let once = Once(Some(function));
-        self.inner.on_durable(move |durable| once.call(durable.map_err(Fault::from)));
+        self.inner.on_durable(move |durable| {
+            once.call(durable.map_err(Fault::from));
+            process.must_be_present();
+        });
         Ok(())
     }
 }
