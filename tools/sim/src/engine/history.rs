@@ -108,6 +108,8 @@ pub struct Txn {
     pub durable: u64,
     /// How it ended.
     pub outcome: Outcome,
+    /// The LSN of its commit record, if its session was told.
+    pub record: Option<u64>,
     /// What it did, and was told.
     pub steps: Vec<Step>,
 }

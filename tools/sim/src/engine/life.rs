@@ -1,6 +1,9 @@
 //! The lives of a database under one seed.
 
+mod end;
+
 use super::check::{self, Asked, Found, Prepared};
+use super::copies::{Copies, Left};
 use super::device::{self, Device};
 use super::history::{Outcome, Rows, TABLES, Txn};
 use super::inspect::{checked, names, read, within_limits};
@@ -38,6 +41,10 @@ const TROUBLE: u32 = 101;
 const DEVICE: u32 = 102;
 /// Checkpoints beside the sessions.
 const CHECKPOINTS: u32 = 104;
+/// A backup beside the sessions.
+const BACKUP: u32 = 105;
+/// What is restored after a start.
+const RESTORE: u32 = 106;
 /// Its end, and what power losses leave, which cannot be left out.
 const ENDING: u32 = 103;
 /// The first start, with its options; one more for each one that fails.
@@ -61,6 +68,7 @@ pub(super) struct Lives {
     prepared: BTreeMap<String, Prepared>,
     moment: u64,
     keys: (u16, u16),
+    copies: Copies,
     pub(super) report: Report,
 }
 
@@ -71,6 +79,7 @@ impl Lives {
         disk.stop_recording();
         Self {
             random,
+            copies: Copies::new(&parts),
             parts,
             place: Place::default(),
             is_verbose,
@@ -141,7 +150,7 @@ impl Lives {
                 let at = self.disk.ops() + random.below(among);
                 self.disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
             }
-            let options = plan::options(random, &self.disk, self.prepared.len());
+            let options = self.copies.with_archive(plan::options(random, &self.disk, self.prepared.len()));
             self.say(|| format!("start {}: {options:?}", self.report.starts));
             let opened = options.open(DIR);
             schedule::progress();
@@ -179,6 +188,10 @@ impl Lives {
     fn compare(&mut self, db: &Db) -> Result<(), String> {
         let found = Found { rows: read(db)?, prepared: names(db)? };
         check::check_recovered(&self.base, &self.txns, &self.prepared, &found)?;
+        if let Some(mut random) = self.choices(RESTORE) {
+            let left = Left { base: &self.base, txns: &self.txns, prepared: &self.prepared, found: &found };
+            self.report.restores += self.copies.check(db, &self.disk, &left, &mut random)?;
+        }
         self.prepared.retain(|name, _| found.prepared.contains(name));
         for entry in self.prepared.values_mut() {
             entry.asked = Asked::Nothing;
@@ -228,6 +241,7 @@ impl Lives {
         }
         let trouble = if self.is_buffered { trouble.in_cache() } else { trouble };
         self.say(|| format!("trouble: {trouble:?}, page cache: {}", self.is_buffered));
+        self.copies.note(trouble);
         self.disk.set_buffered(self.is_buffered);
         // Background work may meet the fault at once.
         let (at, met) = (self.disk.ops(), self.disk.faults_met());
@@ -269,16 +283,6 @@ impl Lives {
         self.end(shared.db, (trouble, met), is_closed, killed)
     }
 
-    /// Lets the kernel fail to write a file back, now and then, where it has a page cache.
-    fn fail_unasked(&mut self) {
-        if self.is_buffered && one_in(&mut self.random, 3) {
-            let file = one_of(&mut self.random, &["db/data", "db/dw", "db/log/ctl"]);
-            self.say(|| format!("the write-back of {file} fails"));
-            // There may be no such file.
-            let _ = self.disk.fail_write_back(file.as_ref());
-        }
-    }
-
     fn work(&mut self, shared: &Arc<Shared>) -> Result<(), String> {
         let mut random = self.parts.random(&self.place);
         let sessions = 1 + random.below(6) as u32;
@@ -314,6 +318,13 @@ impl Lives {
             let body = move || Session::new(&shared, &parts, place, sessions).take_checkpoints(count);
             handles.push(schedule::spawn("checkpoints", body).map_err(|error| error.to_string())?);
         }
+        if let Some(mut random) = self.choices(BACKUP)
+            && one_in(&mut random, 3)
+        {
+            let (shared, slot, dir) = (shared.clone(), self.copies.slot(), format!("backup-{}", self.report.starts));
+            let body = move || slot.fill(&shared, dir, random);
+            handles.push(schedule::spawn("backup", body).map_err(|error| error.to_string())?);
+        }
         for number in 0..sessions {
             let place = self.place.part(number);
             if self.parts.has(&place) {
@@ -327,68 +338,6 @@ impl Lives {
         if let Some(device) = device {
             device?.stop();
         }
-        Ok(())
-    }
-
-    /// Ends a life in one of the ways that there are.
-    fn end(
-        &mut self,
-        db: Db,
-        (trouble, met): (Trouble, u64),
-        is_closed: bool,
-        killed: Option<Sim>,
-    ) -> Result<(), String> {
-        let is_poisoned = db.sync().is_err();
-        self.disk.clear_faults();
-        let is_off = self.disk.is_off();
-        let may_stop = trouble.may_stop() && (is_off || self.disk.faults_met() > met);
-        self.report.stopped += u32::from(is_poisoned);
-        if is_poisoned && !is_off && !is_closed && !may_stop {
-            return Err(format!("the database has stopped: {:?}", db.sync()));
-        }
-        if !is_poisoned {
-            // `sync` has made all commits durable.
-            let all = self.txns.iter_mut().filter(|txn| matches!(txn.outcome, Outcome::Committed(_)));
-            all.for_each(|txn| txn.durable = txn.durable.min(self.moment));
-        }
-        match self.random.below(4) {
-            _ if killed.is_some() => drop(db),
-            0 if !is_off => {
-                let met = self.disk.faults_met();
-                if one_in(&mut self.random, 3) {
-                    let at = self.disk.ops() + self.random.below(20);
-                    let kind = one_of(&mut self.random, &[FaultKind::Crash, FaultKind::Eio, FaultKind::Enospc]);
-                    let kind = if self.is_buffered { plan::in_cache(kind) } else { kind };
-                    self.disk.inject(Fault { at, kind, sticky: one_in(&mut self.random, 2) });
-                }
-                let closed = db.close(Duration::from_secs(1));
-                let has_struck = self.disk.is_off() || self.disk.faults_met() > met;
-                self.disk.clear_faults();
-                match closed {
-                    // What background work met just before may come out here.
-                    Err(error) if !is_poisoned && !may_stop && !has_struck => {
-                        return Err(format!("close: {error} ({error:?})"));
-                    }
-                    _ => drop(db),
-                }
-                if self.disk.is_off() {
-                    self.lose_power();
-                }
-            }
-            1 if !is_off => drop(db),
-            _ => {
-                self.disk.power_off();
-                drop(db);
-                self.lose_power();
-            }
-        }
-        if let Some(machine) = killed {
-            self.say(|| "the process was killed".to_owned());
-            self.disk = machine;
-            self.disk.clear_faults();
-        }
-        self.fail_unasked();
-        schedule::progress();
         Ok(())
     }
 }

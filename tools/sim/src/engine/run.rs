@@ -25,6 +25,8 @@ pub struct Report {
     pub nested: u32,
     /// Lives that a fault has cut short.
     pub stopped: u32,
+    /// Restores that were compared.
+    pub restores: u32,
 }
 
 /// Which run is wanted.

@@ -124,6 +124,7 @@ impl<'s> Session<'s> {
             answered: NEVER,
             durable: NEVER,
             outcome: Outcome::Aborted,
+            record: None,
             steps: Vec::new(),
         };
         let tx = self.shared.db.begin_with(options);
@@ -180,6 +181,7 @@ impl<'s> Session<'s> {
                     }
                 };
                 txn.outcome = Outcome::Committed(ticket.csn().0);
+                txn.record = Some(ticket.record_lsn().0);
                 txn.answered = self.shared.moment();
                 let ticket = if is_relaxed && one_in(&mut self.random, 2) { ticket.harden() } else { ticket };
                 let waits = self.random.below(4) != 0;

@@ -217,7 +217,8 @@ impl Session<'_> {
         let read = self.read_rows(&tx, &mut steps);
         let ended = self.shared.moment();
         let outcome = Outcome::Aborted;
-        self.shared.txns.lock().push(Txn { level, begin, ended, answered: NEVER, durable: NEVER, outcome, steps });
+        let (answered, durable) = (NEVER, NEVER);
+        self.shared.txns.lock().push(Txn { level, begin, ended, answered, durable, outcome, record: None, steps });
         read?;
         let ticket = tx.finish()?;
         let waited = ticket.wait();

@@ -8,7 +8,8 @@ const A: Row = (0, 1);
 const B: Row = (0, 2);
 
 fn txn(level: Level, (begin, answered): (u64, u64), csn: u64, steps: Vec<Step>) -> Txn {
-    Txn { level, begin, ended: answered, answered, durable: answered, outcome: Outcome::Committed(csn), steps }
+    let outcome = Outcome::Committed(csn);
+    Txn { level, begin, ended: answered, answered, durable: answered, outcome, record: Some(csn), steps }
 }
 
 fn write(row: Row, value: u64) -> Step {
