@@ -16,6 +16,7 @@ mod model;
 mod moves;
 mod out_of_reach;
 mod phantoms;
+mod pops;
 mod prefixes;
 mod read_ahead;
 mod readers;
