@@ -5,10 +5,10 @@
 //! one latch and one undo entry suffice:
 //!
 //! 1. Read the leaf without its latch, and pass deleted rows. The row is one that no other transaction holds.
-//! 2. Latch the leaf exclusively if it is unchanged. So all that was read there counts, and the keys up to the row are
-//!    in this leaf.
-//! 3. A serializable transaction covers these keys by its interval, as a scan does. Inserts look for it under the
-//!    latch of this leaf.
+//! 2. A serializable transaction covers the keys up to the row by its interval, as a scan does. All of them are in this
+//!    leaf.
+//! 3. Latch the leaf exclusively if it is unchanged. So all that was read there counts, and an insert into it came
+//!    before the read or finds the interval.
 //! 4. Change the row as any write does, unless others have shared locks of it.
 //!
 //! Whatever else is met is left to the scan: a row that is held or locked, a large value, damage, a leaf without rows.
@@ -18,14 +18,15 @@ use super::span::{End, Rest, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
 use crate::format::OVERFLOW;
-use crate::node::{NodeView, Place};
+use crate::node::{Goal, NodeView, Place};
 use crate::row::{Found, New};
 use crate::tree::{Structure, Tree};
 use crate::write::ROW_BODY;
 use foreshore_base::Result;
 use foreshore_base::limits::MAX_INLINE_VALUE;
-use foreshore_buffer::change_cost;
+use foreshore_buffer::{PageRead, change_cost};
 use foreshore_lock::{LockWait, NewRange, TableMode};
+use foreshore_sync::model::mutant;
 use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn};
 use std::ops::{Bound, Range, RangeBounds};
 
@@ -95,7 +96,14 @@ impl Tree {
             (None, _) => span.entries(&node, end),
         };
         let Ok(inside) = inside else { return Ok(None) };
-        let Some((at, place, mine)) = self.first_row(txn, &leaf, &node, inside, end) else { return Ok(None) };
+        let mut ghost = None;
+        let first = self.first_row(txn, &node, inside, end, &mut ghost);
+        if let Some(Ok(ghost)) = ghost.map(|at| node.copy_key(at, Vec::new()))
+            && leaf.holds()
+        {
+            self.note_ghost(leaf.pid(), &ghost);
+        }
+        let Some((at, place, mine)) = first else { return Ok(None) };
         key.clear();
         node.append_to(place.key.clone(), key);
         value.clear();
@@ -109,16 +117,15 @@ impl Tree {
     }
 
     /// Returns the first entry from one end that is not deleted, its place, and whether the transaction holds it.
-    /// `None` if something else comes first.
-    fn first_row<'p>(
+    /// `None` if something else comes first. `ghost` becomes a deleted entry before it.
+    fn first_row<P: PageRead>(
         &self,
         txn: &mut Txn,
-        leaf: &ReadGuard<'p>,
-        node: &NodeView<<ReadGuard<'p> as Access<'p>>::Page<'_>>,
+        node: &NodeView<P>,
         mut inside: Range<usize>,
         end: End,
+        ghost: &mut Option<usize>,
     ) -> Option<(usize, Place, bool)> {
-        let mut has_noted = false;
         loop {
             let at = match end {
                 End::Front => inside.next()?,
@@ -135,40 +142,52 @@ impl Tree {
             }
             // A row that has gone since the snapshot is a conflict.
             txn.check_conflict(self.table, &[], place.header.xid).ok()?;
-            if !has_noted && !self.is_retired() {
-                let key = || node.copy_key(at, Vec::new()).unwrap_or_default();
-                self.trees.queue().add(self.table, leaf.pid(), key);
-                has_noted = true;
-            }
+            *ghost = Some(at);
         }
     }
 
-    /// Removes a row whose leaf is unchanged, and locks the keys up to it. Returns `None` if that needs a wait.
+    /// Locks the keys up to a row and removes it if its leaf is unchanged. Returns `None` if that needs a wait.
     fn take_outermost(
         &self,
         txn: &mut Txn,
         (span, end): (&Span, End),
-        Outermost { leaf, place, mine }: Outermost,
+        found: Outermost,
         (key, value): (&[u8], &[u8]),
     ) -> Result<Option<RowPosition>> {
-        let is_plain = !place.header.is_ghost() && place.header.flags & OVERFLOW == 0;
+        let header = found.place.header;
+        let is_plain = !header.is_ghost() && header.flags & OVERFLOW == 0;
         assert!(is_plain, "the row was chosen as one that is there and no large one");
         txn.reserve(change_cost(1, ROW_BODY + key.len() + MAX_INLINE_VALUE), ROW_BODY + key.len() + MAX_INLINE_VALUE)?;
-        let at = leaf.at;
-        let Some(mut leaf) = self.pool().exclusive_at(leaf.page) else { return Ok(None) };
-        let Some(xid) = txn.try_xid() else { return Ok(None) };
         let Some(covered) = self.cover_up_to(txn, span, end, key) else { return Ok(None) };
         let may_cover = txn.isolation() == Isolation::Serializable;
         assert!(may_cover || covered.is_none(), "only a serializable transaction covers keys");
-        let found = Found { at, place, mine };
-        let is_taken = self.write_row(txn, xid, &mut leaf, key, &found, (value, New::Ghost));
-        if !matches!(is_taken, Ok(true))
+        let taken = self.remove_unchanged(txn, found, (key, value));
+        if !matches!(taken, Ok(Some(_)))
             && let Some(covered) = covered
         {
             let (locks, owner) = txn.locks();
             locks.uncover(owner, covered);
         }
-        Ok(is_taken?.then(|| RowPosition { page: leaf.position(), at }))
+        taken
+    }
+
+    /// Removes a row if its leaf is unchanged and no other transaction has a shared lock of it.
+    fn remove_unchanged(
+        &self,
+        txn: &mut Txn,
+        Outermost { leaf, place, mine }: Outermost,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<Option<RowPosition>> {
+        let at = leaf.at;
+        let unchanged = match mutant("sabotage: a pop changes a leaf that has changed") {
+            true => Some(self.find_again(&mut Structure::of(txn), Goal::At(key), 0, 0, &mut Restarts::default())?),
+            false => self.pool().exclusive_at(leaf.page),
+        };
+        let Some(mut leaf) = unchanged else { return Ok(None) };
+        let Some(xid) = txn.try_xid() else { return Ok(None) };
+        let found = Found { at, place, mine };
+        let is_taken = self.write_row(txn, xid, &mut leaf, key, &found, (value, New::Ghost))?;
+        Ok(is_taken.then(|| RowPosition { page: leaf.position(), at }))
     }
 
     /// Covers the keys from one end of a span up to `key`, if the transaction locks them. The inner `None` stands for

@@ -5,6 +5,7 @@
 use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
 use crate::four::{FIXED, KEYS, fill, tag, value};
 use foreshore_base::{Error, Result};
+use foreshore_btree::End;
 use foreshore_lock::RowLock;
 use foreshore_sync::model::{shuttle, shuttle_mutated};
 use foreshore_sync::primitive::thread;
@@ -47,6 +48,8 @@ enum Op {
     Scan(Way, usize, usize),
     /// The same with locks for update.
     Take(Way, usize, usize),
+    /// Removes the row at one end of a range.
+    Pop(End, usize, usize),
     Put(usize, u16),
     Insert(usize, u16),
     Update(usize, u16),
@@ -81,6 +84,10 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
             let rows = way.collect(&mut cursor, txn)?.into_iter().map(|(key, value)| (key, tag(&value)));
             Seen::Rows(rows.filter(|(key, _)| !FIXED.contains(&&key[..])).collect())
         }
+        Op::Pop(end, from, to) => {
+            let popped = pop(bed, txn, end, (KEYS[from], KEYS[to]))?;
+            Seen::Rows(popped.into_iter().map(|(key, value)| (key, tag(&value))).collect())
+        }
         Op::Put(key, new) => old(tree.put(txn, KEYS[key], &value(new))?),
         Op::Insert(key, new) => match tree.insert_new(txn, KEYS[key], &value(new)) {
             Ok(()) => Seen::Row(None),
@@ -97,6 +104,20 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
     })
 }
 
+/// Removes the first or the last row of a range in which no row is fixed. As tables do it: at once, or by a scan.
+fn pop(bed: &Bed, txn: &mut Txn, end: End, (from, to): (&[u8], &[u8])) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let bounds = (Bound::Included(from.to_vec()), Bound::Included(to.to_vec()));
+    if bed.tree.pop_at_once(txn, bounds, end, None, (&mut key, &mut value), |_, _| true)?.is_some() {
+        return Ok(Some((key, value)));
+    }
+    let mut cursor = bed.tree.range_locked(txn, Bound::Included(from), Bound::Included(to), RowLock::update())?;
+    let row = if end == End::Front { cursor.next(txn)? } else { cursor.next_back(txn)? };
+    let Some((key, value)) = row.map(|(key, value)| (key.to_vec(), value.to_vec())) else { return Ok(None) };
+    assert_eq!(bed.tree.remove(txn, &key)?.as_ref(), Some(&value), "a row that is locked");
+    Ok(Some((key, value)))
+}
+
 /// Returns the result of the operation alone, on rows in memory.
 fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
     let at = |key: usize| KEYS[key].to_vec();
@@ -109,6 +130,12 @@ fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
         Op::Remove(key) => rows.remove(KEYS[key]),
         Op::Settle => None,
         Op::Save | Op::Back => unreachable!("of the transaction"),
+        Op::Pop(end, from, to) => {
+            let mut range = rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag));
+            let row = if end == End::Front { range.next() } else { range.next_back() };
+            row.iter().for_each(|(key, _)| _ = rows.remove(key));
+            return Seen::Rows(row.into_iter().collect());
+        }
         Op::Scan(_, from, to) | Op::Take(_, from, to) => {
             return Seen::Rows(rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag)).collect());
         }
@@ -164,9 +191,21 @@ fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     (ops.collect(), rng.below(4) > 0)
 }
 
-/// A script in which the transaction goes back.
-fn winding(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
+/// A script that takes rows from the ends of two ranges without fixed rows, and inserts and reads there.
+fn popping(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     let (mut ops, commits) = script(rng, number);
+    for op in &mut ops {
+        if rng.below(3) > 0 {
+            let (from, to) = [(0, 1), (2, 3)][rng.below(2)];
+            *op = Op::Pop(if rng.below(2) == 0 { End::Front } else { End::Back }, from, to);
+        }
+    }
+    (ops, commits)
+}
+
+/// A script that takes rows, in which the transaction goes back.
+fn winding(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
+    let (mut ops, commits) = if rng.below(2) == 0 { script(rng, number) } else { popping(rng, number) };
     let save = rng.below(2);
     ops.insert(save, Op::Save);
     ops.insert(save + 2 + rng.below(ops.len() - save - 1), Op::Back);
@@ -340,6 +379,85 @@ fn six_transactions_on_four_keys_are_serial() {
     for seed in 0..8 {
         shuttle(ITERATIONS / 6, move || histories(seed, script));
     }
+}
+
+#[test]
+fn six_transactions_that_take_rows_from_the_ends_of_ranges_are_serial() {
+    for seed in 0..8 {
+        shuttle(ITERATIONS / 6, move || histories(seed, popping));
+    }
+}
+
+/// One takes the first row of a range and inserts a row behind it. The other one misses that row, and then inserts one
+/// before the taken one: it comes first, so the first one would have taken its row.
+fn one_takes_and_one_inserts_before() {
+    let bed = bed();
+    let inserter = thread::spawn({
+        let bed = bed.clone();
+        move || {
+            let mut txn = begin(&bed);
+            let missed = bed.tree.get(&mut txn, KEYS[3], &mut Vec::new()).map(|is_there| !is_there);
+            match missed.and_then(|missed| bed.tree.insert_new(&mut txn, KEYS[0], &value(1)).map(|()| missed)) {
+                Ok(missed) => {
+                    drop(txn.commit().expect("a commit"));
+                    missed
+                }
+                Err(Error::Deadlock { .. }) => false,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    });
+    let mut txn = begin(&bed);
+    let taken = pop(&bed, &mut txn, End::Front, (KEYS[0], KEYS[1]))
+        .and_then(|row| bed.tree.insert_new(&mut txn, KEYS[3], &value(2)).map(|()| row.expect("a row").0));
+    let passed = match taken {
+        Ok(key) => {
+            drop(txn.commit().expect("a commit"));
+            key == KEYS[1]
+        }
+        Err(Error::Deadlock { .. }) => {
+            drop(txn);
+            false
+        }
+        Err(error) => panic!("{error:?}"),
+    };
+    assert!(!(inserter.join().expect("the inserter") && passed), "a phantom before the row that was taken");
+}
+
+#[test]
+fn a_pop_keeps_others_from_inserting_before_its_row() {
+    shuttle(ITERATIONS, one_takes_and_one_inserts_before);
+}
+
+/// Two transactions take the only row of a range.
+fn two_take_a_row() {
+    let bed = bed();
+    let takers = [End::Front, End::Back].map(|end| {
+        let bed = bed.clone();
+        thread::spawn(move || {
+            let mut txn = begin(&bed);
+            let taken = match pop(&bed, &mut txn, end, (KEYS[0], KEYS[1])) {
+                Ok(row) => row.is_some(),
+                Err(Error::Deadlock { .. }) => return false,
+                Err(error) => panic!("{error:?}"),
+            };
+            drop(txn.commit().expect("a commit"));
+            taken
+        })
+    });
+    let taken = takers.map(|taker| taker.join().expect("a taker"));
+    assert_ne!(taken, [true; 2], "a row is taken twice");
+}
+
+#[test]
+fn a_row_is_taken_once() {
+    shuttle(ITERATIONS, two_take_a_row);
+}
+
+#[test]
+#[should_panic]
+fn a_row_is_taken_twice_from_a_leaf_that_has_changed() {
+    shuttle_mutated("sabotage: a pop changes a leaf that has changed", 10 * ITERATIONS, two_take_a_row);
 }
 
 /// A database in which the locks of a transaction in a table are one interval.
