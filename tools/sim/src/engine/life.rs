@@ -69,7 +69,7 @@ pub(super) struct Lives {
     moment: u64,
     keys: (u16, u16),
     copies: Copies,
-    pub(super) report: Report,
+    report: Report,
 }
 
 impl Lives {
@@ -100,6 +100,11 @@ impl Lives {
         if self.is_verbose {
             println!("  {}", what());
         }
+    }
+
+    /// Returns what was counted so far.
+    pub(super) fn report(&self) -> Report {
+        self.report
     }
 
     /// Lives all of them.

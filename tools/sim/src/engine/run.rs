@@ -74,7 +74,7 @@ pub fn run(wanted: Wanted) -> Result<Report, Failure> {
     let its_parts = parts.clone();
     let ended = schedule::run(plan, move || {
         let mut lives = Lives::new(random, its_parts, seed, is_verbose, is_prompt);
-        lives.all().map(|()| lives.report).map_err(|why| format!("life {}: {why}", lives.report.starts))
+        lives.all().map(|()| lives.report()).map_err(|why| format!("life {}: {why}", lives.report().starts))
     });
     let result = match (ended, take_panic()) {
         (Ok((_, _)), Some(panic)) => Err(panic),
