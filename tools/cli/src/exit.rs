@@ -77,6 +77,7 @@ impl From<Error> for Failure {
             | Error::TableTypes { .. }
             | Error::NotEmpty { .. }
             | Error::Restore(_)
+            | Error::ReadOnly
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
             | Error::InvalidOption { .. } => Self::Refused(error.to_string()),

@@ -10,6 +10,7 @@ mod history;
 mod inspect;
 mod lab;
 mod output;
+mod shell;
 mod types;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -21,7 +22,7 @@ use std::{ffi::OsString, process::ExitCode};
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
 ///
 /// `info`, `log` and `page` only read files, also of a database that is in use. The verbs from `stats` to `load`,
-/// `backup` and `compact` open the database, which no other process may use meanwhile. If it was not closed, that
+/// `backup`, `compact` and `shell` open the database, which no other process may use meanwhile. If it was not closed, that
 /// recovers it: files are written, and no committed row changes.
 #[derive(Parser)]
 #[command(name = "foreshore", version, after_help = STATUSES)]
@@ -49,6 +50,7 @@ enum Verb {
     Restore(restore::RestoreArguments),
     Verify(restore::VerifyArguments),
     Compact(compact::CompactArguments),
+    Shell(shell::ShellArguments),
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
     /// Measure designs from the literature beside those of the engine
@@ -78,6 +80,7 @@ impl Verb {
             Self::Restore(arguments) => restore::run(arguments),
             Self::Verify(arguments) => restore::verify(arguments),
             Self::Compact(arguments) => compact::run(arguments),
+            Self::Shell(arguments) => shell::run(arguments),
             Self::Bench(arguments) => checked(bench::run(arguments)?),
             Self::Lab(arguments) => checked(lab::run(arguments)?),
             Self::Completions(arguments) => generate::completions(arguments, Arguments::command()),
@@ -112,6 +115,6 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, page, backup, restore, verify, \
-                    compact, bench, lab, completions or man";
+                    compact, shell, bench, lab, completions or man";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

@@ -5,7 +5,7 @@ use crate::types::{Columns, Form, RowTypes};
 use clap::Args;
 use foreshore::{Db, ListedTable, Options};
 use foreshore_bench::units;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The database of a verb.
 #[derive(Args)]
@@ -29,6 +29,15 @@ impl Database {
     /// Opens the database, and creates it if there is none.
     pub(crate) fn open_or_create(&self) -> Result<Db, Failure> {
         self.options().open(&self.dir).map_err(Failure::unopened)
+    }
+
+    /// Opens the database, which is closed, without a write to its files.
+    pub(crate) fn open_read_only(&self) -> Result<Db, Failure> {
+        self.options().open_read_only(&self.dir).map_err(Failure::unopened)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     fn options(&self) -> Options {

@@ -2,10 +2,11 @@
 
 pub(crate) mod backup;
 mod batch;
+pub(crate) mod bounds;
 pub(crate) mod check;
 pub(crate) mod compact;
 mod csv;
-mod database;
+pub(crate) mod database;
 pub(crate) mod del;
 pub(crate) mod dump;
 mod dump_format;
@@ -15,6 +16,7 @@ pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod page;
 pub(crate) mod put;
+pub(crate) mod reader;
 pub(crate) mod restore;
 pub(crate) mod scan;
 pub(crate) mod stats;

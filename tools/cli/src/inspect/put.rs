@@ -3,6 +3,7 @@
 use super::database::{Database, Table};
 use crate::exit::Failure;
 use clap::Args;
+use foreshore::Transaction;
 
 /// Set the value of a key
 ///
@@ -11,6 +12,13 @@ use clap::Args;
 pub(crate) struct PutArguments {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    put: Put,
+}
+
+/// The row.
+#[derive(Args)]
+pub(crate) struct Put {
     #[command(flatten)]
     table: Table,
     /// The key: a word, or JSON for options and tuples
@@ -23,9 +31,13 @@ pub(crate) struct PutArguments {
 
 pub(crate) fn run(arguments: &PutArguments) -> Result<(), Failure> {
     let db = arguments.database.open()?;
-    db.run(|tx| {
-        let types = arguments.table.types(&tx.tables()?)?;
-        let (key, value) = (types.read_key(&arguments.key)?, types.read_value(&arguments.value)?);
-        Ok::<_, Failure>(tx.open_raw(arguments.table.name())?.put(&*key, &*value)?)
-    })
+    db.run(|tx| arguments.put.run(tx))
+}
+
+impl Put {
+    pub(crate) fn run(&self, tx: &Transaction) -> Result<(), Failure> {
+        let types = self.table.types(&tx.tables()?)?;
+        let (key, value) = (types.read_key(&self.key)?, types.read_value(&self.value)?);
+        Ok(tx.open_raw(self.table.name())?.put(&*key, &*value)?)
+    }
 }

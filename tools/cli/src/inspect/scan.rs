@@ -1,13 +1,13 @@
 //! `foreshore scan`: the rows of a table in key order.
 
+use super::bounds::Bounds;
 use super::database::{Database, Table};
+use super::reader::Reader;
 use crate::exit::Failure;
 use crate::output::Output;
 use crate::types::RowTypes;
 use clap::Args;
-use foreshore::ReadTransaction;
 use serde_json::json;
-use std::ops::Bound;
 
 /// Print the rows of a table in key order
 ///
@@ -17,16 +17,23 @@ pub(crate) struct ScanArguments {
     #[command(flatten)]
     database: Database,
     #[command(flatten)]
-    table: Table,
-    /// The first key, itself included
-    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
-    from: Option<String>,
-    /// The key before which the scan ends
-    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
-    to: Option<String>,
-    /// Only keys that begin with these characters or bytes; of tuples, a JSON array of the first parts
-    #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<String>,
+    scan: Scan,
+}
+
+/// The rows, and how they are printed.
+#[derive(Args)]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    pub(crate) table: Table,
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
+}
+
+/// How rows are printed.
+#[derive(Args)]
+pub(crate) struct Lines {
     /// At most so many rows
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
@@ -43,59 +50,41 @@ pub(crate) struct ScanArguments {
 
 pub(crate) fn run(arguments: &ScanArguments) -> Result<(), Failure> {
     let db = arguments.database.open()?;
-    let tx = db.read();
-    let types = arguments.table.types(&tx.tables()?)?;
+    let Scan { table, bounds, lines } = &arguments.scan;
+    print(&db.read(), table, bounds, lines)
+}
+
+/// Prints the rows of `table` within `bounds`.
+pub(crate) fn print(from: &impl Reader, table: &Table, bounds: &Bounds, lines: &Lines) -> Result<(), Failure> {
+    let types = table.types(&from.tables()?)?;
+    let bounds = bounds.encode(&types)?;
+    let mut rows = from.range(table.name(), bounds.keys())?;
     let mut out = Output::new();
-    let mut left = arguments.limit.unwrap_or(u64::MAX);
-    each_row(arguments, &tx, &types, |key, value| {
-        if left == 0 {
-            return Ok(false);
-        }
-        left -= 1;
-        print(arguments, &types, (key, value), &mut out)?;
-        Ok(true)
-    })?;
+    for _ in 0..lines.limit.unwrap_or(u64::MAX) {
+        let Some(next) = (if lines.reverse { rows.next_back() } else { rows.next() }) else { break };
+        let (key, value) = next?;
+        lines.one(&types, (&key, &value), &mut out)?;
+    }
     out.end()
 }
 
-/// Calls `row` for each row, until it returns false.
-fn each_row(
-    arguments: &ScanArguments,
-    tx: &ReadTransaction,
-    types: &RowTypes,
-    mut row: impl FnMut(&[u8], &[u8]) -> Result<bool, Failure>,
-) -> Result<(), Failure> {
-    let table = tx.open_raw(arguments.table.name())?;
-    let mut rows = match &arguments.prefix {
-        Some(prefix) => table.prefix(&*types.read_prefix(prefix)?),
-        None => {
-            let key = |word: &Option<String>| word.as_deref().map(|word| types.read_key(word)).transpose();
-            let (from, to) = (key(&arguments.from)?, key(&arguments.to)?);
-            let lower = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-            let upper = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            table.range((lower, upper))
-        }
-    };
-    while let Some(next) = if arguments.reverse { rows.next_back() } else { rows.next() } {
-        let (key, value) = next?;
-        if !row(&key, &value)? {
-            break;
-        }
-    }
-    Ok(())
+/// Prints how many rows of `table` are within `bounds`.
+pub(crate) fn count(from: &impl Reader, table: &Table, bounds: &Bounds) -> Result<(), Failure> {
+    let types = table.types(&from.tables()?)?;
+    let count = from.count(table.name(), bounds.encode(&types)?.keys())?;
+    let mut out = Output::new();
+    out.line(&count.to_string())?;
+    out.end()
 }
 
-fn print(
-    arguments: &ScanArguments,
-    types: &RowTypes,
-    (key, value): (&[u8], &[u8]),
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let key = types.key(key);
-    match (arguments.json, arguments.keys) {
-        (true, true) => out.json(&json!({ "key": key })),
-        (true, false) => out.json(&json!({ "key": key, "value": types.value(value) })),
-        (false, true) => out.json(&key),
-        (false, false) => out.line(&format!("{key}\t{}", types.value(value))),
+impl Lines {
+    fn one(&self, types: &RowTypes, (key, value): (&[u8], &[u8]), out: &mut Output) -> Result<(), Failure> {
+        let key = types.key(key);
+        match (self.json, self.keys) {
+            (true, true) => out.json(&json!({ "key": key })),
+            (true, false) => out.json(&json!({ "key": key, "value": types.value(value) })),
+            (false, true) => out.json(&key),
+            (false, false) => out.line(&format!("{key}\t{}", types.value(value))),
+        }
     }
 }

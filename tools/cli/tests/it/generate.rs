@@ -4,7 +4,7 @@ use crate::support::{Dir, foreshore};
 use std::ffi::OsStr;
 use std::fs;
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "info",
     "stats",
     "check",
@@ -19,6 +19,7 @@ const VERBS: [&str; 17] = [
     "page",
     "backup",
     "compact",
+    "shell",
     "bench",
     "lab",
     "completions",

@@ -14,6 +14,7 @@ mod refused;
 mod restore;
 mod rows;
 mod schema;
+mod shell;
 mod support;
 mod typed;
 mod whole;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The verbs with the arguments that they need, except `load`, which creates a database.
-const VERBS: [(&str, &[&str]); 11] = [
+const VERBS: [(&str, &[&str]); 12] = [
     ("info", &[]),
     ("stats", &[]),
     ("check", &[]),
@@ -19,6 +19,7 @@ const VERBS: [(&str, &[&str]); 11] = [
     ("dump", &[]),
     ("log", &[]),
     ("page", &["3"]),
+    ("shell", &[]),
 ];
 
 fn run(verb: &str, dir: &Path, words: &[&str]) -> crate::support::Ran {
