@@ -11,6 +11,7 @@ mod inspect;
 mod lab;
 mod output;
 mod shell;
+mod top;
 mod types;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -51,6 +52,7 @@ enum Verb {
     Verify(restore::VerifyArguments),
     Compact(compact::CompactArguments),
     Shell(shell::ShellArguments),
+    Top(top::TopArguments),
     /// Run a workload, measure it, and check that nothing was lost
     Bench(Box<bench::Arguments>),
     /// Measure designs from the literature beside those of the engine
@@ -81,6 +83,7 @@ impl Verb {
             Self::Verify(arguments) => restore::verify(arguments),
             Self::Compact(arguments) => compact::run(arguments),
             Self::Shell(arguments) => shell::run(arguments),
+            Self::Top(arguments) => top::run(arguments),
             Self::Bench(arguments) => checked(bench::run(arguments)?),
             Self::Lab(arguments) => checked(lab::run(arguments)?),
             Self::Completions(arguments) => generate::completions(arguments, Arguments::command()),
@@ -115,6 +118,6 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, page, backup, restore, verify, \
-                    compact, shell, bench, lab, completions or man";
+                    compact, shell, top, bench, lab, completions or man";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

@@ -27,15 +27,16 @@ enum Open {
 }
 
 pub(super) struct Session {
+    /// Ends before the database is closed.
+    open: Option<Open>,
     db: Db,
     is_read_only: bool,
-    open: Option<Open>,
     has_timing: bool,
 }
 
 impl Session {
     pub(super) fn new(db: Db, is_read_only: bool) -> Self {
-        Self { db, is_read_only, open: None, has_timing: false }
+        Self { open: None, db, is_read_only, has_timing: false }
     }
 
     pub(super) const fn is_in_transaction(&self) -> bool {
@@ -60,7 +61,7 @@ impl Session {
                 error.to_string().lines().try_for_each(|line| out.line(line))?;
                 return out.end().map(|()| Next::Line);
             }
-            Err(error) => return Err(Failure::Refused(first_line(&error.to_string()))),
+            Err(error) => return Err(Failure::Refused(in_one_line(&error.to_string()))),
         };
         let begun = Instant::now();
         let done = self.run(&verb);
@@ -154,8 +155,9 @@ fn read(from: &impl Reader, verb: &Verb) -> Result<(), Failure> {
     }
 }
 
-/// Returns the first line of a message of the parser, without its own `error: `.
-fn first_line(message: &str) -> String {
-    let line = message.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+/// Returns what a message of the parser says up to its first empty line, without its own `error: `.
+fn in_one_line(message: &str) -> String {
+    let lines: Vec<&str> = message.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let line = lines.join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
 }

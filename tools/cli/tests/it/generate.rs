@@ -4,7 +4,7 @@ use crate::support::{Dir, foreshore};
 use std::ffi::OsStr;
 use std::fs;
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "info",
     "stats",
     "check",
@@ -20,6 +20,7 @@ const VERBS: [&str; 18] = [
     "backup",
     "compact",
     "shell",
+    "top",
     "bench",
     "lab",
     "completions",

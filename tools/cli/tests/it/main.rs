@@ -16,5 +16,6 @@ mod rows;
 mod schema;
 mod shell;
 mod support;
+mod top;
 mod typed;
 mod whole;

@@ -27,7 +27,7 @@ fn check(schema: &Json, json: &Json, path: &str) -> Result<(), String> {
             "$schema" | "title" => true,
             "type" => types(rule).iter().any(|name| is_of(json, name)),
             "const" => rule == json,
-            "required" => strings(rule).iter().all(|name| json.get(name).is_some()),
+            "required" => !json.is_object() || strings(rule).iter().all(|name| json.get(name).is_some()),
             "additionalProperties" => {
                 assert_eq!(rule, &Json::Bool(false));
                 fields(json).all(|(name, _)| schema["properties"].get(name).is_some())
@@ -74,6 +74,7 @@ fn is_of(json: &Json, name: &str) -> bool {
         "string" => json.is_string(),
         "boolean" => json.is_boolean(),
         "null" => json.is_null(),
+        "number" => json.is_number(),
         "integer" => json.is_i64() || json.is_u64(),
         other => panic!("the validator does not know the type {other}"),
     }
@@ -87,6 +88,7 @@ fn the_validator_refuses_what_a_schema_refuses() {
     assert!(refused("tables", r#"{"tables":[{"name":1,"key_type":"u8","value_type":"u8"}]}"#));
     assert!(refused("tables", r#"{"tables":[],"more":1}"#));
     assert!(refused("tables", "[]"));
+    assert!(refused("top", "{}"));
     assert!(!refused("dump", r#"["00","01"]"#));
     assert!(refused("dump", r#"{"foreshore_dump":2}"#));
 }

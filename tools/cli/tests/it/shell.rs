@@ -68,7 +68,7 @@ fn an_error_ends_the_input_with_its_status_and_rolls_back() {
         ("begin\nput accounts 7 1\nput nothing 1 1\ncommit\n", "there is no table \"nothing\""),
         ("begin\nput accounts 7 1\nbegin\ncommit\n", "a transaction is open"),
         ("begin\nput accounts 7 1\nput 'accounts 7 2\ncommit\n", "a quote is not closed"),
-        ("begin\nput accounts 7 1\nput accounts 7\ncommit\n", "required arguments were not provided"),
+        ("begin\nput accounts 7 1\nput accounts 7\ncommit\n", "required arguments were not provided: <VALUE>"),
         ("begin\nput accounts 7 1\ninsert accounts 7 2\ncommit\n", "unrecognized subcommand 'insert'"),
         ("begin\nput accounts 7 1\n", "the input ends inside a transaction, which is rolled back"),
         ("begin\nput accounts 7 1\nquit\ncommit\n", "the input ends inside a transaction, which is rolled back"),
