@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_not_built_is_refused_with_what_is() {
         for (words, exists) in [
-            ("tpcc", "tpcb"),
+            ("tpch", "tpcc"),
             ("tpcb --log-buffer ring", "faa"),
             ("tpcb --wait sleep", "park"),
             ("tpcb --group lazy", "greedy"),

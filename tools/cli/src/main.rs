@@ -23,8 +23,8 @@ use std::{ffi::OsString, process::ExitCode};
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
 ///
 /// `info`, `log` and `page` only read files, also of a database that is in use. The verbs from `stats` to `load`,
-/// `backup`, `compact` and `shell` open the database, which no other process may use meanwhile. If it was not closed, that
-/// recovers it: files are written, and no committed row changes.
+/// `backup`, `compact` and `shell` open the database, which no other process may use meanwhile. If it was not closed,
+/// that recovers it: files are written, and no committed row changes.
 #[derive(Parser)]
 #[command(name = "foreshore", version, after_help = STATUSES)]
 struct Arguments {

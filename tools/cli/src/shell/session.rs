@@ -1,6 +1,6 @@
 //! An open database, and the transaction that lines belong to.
 
-use super::verbs::{Line, Switch, Verb};
+use super::verbs::{ShellLine, Switch, Verb};
 use super::words;
 use crate::exit::Failure;
 use crate::inspect::bounds::Bounds;
@@ -54,7 +54,7 @@ impl Session {
         if words.is_empty() {
             return Ok(Next::Line);
         }
-        let verb = match Line::try_parse_from(words) {
+        let verb = match ShellLine::try_parse_from(words) {
             Ok(line) => line.verb,
             Err(error) if error.kind() == ErrorKind::DisplayHelp => {
                 let mut out = Output::new();

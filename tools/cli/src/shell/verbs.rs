@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
     subcommand_value_name = "VERB",
     subcommand_help_heading = "Verbs"
 )]
-pub(super) struct Line {
+pub(super) struct ShellLine {
     #[command(subcommand)]
     pub(super) verb: Verb,
 }
@@ -98,7 +98,7 @@ pub(super) struct Counted {
 pub(super) fn names() -> Vec<(String, bool)> {
     let has_table = |verb: &clap::Command| verb.get_arguments().any(|argument| argument.get_id() == "table");
     let mut names: Vec<_> =
-        Line::command().get_subcommands().map(|verb| (verb.get_name().to_owned(), has_table(verb))).collect();
+        ShellLine::command().get_subcommands().map(|verb| (verb.get_name().to_owned(), has_table(verb))).collect();
     names.push(("help".to_owned(), false));
     names
 }
