@@ -393,8 +393,9 @@ mod tests {
         assert_eq!("async".parse::<Commit>().unwrap(), Commit::Async);
         assert_eq!(refused("lazy".parse::<Commit>()), "blocking, pipelined, async");
         assert_eq!(
-            refused("tpcc".parse::<Workload>()),
-            "tpcb, tatp, tatp-update-location, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, update, insert, read, queue"
+            refused("tpch".parse::<Workload>()),
+            "tpcb, tatp, tatp-update-location, tpcc, tpcc-payment, tpcc-new-order, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, \
+             ycsb-f, update, insert, read, queue"
         );
         assert_eq!(refused("sleep".parse::<WaitKind>()), "spin or park");
         assert_eq!(refused("x_only".parse::<EarlyRelease>()), "off, s_only or full");
