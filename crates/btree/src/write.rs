@@ -10,6 +10,7 @@
 //! A new row has readers too: of its key, and of intervals around it. The writer checks for them before the insert, and
 //! a scan that validates the leaf afterwards sees the latch.
 
+use crate::access::ReadGuard;
 use crate::descend::Restarts;
 use crate::format::{LEAF_HEADER, OVERFLOW, SLOT};
 use crate::intent::{Done, Intent, Store};
@@ -21,6 +22,7 @@ use foreshore_buffer::{ExclusiveGuard, change_cost};
 use foreshore_lock::{LockWait, Locked, TableMode, Target};
 use foreshore_sync::model::mutant;
 use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn, UndoPtr};
+use std::cmp::Ordering;
 
 /// Upper bound of the fixed part of a row change's body.
 pub(crate) const ROW_BODY: usize = 48;
@@ -281,8 +283,8 @@ impl Tree {
         let len = intent.value().or(intent.new_row()).map_or(0, |value| value.bytes.len());
         let bytes = change_cost(1, ROW_BODY + key.len() + len + MAX_INLINE_VALUE);
         txn.reserve(bytes, ROW_BODY + key.len() + MAX_INLINE_VALUE)?;
-        let (mut leaf, known) = match self.last_row(txn, key) {
-            Some((leaf, at)) => (leaf, Some(at)),
+        let (mut leaf, known) = match self.last_leaf_written(txn, key) {
+            Some(found) => found,
             None => {
                 (self.find_again(&mut Structure::of(txn), Goal::At(key), 0, bytes, &mut Restarts::default())?, None)
             }
@@ -306,6 +308,7 @@ impl Tree {
                 }
                 let Some(xid) = txn.try_xid() else { return Ok(Try::NoXid) };
                 let is_in = self.insert_row(txn, xid, &mut leaf, at, (key, value))?;
+                txn.note_row(self.table, RowPosition { page: leaf.position(), at }, false);
                 return Ok(if is_in { Try::Inserted } else { Try::Shared });
             }
         };
@@ -341,10 +344,7 @@ impl Tree {
             old.clear();
             return Ok(Try::Shared);
         }
-        if new.is_none() {
-            // A write of the same row usually follows.
-            txn.note_row(self.table, key, RowPosition { page: leaf.position(), at });
-        }
+        txn.note_row(self.table, RowPosition { page: leaf.position(), at }, new.is_none());
         Ok(if ghost { Try::Inserted } else { self.done_over(&leaf, &found, new) })
     }
 
@@ -370,9 +370,27 @@ impl Tree {
         self.trees.counters().contention_splits.add(u64::from(is_split));
     }
 
-    /// Returns the leaf of the row that was locked last, and the row's entry, if the leaf is unchanged.
-    fn last_row<'p>(&'p self, txn: &Txn, key: &[u8]) -> Option<(ExclusiveGuard<'p>, usize)> {
-        let RowPosition { page, at } = txn.last_row(self.table, key)?;
-        Some((self.pool().exclusive_at(page)?, at))
+    /// Returns the leaf of the row that the session wrote or locked last, if it is unchanged and covers `key`. If that
+    /// row has the key, its entry is returned too. So the write of a row that was just locked needs no descent, nor do
+    /// writes in the order of their keys.
+    ///
+    /// The high fence of an unchanged leaf holds: a split, a merge or a move changes the leaf, and a page that leaves
+    /// the tree expires. The low fence is not read. It is below the row, and mostly not in the processor's cache.
+    #[inline]
+    fn last_leaf_written<'p>(&'p self, txn: &Txn, key: &[u8]) -> Option<(ExclusiveGuard<'p>, Option<usize>)> {
+        let RowPosition { page, at } = txn.last_row(self.table)?;
+        // Read without the latch, because mostly another leaf covers the key. Taking it validates what was read.
+        let leaf = ReadGuard::<false>::at(self.pool(), page)?;
+        let node = self.node(&leaf).ok()?;
+        let known = match node.compare_key(at, key).ok()? {
+            Ordering::Less => None,
+            Ordering::Equal => Some(at),
+            Ordering::Greater => return None,
+        };
+        let covers = known.is_some() || !node.ends_before(key).ok()?;
+        if covers || mutant("sabotage: a write in the last leaf does not look at its fence") {
+            return Some((self.pool().exclusive_at(page)?, known));
+        }
+        None
     }
 }

@@ -13,3 +13,12 @@ pub struct PagePosition {
     pub(crate) no: FrameNo,
     pub(crate) version: u64,
 }
+
+impl PagePosition {
+    /// Returns whether both positions are in one frame, so that they mostly are of one page.
+    #[inline]
+    #[must_use]
+    pub fn shares_frame(self, other: Self) -> bool {
+        self.no == other.no
+    }
+}

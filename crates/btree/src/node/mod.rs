@@ -239,6 +239,12 @@ impl<P: PageRead> NodeView<P> {
         Ok(self.page.compare(self.low_range()?, key))
     }
 
+    /// Compares the key of entry `at` with `key`.
+    #[inline]
+    pub(crate) fn compare_key(&self, at: usize, key: &[u8]) -> Result<Ordering, Damage> {
+        Ok(self.page.compare(self.key_range(self.slot(at)?)?, key))
+    }
+
     /// Returns whether `key` belongs to the right of this node.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8]) -> Result<bool, Damage> {

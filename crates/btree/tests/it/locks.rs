@@ -360,7 +360,7 @@ fn a_locked_row_is_written_though_it_has_moved_in_its_leaf() {
         let mut txn = bed.begin();
         assert!(bed.tree.get_for_update(&mut txn, &key(row), &mut Vec::new()).unwrap());
         let is_there = |txn: &Txn| {
-            let place = txn.last_row(bed.tree.table(), &key(row)).expect("the last row locked");
+            let place = txn.last_row(bed.tree.table()).expect("the last row locked");
             bed.pool.exclusive_at(place.page).is_some()
         };
         assert!(is_there(&txn), "the leaf is as it was left");

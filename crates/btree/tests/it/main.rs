@@ -9,6 +9,7 @@ mod chains;
 mod cursors;
 mod empty_leaves;
 mod hostile;
+mod in_key_order;
 mod loads;
 mod locks;
 mod merges;

@@ -46,26 +46,31 @@ pub struct RowPosition {
     pub at: usize,
 }
 
-/// The position of the last row that a session noted. It is never stale: a leaf that has changed no longer has that
-/// page position.
+/// The position of the last row that a session wrote or locked. It is never stale: a leaf that has changed no longer
+/// has that page position.
 #[derive(Debug, Default)]
 pub(crate) struct LastRow {
     place: Option<(TableId, RowPosition)>,
-    key: Vec<u8>,
+    /// Whether the row before was another one of the same leaf.
+    is_in_run: bool,
+    /// Whether the next write is probably in that leaf, so that a look at it is worth its cost.
+    is_expected: bool,
 }
 
 impl LastRow {
-    /// Records the position of the row of `key`.
+    /// Records the position of a row that was written, or locked for a write that follows.
     #[inline]
-    pub(crate) fn note(&mut self, table: TableId, key: &[u8], position: RowPosition) {
-        self.place = Some((table, position));
-        self.key.clear();
-        self.key.extend_from_slice(key);
+    pub(crate) fn note(&mut self, table: TableId, row: RowPosition, is_locked: bool) {
+        let before = self.place.filter(|&(of, before)| of == table && before.page.shares_frame(row.page));
+        let is_same_row = before.is_some_and(|(_, before)| before.at == row.at);
+        self.is_in_run = before.is_some() && (self.is_in_run || !is_same_row);
+        self.is_expected = self.is_in_run || is_locked;
+        self.place = Some((table, row));
     }
 
-    /// Returns the position of the row of `key`, if that row was recorded last.
+    /// Returns the position of that row, if the next write of `table` is probably in its leaf.
     #[inline]
-    pub(crate) fn find(&self, table: TableId, key: &[u8]) -> Option<RowPosition> {
-        self.place.filter(|&(of, _)| of == table && self.key == key).map(|(_, position)| position)
+    pub(crate) fn find(&self, table: TableId) -> Option<RowPosition> {
+        self.place.filter(|&(of, _)| self.is_expected && of == table).map(|(_, row)| row)
     }
 }

@@ -169,17 +169,18 @@ impl Txn {
         was_partial
     }
 
-    /// Records the position of the row of `key`, which the transaction has locked.
+    /// Records the position of a row that the transaction has written, or locked for a write that follows.
     #[inline]
-    pub fn note_row(&mut self, table: TableId, key: &[u8], position: RowPosition) {
-        self.lease_mut().last_row.note(table, key, position);
+    pub fn note_row(&mut self, table: TableId, row: RowPosition, is_locked: bool) {
+        self.lease_mut().last_row.note(table, row, is_locked);
     }
 
-    /// Returns the position of the row of `key`, if that row was recorded last.
+    /// Returns the position of the row that the session recorded last, if the next write of `table` is probably in its
+    /// leaf. It is if the row is only locked, or if the row before was in that leaf too.
     #[inline]
     #[must_use]
-    pub fn last_row(&self, table: TableId, key: &[u8]) -> Option<RowPosition> {
-        self.lease().last_row.find(table, key)
+    pub fn last_row(&self, table: TableId) -> Option<RowPosition> {
+        self.lease().last_row.find(table)
     }
 
     /// Takes the memory that the session's last transaction gave to [`keep`](Self::keep), if it is a `T`.
