@@ -70,6 +70,9 @@ impl Drop for SwitchedOff {
 }
 
 /// Explores every interleaving of `model` within loom's bounds; panics on the first that fails.
+///
+/// The first thread only waits for the others, in all models. An actor on it would be explored sooner, but loom begins
+/// with that thread, and each other beginning would be one of the few preemptions: defects would be missed.
 #[cfg(foreshore_loom)]
 pub fn check(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
@@ -102,14 +105,16 @@ pub fn mutated(name: &'static str, model: impl Fn() + Send + Sync + 'static) {
 /// iteration.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
+    schedules(iterations as f64 * shuttle_factor(), test);
+}
+
+#[cfg(foreshore_shuttle)]
+fn schedules(iterations: f64, test: impl Fn() + Send + Sync + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
-    let asked =
-        |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{name}={text}")));
-    let iterations = iterations.saturating_mul(asked("FORESHORE_SHUTTLE_FACTOR").unwrap_or(1) as usize);
-    let mut seed = asked("FORESHORE_SHUTTLE_SEED").unwrap_or(0).wrapping_mul(1 << 32);
+    let mut seed = asked("FORESHORE_SHUTTLE_SEED").unwrap_or(0_u64).wrapping_mul(1 << 32);
     let test = std::sync::Arc::new(test);
     // In rounds, so that a bug that one kind of schedule finds soon does not wait for all of the other.
-    let (mut left, mut round) = (iterations, 100);
+    let (mut left, mut round) = ((iterations as usize).max(1), 100);
     while left > 0 {
         round = left.min(2 * round);
         left -= round;
@@ -121,12 +126,23 @@ pub fn shuttle(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-/// Runs [`shuttle`] with the line named `name` switched off, and up to ten times as long; it ends with the first
-/// failing schedule.
+#[cfg(foreshore_shuttle)]
+fn shuttle_factor() -> f64 {
+    asked("FORESHORE_SHUTTLE_FACTOR").unwrap_or(1.0)
+}
+
+/// Returns the number that a variable of the environment has.
+#[cfg(foreshore_shuttle)]
+fn asked<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+/// Runs [`shuttle`] with the line named `name` switched off, and up to ten times as long, however small the factor is;
+/// it ends with the first failing schedule.
 #[cfg(foreshore_shuttle)]
 pub fn shuttle_mutated(name: &'static str, iterations: usize, test: impl Fn() + Send + Sync + 'static) {
     let _off = SwitchedOff::new(name);
-    shuttle(iterations.saturating_mul(10), test);
+    schedules(10.0 * iterations as f64 * shuttle_factor().max(1.0), test);
 }
 
 /// Runs the schedule that a failing [`shuttle`] has printed.
