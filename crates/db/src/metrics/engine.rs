@@ -109,6 +109,7 @@ fn archive(out: &mut Exposition, stats: &Stats) {
         "Groups of log that were reused before they were archived.",
         archive.lost_groups,
     );
+    out.one("archive_files_unsound", "Files that the last open found damaged or unreadable.", archive.unsound_files);
     out.one("archive_files_dropped_total", "Files removed to keep the limit of the archive.", archive.dropped_files);
 }
 
