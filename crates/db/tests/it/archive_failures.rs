@@ -98,6 +98,11 @@ impl FileLayer for FailingFile {
         &*self.0
     }
 
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> foreshore_base::Result<usize> {
+        self.1.check("read", self.0.path())?;
+        self.0.read_at(buf, offset)
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> foreshore_base::Result<()> {
         self.1.check("write", self.0.path())?;
         self.0.write_at(buf, offset)
@@ -321,6 +326,36 @@ fn a_damaged_new_file_is_written_again() {
     let aside = format!("{}.unsound", newest.display());
     assert!(fs.kind(Path::new(&aside)).unwrap().is_some(), "the damaged file is there");
     assert_eq!(db.reopen().unwrap().stats().archive.unwrap().unsound_files, 0);
+}
+
+/// Files that cannot be read for a while are no damage. They stay, and the archive goes on behind them once they can.
+#[test]
+fn files_that_cannot_be_read_for_a_while_stay() {
+    let failing = Failing::new(17, io::ErrorKind::PermissionDenied);
+    let fs: Arc<dyn Fs> = Arc::new(failing.below.clone());
+    let db = failing.open();
+    update(&db, 0);
+    db.backup(BACKUP).unwrap();
+    (0..100).for_each(|n| update(&db, n));
+    drop(db);
+    let before = files(&*fs);
+    failing.fail(&["read"], u64::MAX);
+    let db = failing.open();
+    let stats = db.stats();
+    assert_eq!(stats.archive.unwrap().unsound_files, before.len() as u64);
+    assert!(matches!(stats.archive_failure, Some(Error::Io { op: "read", .. })), "{:?}", stats.archive_failure);
+    update(&db, 7);
+    assert!(matches!(db.archive(), Err(Error::Io { op: "read", .. })));
+    assert_eq!(files(&*fs), before);
+    failing.mend();
+    db.archive().unwrap();
+    let stats = db.stats();
+    let archive = stats.archive.unwrap();
+    assert_eq!((archive.unsound_files, archive.lost_groups), (0, 0), "{archive:?}");
+    assert!(stats.archive_failure.is_none() && stats.archive_damage.is_none(), "{stats:?}");
+    assert!(files(&*fs).starts_with(&before), "the files are there, and others behind them");
+    restore_on(&fs, TARGET, Until::End).run().unwrap();
+    assert_eq!(read_blobs(&options(&failing.below).open(TARGET).unwrap()), read_blobs(&db));
 }
 
 /// A file of the archive whose groups have an incarnation before that of the backup, with right checksums.

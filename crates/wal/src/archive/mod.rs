@@ -17,7 +17,8 @@
 //! attempts are repeated before log is given up.
 //!
 //! **A file that is not sound** does not stop the database either. It is counted, and what it had is lost. If the log
-//! still has its groups, they are archived again, and the file is put aside under another name.
+//! still has its groups, they are archived again, and the file is put aside under another name. A file that cannot be read
+//! may be sound: it is read again before log is archived, and that fails until then.
 //!
 //! **Another timeline.** A file has the uuid of its database. A restored database has another one. A copy of the files
 //! has the same, and may have written other groups under the same numbers. So at a start the last group of the archive
@@ -41,6 +42,7 @@ use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{Clock, LockRank, Mutex, NextWake, SystemClock};
 use state::{State, cursor};
 use std::io;
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,6 +122,7 @@ impl Archive {
             last_crc: None,
             at: None,
             files,
+            unread: Vec::new(),
             failed: 0,
             drop_failure: None,
             ended: clock.now(),
@@ -127,11 +130,12 @@ impl Archive {
         };
         let mut stats = ArchiveStats { unsound_files: unsound.len() as u64, ..ArchiveStats::default() };
         state.join(core, &folder, &mut stats)?;
-        state.put_aside(&folder, &unsound);
+        state.settle(&folder, &unsound);
         state.show(&mut stats);
+        let failure = state.read_failure();
         let damage = unsound.into_iter().next_back().map(|(_, error)| error);
         Ok(Self {
-            shown: Mutex::new(LockRank::Leaf, Shown { stats, failure: None, damage }),
+            shown: Mutex::new(LockRank::Leaf, Shown { stats, failure, damage }),
             next: AtomicU64::new(state.next.0),
             yields: AtomicBool::new(false),
             folder,
@@ -223,6 +227,37 @@ impl Archive {
         self.shown.lock().stats.lose(state.next, wanted);
         (state.at, state.last_crc) = (None, None);
         self.set_next(state, wanted);
+        let unread = mem::take(&mut state.unread);
+        state.put_aside(&self.folder, &unread);
+    }
+
+    /// Reads the files again if one that is in the way could not be read, and finds where the next one begins.
+    fn read_again(&self, core: &Core, state: &mut State) -> Result<()> {
+        if state.unread.is_empty() || state.lock.is_none() {
+            return Ok(());
+        }
+        let (files, unsound) = self.folder.files()?;
+        let mut stats = ArchiveStats::default();
+        let before = state.next;
+        let known = mem::replace(&mut state.files, files);
+        (state.at, state.last_crc) = (None, None);
+        if let Err(error) = state.join(core, &self.folder, &mut stats) {
+            (state.next, state.files) = (before, known);
+            return Err(error);
+        }
+        let next = mem::replace(&mut state.next, before);
+        if next < before {
+            // A file that was read before is not there now. The log that it had may be recycled already.
+            (state.at, state.last_crc) = (None, None);
+        }
+        self.set_next(state, next.max(before));
+        state.settle(&self.folder, &unsound);
+        let mut shown = self.shown.lock();
+        state.show(&mut shown.stats);
+        shown.stats.unsound_files = unsound.len() as u64;
+        (shown.stats.lost_groups, shown.stats.lost_upto) = (stats.lost_groups, stats.lost_upto);
+        shown.damage = unsound.into_iter().next_back().map(|(_, error)| error);
+        state.read_failure().map_or(Ok(()), Err)
     }
 
     /// Copies the log as far as `extent` says.
@@ -235,7 +270,8 @@ impl Archive {
 
     fn advance(&self, core: &Core, state: &mut State, extent: Extent) -> Result<()> {
         let upto = upto(core, extent);
-        let mut done = Ok(());
+        let mut done = self.read_again(core, state);
+        state.failed = if done.is_ok() { state.failed } else { state.failed.saturating_add(1) };
         while done.is_ok() && state.next <= upto && state.lock.is_some() {
             done = self.write_file(core, state, upto);
             state.failed = if done.is_ok() { 0 } else { state.failed.saturating_add(1) };

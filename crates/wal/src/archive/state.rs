@@ -20,6 +20,9 @@ pub(super) struct State {
     /// A cursor at or before it.
     pub(super) at: Option<Cursor>,
     pub(super) files: VecDeque<ArchiveHeader>,
+    /// Files that are not sound, while one of them that is in the way of the next file could not be read. They are
+    /// read again.
+    pub(super) unread: Vec<Unsound>,
     /// Failed attempts since one has succeeded.
     pub(super) failed: u32,
     /// Why an old file was not removed when the last one was written.
@@ -71,6 +74,23 @@ impl State {
         }
         (self.next, self.last_crc, self.at) = (last.next(), Some(last_crc), Some(at));
         Ok(())
+    }
+
+    /// Puts files aside that are damaged and whose groups are archived again. If one of these could not be read, which is
+    /// no damage, they stay, and are read again before log is archived.
+    pub(super) fn settle(&mut self, folder: &Folder, unsound: &[Unsound]) {
+        self.unread.clear();
+        let is_unread = |(first, error): &Unsound| *first >= self.next && matches!(error, Error::Io { .. });
+        if unsound.iter().any(is_unread) {
+            self.unread = unsound.to_vec();
+        } else {
+            self.put_aside(folder, unsound);
+        }
+    }
+
+    /// Returns why a file in the way could not be read.
+    pub(super) fn read_failure(&self) -> Option<Error> {
+        self.unread.iter().map(|(_, error)| error).rfind(|error| matches!(error, Error::Io { .. })).cloned()
     }
 
     /// Puts files aside that are not sound and whose groups are archived again.

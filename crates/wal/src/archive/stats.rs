@@ -25,8 +25,8 @@ pub struct ArchiveStats {
     pub lost_groups: u64,
     /// The newest of them.
     pub lost_upto: GroupNo,
-    /// Files that were damaged, or could not be read, when the database was opened. Restores that need them are
-    /// refused. `Stats::archive_damage` names the newest.
+    /// Files that were damaged, or could not be read, when the database was opened, or when they were read again.
+    /// Restores that need them are refused. `Stats::archive_damage` names the newest.
     pub unsound_files: u64,
     /// Files removed to keep the limit of the archive.
     pub dropped_files: u64,
