@@ -17,8 +17,8 @@
 //! attempts are repeated before log is given up.
 //!
 //! **A file that is not sound** does not stop the database either. It is counted, and what it had is lost. If the log
-//! still has its groups, they are archived again, and the file is put aside under another name. A file that cannot be read
-//! may be sound: it is read again before log is archived, and that fails until then.
+//! still has its groups, they are archived again, and the file is put aside under another name. A file that cannot be
+//! read may be sound: it is read again before log is archived, and that fails until then.
 //!
 //! **Another timeline.** A file has the uuid of its database. A restored database has another one. A copy of the files
 //! has the same, and may have written other groups under the same numbers. So at a start the last group of the archive
@@ -273,6 +273,7 @@ impl Archive {
         let mut done = self.read_again(core, state);
         state.failed = if done.is_ok() { state.failed } else { state.failed.saturating_add(1) };
         while done.is_ok() && state.next <= upto && state.lock.is_some() {
+            assert!(state.unread.is_empty(), "archived over a file that was not read");
             done = self.write_file(core, state, upto);
             state.failed = if done.is_ok() { 0 } else { state.failed.saturating_add(1) };
         }

@@ -76,8 +76,8 @@ impl State {
         Ok(())
     }
 
-    /// Puts files aside that are damaged and whose groups are archived again. If one of these could not be read, which is
-    /// no damage, they stay, and are read again before log is archived.
+    /// Puts files aside that are damaged and whose groups are archived again. If one of these could not be read, which
+    /// is no damage, they stay, and are read again before log is archived.
     pub(super) fn settle(&mut self, folder: &Folder, unsound: &[Unsound]) {
         self.unread.clear();
         let is_unread = |(first, error): &Unsound| *first >= self.next && matches!(error, Error::Io { .. });
