@@ -40,6 +40,7 @@ mod drop;
 mod end;
 pub mod format;
 mod intent;
+mod last_leaf;
 mod level;
 mod load;
 mod load_record;

@@ -200,7 +200,7 @@ impl Pool {
     }
 
     /// Latches the page at `position` exclusively, if it has not changed since and no other thread holds the latch.
-    /// Never waits.
+    /// Never waits. The replacement does not count this as a use of the page.
     #[must_use]
     pub fn exclusive_at(&self, position: PagePosition) -> Option<ExclusiveGuard<'_>> {
         ExclusiveGuard::at(self.residency.memory(), position)

@@ -200,6 +200,44 @@ fn a_scan_of_a_leaf_that_is_out_of_order_ends() {
     }
 }
 
+/// The leaf of the last write seems to cover the keys of all leaves behind it. Room is made in the leaf to which the
+/// descent leads, so the write goes there, too.
+#[test]
+fn a_leaf_whose_high_fence_lies_is_written_until_it_is_full() {
+    let bed = Bed::new(256);
+    bed.run(|txn| (0..240).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8; 100]).map(drop)));
+    let is_first = |pid: &PageId| {
+        let page = bed.pool.shared(*pid).unwrap();
+        page_level(&page) == 0 && u16_at(&page, 58) == 0
+    };
+    let first = bed.tree.verify().unwrap().pages.into_iter().find(is_first).unwrap();
+    {
+        let mut page = bed.pool.exclusive(first).unwrap();
+        page.mark_dirty();
+        let fence = usize::from(u16_at(&page, 60));
+        page.write(fence, &[u8::MAX]);
+    }
+    let mut txn = bed.begin();
+    for n in [0, 1].into_iter().chain(100..110) {
+        bed.tree.put(&mut txn, &key(n), &[n as u8; 1500]).unwrap();
+    }
+}
+
+/// The search of a leaf out of order may miss a row that it has just inserted.
+#[test]
+fn a_row_that_was_inserted_out_of_order_is_written_again() {
+    let bed = Bed::new(64);
+    bed.run(|txn| [10, 20, 30, 40, 50].into_iter().try_for_each(|n: u8| bed.tree.put(txn, &[n], b"value").map(drop)));
+    {
+        let mut page = bed.pool.exclusive(bed.tree.root()).unwrap();
+        page.mark_dirty();
+        page.write(64 + 8 + 4, &u32::MAX.to_le_bytes());
+    }
+    let mut txn = bed.begin();
+    assert_eq!(bed.tree.put(&mut txn, &[35], b"first").unwrap(), None);
+    assert_eq!(bed.tree.put(&mut txn, &[35], b"second").unwrap().as_deref(), Some(&b"first"[..]));
+}
+
 /// A damaged row of the catalogue may name one. A scan would come to the high fence of such a root again and again.
 #[test]
 fn a_root_that_is_a_node_below_the_root_is_refused() {

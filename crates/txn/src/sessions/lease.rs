@@ -19,7 +19,7 @@ pub(crate) struct Lease {
     pub(crate) owner: Owner,
     pub(crate) undo: Undo,
     pub(crate) view: KeptView,
-    pub(crate) last_row: LastRow,
+    pub(crate) last_rows: LastRows,
     /// The buffer in which changes are encoded.
     pub(crate) buffer: Vec<u8>,
     /// Memory that the layer above keeps from one transaction to the next.
@@ -46,12 +46,29 @@ pub struct RowPosition {
     pub at: usize,
 }
 
-/// The position of the last row that a session wrote or locked. It is never stale: a leaf that has changed no longer
-/// has that page position.
+/// The last row that a session wrote or locked in each of a few tables.
+#[derive(Debug, Default)]
+pub(crate) struct LastRows([LastRow; 4]);
+
+impl LastRows {
+    /// Returns the last row of `table`, or of another table with the same place.
+    #[inline]
+    pub(crate) const fn of(&self, table: TableId) -> &LastRow {
+        &self.0[table.0 as usize % self.0.len()]
+    }
+
+    #[inline]
+    pub(crate) const fn of_mut(&mut self, table: TableId) -> &mut LastRow {
+        &mut self.0[table.0 as usize % self.0.len()]
+    }
+}
+
+/// The position of a row that a session wrote or locked. It is never stale: a leaf that has changed no longer has that
+/// page position.
 #[derive(Debug, Default)]
 pub(crate) struct LastRow {
     place: Option<(TableId, RowPosition)>,
-    /// Whether the row before was another one of the same leaf.
+    /// Whether two entries of this leaf were noted since it was first noted.
     is_in_run: bool,
     /// Whether the next write is probably in that leaf, so that a look at it is worth its cost.
     is_expected: bool,
@@ -66,6 +83,12 @@ impl LastRow {
         self.is_in_run = before.is_some() && (self.is_in_run || !is_same_row);
         self.is_expected = self.is_in_run || is_locked;
         self.place = Some((table, row));
+    }
+
+    /// Forgets the row: the next write descends.
+    #[cold]
+    pub(crate) const fn forget(&mut self) {
+        self.place = None;
     }
 
     /// Returns the position of that row, if the next write of `table` is probably in its leaf.

@@ -42,7 +42,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{Ordering, fence};
 use foreshore_sync::{Clock, EventCount, SystemClock, pause};
 use foreshore_wal::Log;
-use lease::LastRow;
+use lease::LastRows;
 use pool::Pool;
 use queue::Queue;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl Sessions {
             owner,
             undo,
             view: self.visibility.newest_view(),
-            last_row: LastRow::default(),
+            last_rows: LastRows::default(),
             buffer: Vec::new(),
             kept: None,
             is_system,

@@ -172,15 +172,20 @@ impl Txn {
     /// Records the position of a row that the transaction has written, or locked for a write that follows.
     #[inline]
     pub fn note_row(&mut self, table: TableId, row: RowPosition, is_locked: bool) {
-        self.lease_mut().last_row.note(table, row, is_locked);
+        self.lease_mut().last_rows.of_mut(table).note(table, row, is_locked);
     }
 
-    /// Returns the position of the row that the session recorded last, if the next write of `table` is probably in its
+    /// Forgets the row that the session recorded last for `table`, so that the next write descends from the root.
+    pub fn forget_row(&mut self, table: TableId) {
+        self.lease_mut().last_rows.of_mut(table).forget();
+    }
+
+    /// Returns the position of the row that the session recorded last for `table`, if the next write of `table` is probably in its
     /// leaf. It is if the row is only locked, or if the row before was in that leaf too.
     #[inline]
     #[must_use]
     pub fn last_row(&self, table: TableId) -> Option<RowPosition> {
-        self.lease().last_row.find(table)
+        self.lease().last_rows.of(table).find(table)
     }
 
     /// Takes the memory that the session's last transaction gave to [`keep`](Self::keep), if it is a `T`.
