@@ -3,7 +3,7 @@
 use crate::archive::{lost, read_blobs, update};
 use crate::restore::{ARCHIVE, BACKUP, TARGET, restore_on};
 use crate::script::{disk, options};
-use crate::support::DIR;
+use crate::support::{DIR, TempDir, fill, small};
 use foreshore::{Db, Error, Options, RestoreRefusal, Until};
 use foreshore_base::crc32c;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
@@ -432,6 +432,27 @@ fn files_that_the_limit_cannot_drop_do_not_stop_the_archive() {
     let archive = stats.archive.unwrap();
     assert!(archive.bytes <= 512 << 10 && archive.dropped_files > 1 && stats.archive_failure.is_none(), "{stats:?}");
     assert_eq!(files(&failing.below).len() as u64, archive.files);
+}
+
+#[test]
+fn a_link_in_an_archive_is_not_of_another_database() {
+    let dir = TempDir::new("archive-link");
+    let (data, archive) = (dir.path().join("db"), dir.path().join("archive"));
+    let open = || small().archive(&archive).open(&data).unwrap();
+    let db = open();
+    fill(&db, 10);
+    db.archive().unwrap();
+    db.close(Duration::from_secs(20)).unwrap();
+    let link = archive.join("09999999999999999999.arc");
+    std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+    let db = open();
+    let stats = db.stats();
+    assert_eq!(stats.archive.unwrap().unsound_files, 1);
+    let damage = stats.archive_damage.expect("the link");
+    assert!(matches!(&damage, Error::Corrupted { .. }) && damage.to_string().contains("symbolic link"), "{damage}");
+    assert!(!link.is_symlink(), "it was put aside");
+    fill(&db, 20);
+    db.archive().unwrap();
 }
 
 /// A start finds a file whose name is in memory only, as the sync of its directory had failed. It gives up the log of

@@ -95,7 +95,11 @@ impl Folder {
 
     /// Opens the file that begins with `first` and checks its header and length.
     pub(crate) fn open(&self, first: GroupNo) -> Result<(Arc<dyn File>, ArchiveHeader)> {
-        let file = self.fs.open(&self.path(first))?;
+        let file = self.fs.open(&self.path(first)).map_err(|error| match error {
+            // Not of another database: a link, or a pipe.
+            Error::Foreign { path, why } => Error::corrupted(path, Place::File, why),
+            error => error,
+        })?;
         let mut block = AlignedBuf::new(BLOCK);
         let read = file.read_at(&mut block, 0)?;
         let header = ArchiveHeader::decode(&block[..read], file.path(), self.uuid)?;
