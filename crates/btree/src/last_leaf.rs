@@ -8,9 +8,9 @@ use foreshore_txn::{RowPosition, Txn};
 use std::cmp::Ordering;
 
 impl Tree {
-    /// Returns the leaf of the row that the session wrote or locked last in this table, if it is unchanged and covers `key`. If that
-    /// row has the key, its entry is returned too. So the write of a row that was just locked needs no descent, nor do
-    /// writes in the order of their keys.
+    /// Returns the leaf of the row that the session wrote or locked last in this table, if it is unchanged and covers
+    /// `key`. If that row has the key, its entry is returned too. So the write of a row that was just locked needs no
+    /// descent, nor do writes in the order of their keys.
     ///
     /// The high fence of an unchanged leaf holds: a split, a merge or a move changes the leaf, and a page that leaves
     /// the tree expires. The low fence is not read. It is not above the row, and mostly not in the processor's cache.

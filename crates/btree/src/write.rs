@@ -275,6 +275,7 @@ impl Tree {
                 Try::Full(need) => {
                     // Where the fences of two leaves overlap, the descent finds another leaf and makes room there.
                     txn.forget_row(self.table);
+                    assert!(txn.last_row(self.table).is_none(), "a full leaf is remembered");
                     self.room_for_row(txn, key, need)?;
                 }
             }

@@ -180,8 +180,8 @@ impl Txn {
         self.lease_mut().last_rows.of_mut(table).forget();
     }
 
-    /// Returns the position of the row that the session recorded last for `table`, if the next write of `table` is probably in its
-    /// leaf. It is if the row is only locked, or if the row before was in that leaf too.
+    /// Returns the position of the row that the session recorded last for `table`, if the next write of `table` is
+    /// probably in its leaf. It is if the row is only locked, or if the row before was in that leaf too.
     #[inline]
     #[must_use]
     pub fn last_row(&self, table: TableId) -> Option<RowPosition> {
