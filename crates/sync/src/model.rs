@@ -71,8 +71,8 @@ impl Drop for SwitchedOff {
 
 /// Explores every interleaving of `model` within loom's bounds; panics on the first that fails.
 ///
-/// The first thread only waits for the others, in all models. An actor on it would be explored sooner, but loom begins
-/// with that thread, and each other beginning would be one of the few preemptions: defects would be missed.
+/// A model's first thread starts the actors and waits for them. One that is an actor itself makes the search shorter
+/// and weaker: loom begins with it, and each other beginning is one of the few preemptions. Planted defects are missed.
 #[cfg(foreshore_loom)]
 pub fn check(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
