@@ -201,26 +201,28 @@ fn a_scan_of_a_leaf_that_is_out_of_order_ends() {
 }
 
 /// The leaf of the last write seems to cover the keys of all leaves behind it. Room is made in the leaf to which the
-/// descent leads, so the write goes there, too.
+/// descent leads, so the write goes there, too. Without that it does not return.
 #[test]
 fn a_leaf_whose_high_fence_lies_is_written_until_it_is_full() {
+    let key = |number: u32| number.to_be_bytes();
     let bed = Bed::new(256);
-    bed.run(|txn| (0..240).try_for_each(|n| bed.tree.put(txn, &key(n), &[n as u8; 100]).map(drop)));
-    let is_first = |pid: &PageId| {
-        let page = bed.pool.shared(*pid).unwrap();
-        page_level(&page) == 0 && u16_at(&page, 58) == 0
-    };
-    let first = bed.tree.verify().unwrap().pages.into_iter().find(is_first).unwrap();
+    bed.run(|txn| (0..400).try_for_each(|n| bed.tree.put(txn, &key(2 * n), &[1; 100]).map(drop)));
+    let rows = |pid: PageId| u16_at(&bed.pool.shared(pid).unwrap(), 32);
+    let first = first_leaf_of(&bed);
     {
         let mut page = bed.pool.exclusive(first).unwrap();
         page.mark_dirty();
         let fence = usize::from(u16_at(&page, 60));
         page.write(fence, &[u8::MAX]);
     }
+    let before = rows(first);
     let mut txn = bed.begin();
-    for n in [0, 1].into_iter().chain(100..110) {
-        bed.tree.put(&mut txn, &key(n), &[n as u8; 1500]).unwrap();
+    // Two rows of the first leaf, and new rows of the last ones.
+    for number in [0, 2].into_iter().chain((501..701).step_by(2)) {
+        bed.tree.put(&mut txn, &key(number), &[2; 100]).unwrap();
     }
+    let added = rows(first) - before;
+    assert!((1..100).contains(&added), "the first leaf took {added} of the new rows");
 }
 
 /// The search of a leaf out of order may miss a row that it has just inserted.
@@ -262,6 +264,14 @@ fn a_root_that_is_a_node_below_the_root_is_refused() {
             assert!(is_named, "use {number} of page {page}: {outcome:?}");
         }
     }
+}
+
+fn first_leaf_of(bed: &Bed) -> PageId {
+    let is_first = |pid: &PageId| {
+        let page = bed.pool.shared(*pid).unwrap();
+        page_level(&page) == 0 && u16_at(&page, 58) == 0
+    };
+    bed.tree.verify().unwrap().pages.into_iter().find(is_first).unwrap()
 }
 
 fn root_of(bed: &Bed) -> PageId {
