@@ -10,6 +10,7 @@ mod cursors;
 mod empty_leaves;
 mod hostile;
 mod in_key_order;
+mod last_leaf;
 mod loads;
 mod locks;
 mod merges;
