@@ -73,7 +73,7 @@ impl Tree {
         // An exclusive lock of the catalogue: no other transaction has read a key of it.
         self.lock(txn, TableMode::Exclusive)?;
         txn.ensure_xid()?;
-        let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;
+        let mut new = txn.with_space(|txn| NewPage::take(self.trees(), &mut Structure::of(txn)))?;
         let value = value(new.page.pid());
         self.check_value(&value)?;
         loop {
@@ -91,7 +91,7 @@ impl Tree {
                     RowHolder::None | RowHolder::Me => {}
                     RowHolder::Other(holder) => {
                         drop(leaf);
-                        txn.wait_row(self.table, key, holder)?;
+                        txn.wait_row(self.table(), key, holder)?;
                         continue;
                     }
                     RowHolder::Unknown => return Err(damage(NO_WRITER)),
@@ -111,12 +111,12 @@ impl Tree {
             pause::point("btree: a table is created");
             drop(leaf);
             new.linked();
-            return Ok(self.trees.tree(table, new.page.pid()));
+            return Ok(self.trees().tree(table, new.page.pid()));
         }
     }
 
     pub(crate) fn key_exists(&self, key: &[u8]) -> Error {
-        Error::KeyExists { table: self.table.into(), key: key.into() }
+        Error::KeyExists { table: self.table().into(), key: key.into() }
     }
 
     /// Returns the row change that enters a table, and the space that it needs: a new row, or a ghost made alive
@@ -135,10 +135,10 @@ impl Tree {
         if let Ok(at) = at {
             let ghost = node.row(at)?;
             let delta = Delta::between(ghost.value, value);
-            RowWrite { root: self.root, old_owner: ghost.header.owner(), owner, key, delta }.encode(&mut body);
+            RowWrite { root: self.root(), old_owner: ghost.header.owner(), owner, key, delta }.encode(&mut body);
             return Ok(((TreeKind::RowWrite, body), value.len().saturating_sub(ghost.value.len())));
         }
-        RowInsert { root: self.root, owner, key, value }.encode(&mut body);
+        RowInsert { root: self.root(), owner, key, value }.encode(&mut body);
         Ok(((TreeKind::RowInsert, body), SLOT + LEAF_HEADER + key.len() + value.len()))
     }
 
@@ -156,11 +156,11 @@ impl Tree {
         CreateTable { root: root.pid(), table, row: RowChange { kind, body: row } }.encode(&mut body);
         assert!(body.len() <= MAX_CREATE_BODY, "a new table logs {} of {MAX_CREATE_BODY} bytes", body.len());
         let pages = [leaf.pid(), root.pid(), map.pid()];
-        let record = record(TreeKind::CreateTable, UNDOABLE, 0b010, self.table, &pages, &body);
-        self.trees.apply(&record, &mut [leaf, &mut root, &mut map])?;
+        let record = record(TreeKind::CreateTable, UNDOABLE, 0b010, self.table(), &pages, &body);
+        self.trees().apply(&record, &mut [leaf, &mut root, &mut map])?;
         let before = ghost.map(|header| before(header, &[], 0..0, 0));
         let change =
-            Undoable { kind: TreeKind::CreateTable as u8, table: self.table, body: &body, before, structure: 0 };
+            Undoable { kind: TreeKind::CreateTable as u8, table: self.table(), body: &body, before, structure: 0 };
         let undo = txn.push_undo(&change);
         assert_ne!(undo, UndoPtr::NULL, "a table is created and has no undo entry");
         txn.log_change(&to_log(&record, &[&body]), Dep::none(), &mut [leaf, &mut root, &mut map]);

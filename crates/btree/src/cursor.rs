@@ -32,7 +32,6 @@ use foreshore_buffer::AccessPattern;
 use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// Bytes of each buffer that an idle cursor keeps.
 const KEPT_BYTES: usize = 4 * PAGE_SIZE;
@@ -136,7 +135,7 @@ impl Cursor {
 
     /// Sets the tree and the bounds of the next scan. `encode` appends the bytes of a key.
     pub fn aim<K>(&mut self, tree: &Tree, bounds: (Bound<K>, Bound<K>), encode: impl FnMut(K, &mut Vec<u8>)) {
-        if !Arc::ptr_eq(&self.tree.end, &tree.end) {
+        if !self.tree.is_same(tree) {
             self.tree = tree.clone();
         }
         self.keys.set(bounds, encode);
@@ -374,8 +373,8 @@ impl Cursor {
     fn go_on(&mut self, txn: &mut Txn, end: End, rest: Rest) {
         let is_leaf = matches!(rest, Rest::Leaf(_));
         self.keys.pass(end, rest);
-        if is_leaf {
-            self.read_ahead(txn, end);
+        if is_leaf && let Some(span) = self.keys.unread() {
+            self.ahead.request(txn, &self.tree, self.snapshot.as_deref(), (span, end));
         }
     }
 }

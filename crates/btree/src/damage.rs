@@ -54,7 +54,7 @@ impl Tree {
                 return Err(error);
             }
             if !is_quarantined {
-                self.trees.space().quarantine(pid, self.table, session)?;
+                self.trees().space().quarantine(pid, self.table(), session)?;
                 return Ok(Row::TryAgain);
             }
             let way = self.descend::<ReadGuard<'_>>(Goal::At(key), 0, false, &mut Restarts::default());
@@ -82,7 +82,7 @@ impl Tree {
                 Err(error) => return Err(error),
             }
         }
-        Err(damage.unwrap_or_else(|| self.corrupted(self.root, "the root is too high")))
+        Err(damage.unwrap_or_else(|| self.corrupted(self.root(), "the root is too high")))
     }
 
     fn separator_behind(&self, key: &[u8], level: u8) -> Result<Option<Vec<u8>>> {

@@ -180,11 +180,11 @@ impl Tree {
                         // The page may have been merged away since it was found, and truncated. If not, the descent
                         // leads to it again.
                         Err(Error::Corrupted { .. }) if refused != Some(pid) => refused = Some(pid),
-                        Err(error) => return Err(error.in_table(self.table)),
+                        Err(error) => return Err(error.in_table(self.table())),
                     }
                 }
                 Err(Halt::Changed) => self.restart(restarts),
-                Err(Halt::Failed(error)) => return Err((*error).in_table(self.table)),
+                Err(Halt::Failed(error)) => return Err((*error).in_table(self.table())),
             }
         }
     }
@@ -192,18 +192,18 @@ impl Tree {
     /// Counts a failed validation.
     pub(crate) fn restart(&self, restarts: &mut Restarts) {
         restarts.0 += 1;
-        self.trees.counters().restarts.add(1);
+        self.trees().counters().restarts.add(1);
     }
 
     // Inlined, as all functions of a descent are. Guards then stay in registers, and are not copied from result to
     // result.
     #[inline(always)]
     fn walk<'p, G: Access<'p>>(&'p self, goal: Goal<'_>, level: u8, report: bool, reading: Reading) -> Result<G, Halt> {
-        let mut current = ReadGuard::fix(self.pool(), self.root, reading)?;
+        let mut current = ReadGuard::fix(self.pool(), self.root(), reading)?;
         let root_level = self.sound(&current, self.node(&current)?.root_level())?;
         if root_level <= level {
             drop(current);
-            let root = G::fix(self.pool(), self.root, reading)?;
+            let root = G::fix(self.pool(), self.root(), reading)?;
             // The tree may have grown in the meantime.
             let same = self.sound(&root, self.node(&root)?.root_level())? == root_level;
             return if same && root.holds() { Ok(root) } else { Err(Halt::Changed) };
@@ -307,7 +307,7 @@ impl Tree {
     #[inline(always)]
     pub(crate) fn node<'g, 'p: 'g, G: Access<'p>>(&self, guard: &'g G) -> Result<NodeView<G::Page<'g>>, Halt> {
         let node = self.sound(guard, NodeView::view(guard.page()))?;
-        let ours = if node.table() == self.table { Ok(()) } else { Err("a node of another table") };
+        let ours = if node.table() == self.table() { Ok(()) } else { Err("a node of another table") };
         self.sound(guard, ours)?;
         Ok(node)
     }

@@ -60,7 +60,7 @@ impl Tree {
         for _ in 0..pages {
             let dep = Dep::none().observed(dropped);
             let structure = &mut Structure::of_freeing(txn);
-            let leaf = self.last_leaf(structure)?.map_or(self.root, |(_, leaf)| leaf);
+            let leaf = self.last_leaf(structure)?.map_or(self.root(), |(_, leaf)| leaf);
             if !self.free_last_chain(structure, leaf, dep)? && !self.free_last(structure, dep)? {
                 return Ok(true);
             }
@@ -77,8 +77,8 @@ impl Tree {
     pub fn end_table(&self, txn: &mut Txn, key: &[u8], table: &Self, dropped: Csn) -> Result<()> {
         self.lock(txn, TableMode::IntentExclusive)?;
         let structure = &mut Structure::of_freeing(txn);
-        let lsn = table.named(self.leave_page(table.root))?;
-        let map = self.trees.space().map_page(table.root, structure.session, structure.purpose)?;
+        let lsn = table.named(self.leave_page(table.root()))?;
+        let map = self.trees().space().map_page(table.root(), structure.session, structure.purpose)?;
         let mut erase = Vec::new();
         erase.put_short_bytes(key);
         let erase = RowChange { kind: TreeKind::RowErase, body: &erase };
@@ -88,7 +88,7 @@ impl Tree {
             let structure = &mut Structure::of_freeing(txn);
             let mut leaf: ExclusiveGuard<'_> = self.find(structure, key, 0, change_cost(2, MAX_DROP_BODY))?;
             // A transaction that has read the row, or scanned over it, sees the same catalogue to its end.
-            let target = Target::row(self.table, key);
+            let target = Target::row(self.table(), key);
             let (locks, owner) = txn.locks();
             if locks.shared_by_other(owner, target) {
                 drop(leaf);
@@ -97,17 +97,17 @@ impl Tree {
                 locks.end_exclusive(owner);
                 continue;
             }
-            let is_last = self.parse(leaf.pid(), &leaf)?.len() == 1 && leaf.pid() != self.root;
+            let is_last = self.parse(leaf.pid(), &leaf)?.len() == 1 && leaf.pid() != self.root();
             let mut body = Vec::with_capacity(MAX_DROP_BODY);
-            DropTable { root: table.root, row: if is_last { ghost } else { erase } }.encode(&mut body);
+            DropTable { root: table.root(), row: if is_last { ghost } else { erase } }.encode(&mut body);
             assert!(body.len() <= MAX_DROP_BODY, "the end of a table logs {} of {MAX_DROP_BODY} bytes", body.len());
             let mut map = map.exclusive();
-            let record = record(TreeKind::DropTable, 0, 0, self.table, &[leaf.pid(), map.pid()], &body);
+            let record = record(TreeKind::DropTable, 0, 0, self.table(), &[leaf.pid(), map.pid()], &body);
             let dep = Dep::none().freed(lsn).observed(dropped);
-            Structure::of_freeing(txn).apply(&self.trees, &record, &mut [&mut leaf, &mut map], dep)?;
+            Structure::of_freeing(txn).apply(self.trees(), &record, &mut [&mut leaf, &mut map], dep)?;
             break;
         }
-        self.trees.space().give_back(table.root);
+        self.trees().space().give_back(table.root());
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Tree {
     /// `Corrupted` for a page that is reached twice or is not of the tree; errors of a read.
     pub fn pages(&self) -> Result<HashSet<PageId>> {
         let mut found = HashSet::new();
-        let mut ahead = vec![self.root];
+        let mut ahead = vec![self.root()];
         while let Some(pid) = ahead.pop() {
             let page = self.named(self.pool().shared(pid))?;
             let damage = |why| self.corrupted(pid, why);
@@ -145,7 +145,7 @@ impl Tree {
     /// # Errors
     /// `Corrupted` for a node that is reached twice or is not of the tree; errors of a read, or of `goes_on`.
     pub fn count_pages(&self, goes_on: impl Fn() -> Result<()>) -> Result<u64> {
-        let (mut count, mut found, mut ahead) = (0, HashSet::new(), vec![self.root]);
+        let (mut count, mut found, mut ahead) = (0, HashSet::new(), vec![self.root()]);
         while let Some(pid) = ahead.pop() {
             goes_on()?;
             let page = self.named(self.pool().shared(pid))?;
@@ -177,16 +177,16 @@ impl Tree {
     /// leaf. Returns false if the root is the only page; it is then an empty leaf. No other thread uses the tree.
     pub(crate) fn free_last(&self, structure: &mut Structure<'_>, dep: Dep) -> Result<bool> {
         let Some((parent, child)) = self.last_leaf(structure)? else { return Ok(false) };
-        let map = self.trees.space().map_page(child, structure.session, structure.purpose)?;
+        let map = self.trees().space().map_page(child, structure.session, structure.purpose)?;
         let freed = self.named(self.leave_page(child))?;
         structure.reserve(change_cost(2, 8))?;
         {
             let (mut parent, mut map) = (parent.exclusive(), map.exclusive());
             let body = child.0.to_le_bytes();
-            let record = record(TreeKind::FreeLast, 0, 0, self.table, &[parent.pid(), map.pid()], &body);
-            structure.apply(&self.trees, &record, &mut [&mut parent, &mut map], dep.freed(freed))?;
+            let record = record(TreeKind::FreeLast, 0, 0, self.table(), &[parent.pid(), map.pid()], &body);
+            structure.apply(self.trees(), &record, &mut [&mut parent, &mut map], dep.freed(freed))?;
         }
-        self.trees.space().give_back(child);
+        self.trees().space().give_back(child);
         Ok(true)
     }
 
@@ -199,7 +199,7 @@ impl Tree {
 
     /// Returns the last leaf of the tree and its parent; `None` if the root is the only page.
     fn last_leaf(&self, structure: &mut Structure<'_>) -> Result<Option<(Pinned<'_>, PageId)>> {
-        let (mut parent, mut pid, mut above) = (None, self.root, MAX_LEVEL + 1);
+        let (mut parent, mut pid, mut above) = (None, self.root(), MAX_LEVEL + 1);
         let mut linked: Option<Unlinked> = None;
         loop {
             let page: SharedGuard<'_> = self.named(self.pool().shared(pid))?;
@@ -210,7 +210,7 @@ impl Tree {
                 return Err(damage("a node on the wrong level"));
             }
             above = node.level();
-            if pid == self.root {
+            if pid == self.root() {
                 node.root_level().map_err(damage)?;
             }
             if node.is_incomplete() {
@@ -223,7 +223,7 @@ impl Tree {
                 drop(page);
                 self.link(structure, &open)?;
                 linked = Some(open);
-                (parent, pid, above) = (None, self.root, MAX_LEVEL + 1);
+                (parent, pid, above) = (None, self.root(), MAX_LEVEL + 1);
                 continue;
             }
             if node.is_leaf() {

@@ -27,31 +27,31 @@ impl Tree {
     /// Marks the table as dropped by transaction `by`, which holds it exclusively and whose commit can no longer fail.
     /// Locks of the table then fail with `TableDropped`, and so do readers whose snapshot sees the commit.
     pub fn retire(&self, by: Xid) {
-        self.end.set(Stage::Dropping(by));
+        self.end().set(Stage::Dropping(by));
     }
 
     /// Stores the number of the commit that dropped a table which was [retired](Self::retire).
     pub fn dropped_by(&self, csn: Csn) {
-        self.end.set(Stage::Dropped(csn));
+        self.end().set(Stage::Dropped(csn));
     }
 
     /// Marks a table as never created. The transaction that created it and has rolled that back calls this.
     pub fn withdraw(&self) {
-        self.end.set(Stage::Withdrawn);
+        self.end().set(Stage::Withdrawn);
     }
 
     /// Returns whether the table was dropped, or its creation rolled back.
     #[must_use]
     #[inline]
     pub fn is_retired(&self) -> bool {
-        self.end.stage() != Stage::InUse
+        self.end().stage() != Stage::InUse
     }
 
     /// Returns the commit that dropped the table, if `snapshot` sees it; zero if no commit has to become durable for
     /// that.
     #[must_use]
     pub fn gone_at(&self, snapshot: &Snapshot) -> Option<Csn> {
-        match self.end.stage() {
+        match self.end().stage() {
             Stage::InUse => None,
             Stage::Dropping(xid) => snapshot.sees(xid),
             Stage::Dropped(csn) => (csn <= snapshot.csn()).then_some(csn),
@@ -62,7 +62,7 @@ impl Tree {
     /// Locks the table, which may have been dropped since the caller opened it.
     #[inline]
     pub(crate) fn lock(&self, txn: &mut Txn, mode: TableMode) -> Result<()> {
-        txn.lock_table(self.table, mode)?;
+        txn.lock_table(self.table(), mode)?;
         if self.is_retired() { Err(self.dropped_under(txn)) } else { Ok(()) }
     }
 
@@ -71,7 +71,7 @@ impl Tree {
     #[cold]
     fn dropped_under(&self, txn: &mut Txn) -> Error {
         txn.observe_ended();
-        Error::TableDropped { table: self.table.into() }
+        Error::TableDropped { table: self.table().into() }
     }
 
     /// Begins an operation that reads the table by `snapshot`, without a lock of it.
@@ -87,7 +87,7 @@ impl Tree {
         // A cancelled snapshot may see too much.
         txn.check_snapshot(snapshot)?;
         txn.observe(csn);
-        Err(Error::TableDropped { table: self.table.into() })
+        Err(Error::TableDropped { table: self.table().into() })
     }
 
     /// Checks an error of a snapshot read again: damage counts only if the snapshot was not cancelled and still sees

@@ -141,6 +141,9 @@ pub struct RowHeader {
 }
 
 impl RowHeader {
+    /// The header of an undone insert that stays as a ghost. It names no writer, so no reader sees a row.
+    pub(crate) const GONE: Self = Self { xid: Xid::ZERO, flags: GHOST, undo: 0 };
+
     /// Returns whether the row is deleted.
     #[must_use]
     pub const fn is_ghost(self) -> bool {

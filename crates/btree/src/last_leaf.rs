@@ -20,7 +20,7 @@ impl Tree {
         txn: &Txn,
         key: &[u8],
     ) -> Option<(ExclusiveGuard<'p>, Option<usize>)> {
-        let RowPosition { page, at } = txn.last_row(self.table)?;
+        let RowPosition { page, at } = txn.last_row(self.table())?;
         // Read without the latch, because mostly another leaf covers the key. Taking it validates what was read.
         let leaf = ReadGuard::<false>::at(self.pool(), page)?;
         let node = self.node(&leaf).ok()?;

@@ -53,7 +53,7 @@ impl Tree {
         let [Ok(left), Ok(middle), Ok(right)] = copies.each_ref().map(|copy| Node::parse(copy)) else {
             return Ok(None);
         };
-        let damage = |why| self.corrupted(self.root, why);
+        let damage = |why| self.corrupted(self.root(), why);
         let most = plan(&left, &middle, &right).map_err(damage)?;
         for leaf in [left, middle, right] {
             if most.is_some() && merging.is_live(&leaf).map_err(damage)? {
@@ -106,12 +106,12 @@ impl Tree {
         let were_sound = all_sound(&[left, right]);
         assert_fits(&body, MAX_ABSORB_BODY, "a shift");
         assert_incomplete(left, pid);
-        let record = record(TreeKind::Shift, 0, 0, self.table, &[left.pid(), pid], &body);
-        structure.apply(&self.trees, &record, &mut [left, right], Dep::none())?;
+        let record = record(TreeKind::Shift, 0, 0, self.table(), &[left.pid(), pid], &body);
+        structure.apply(self.trees(), &record, &mut [left, right], Dep::none())?;
         assert_sound(were_sound, &[left, right], "the shift", pid);
         assert_incomplete(left, pid);
         self.note_ghosts_of(left.pid(), &self.parse(left.pid(), left)?);
-        self.trees.counters().shifts.add(1);
+        self.trees().counters().shifts.add(1);
         Ok(Some(low))
     }
 }

@@ -26,7 +26,7 @@ impl Tree {
             Strength::Share => {
                 let (found, xid) = self.get_shared(txn, key, lock.on_conflict(), out)?;
                 if found != Locked::Skipped {
-                    txn.check_conflict(self.table, key, xid)?;
+                    txn.check_conflict(self.table(), key, xid)?;
                 }
                 Ok(match found {
                     Locked::Row(flags) => Locked::Row(self.load_by(flags, out)?),
@@ -56,9 +56,9 @@ impl Tree {
 
     /// Locks the table for a request of rows. A `no_wait` request does not wait for the table either.
     pub(crate) fn lock_by(&self, txn: &mut Txn, mode: TableMode, wait: LockWait) -> Result<()> {
-        if wait == LockWait::NoWait && !txn.try_lock_table(self.table, mode) {
+        if wait == LockWait::NoWait && !txn.try_lock_table(self.table(), mode) {
             let (locks, owner) = txn.locks();
-            return Err(locks.table_refusal(owner, self.table, mode));
+            return Err(locks.table_refusal(owner, self.table(), mode));
         }
         self.lock(txn, mode)
     }
@@ -85,7 +85,7 @@ impl Tree {
     fn get_shared(&self, txn: &mut Txn, key: &[u8], wait: LockWait, out: &mut Vec<u8>) -> Result<(Locked<u16>, Xid)> {
         self.check_key(key)?;
         self.lock_by(txn, TableMode::IntentShared, wait)?;
-        let target = Target::row(self.table, key);
+        let target = Target::row(self.table(), key);
         let waits = wait == LockWait::Wait;
         if waits {
             txn.share(target)?;
@@ -122,7 +122,7 @@ impl Tree {
                         entered.into_iter().for_each(|share| locks.unshare(owner, share));
                         return self.refuse(txn, target, Some(holder), wait).map(|()| (Locked::Skipped, xid));
                     }
-                    txn.wait_row(self.table, key, holder)?;
+                    txn.wait_row(self.table(), key, holder)?;
                     continue;
                 }
                 Some((RowHolder::None | RowHolder::Me, flags, xid)) => (flags, xid),

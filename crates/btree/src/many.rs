@@ -163,7 +163,7 @@ impl Tree {
     /// Finds the leaf of `key` from its parent, and prefetches the first lines of the leaf.
     fn leaf_ahead(&self, key: &[u8]) -> Result<ReadGuard<'_>, Halt> {
         let goal = Goal::At(key);
-        let mut current: ReadGuard<'_> = ReadGuard::fix(self.pool(), self.root, Reading::Optimistic)?;
+        let mut current: ReadGuard<'_> = ReadGuard::fix(self.pool(), self.root(), Reading::Optimistic)?;
         let levels = self.sound(&current, self.node(&current)?.root_level())?;
         for below in (1..levels).rev() {
             current = self.step_down(current, goal, below, false, Reading::Optimistic)?;

@@ -147,7 +147,7 @@ impl Tree {
         let pid = self.copy_node::<true>(structure, Goal::At(key), level, &mut page)?;
         let damage = |why| self.corrupted(pid, why);
         let thin = self.parse(pid, &page)?;
-        if pid == self.root || thin.level() != level || !thin.is_thin().map_err(damage)? {
+        if pid == self.root() || thin.level() != level || !thin.is_thin().map_err(damage)? {
             return Ok(None);
         }
         let above = self.copy_node::<false>(structure, Goal::At(key), level + 1, &mut page)?;
@@ -156,7 +156,7 @@ impl Tree {
             return Ok(None);
         }
         let pairs = pairs_of(&parent, key, pid).map_err(|why| self.corrupted(above, why))?;
-        Ok(Some(Family { page: pid, pairs, is_top: above == self.root }))
+        Ok(Some(Family { page: pid, pairs, is_top: above == self.root() }))
     }
 
     /// Merges two neighbours on `level`; returns false if they changed, hold too much, or have a row with a live
@@ -176,7 +176,7 @@ impl Tree {
         let merged = self.absorb(structure, pair, &mut left, (&right_pin, most), &map);
         drop(left);
         if merged? {
-            self.trees.space().give_back(pair.right);
+            self.trees().space().give_back(pair.right);
             return Ok(true);
         }
         let open = Unlinked { left: pair.left, level, separator: pair.separator.clone() };
@@ -186,7 +186,7 @@ impl Tree {
     /// Returns the map page of a page that is about to be freed. A map that has the page as free is damaged, and that
     /// is found before anything is changed. The result stays valid, because only this thread frees pages of the tree.
     pub(crate) fn map_of(&self, structure: &mut Structure<'_>, pid: PageId) -> Result<Pinned<'_>> {
-        let map = self.trees.space().map_page(pid, structure.session, structure.purpose)?;
+        let map = self.trees().space().map_page(pid, structure.session, structure.purpose)?;
         let is_allocated = is_allocated(&map.shared(), pid).and_then(|found| match found {
             true => Ok(()),
             false => Err("the map has a page as free that is in use"),
@@ -239,8 +239,8 @@ impl Tree {
         Link { right: pair.right, separator: &pair.separator }.encode(&mut body);
         assert_fits(&body, MAX_LINK_BODY, "an unlink");
         let were_sound = all_sound(&[&parent, &left]);
-        let record = record(TreeKind::Unlink, 0, 0, self.table, &[pid, pair.left], &body);
-        structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
+        let record = record(TreeKind::Unlink, 0, 0, self.table(), &[pid, pair.left], &body);
+        structure.apply(self.trees(), &record, &mut [&mut parent, &mut left], Dep::none())?;
         assert_sound(were_sound, &[&parent, &left], "the unlink", pair.right);
         assert_incomplete(&left, pair.right);
         pause::point("btree: a node is unlinked");
@@ -270,15 +270,15 @@ impl Tree {
         assert_incomplete(left, pair.right);
         let (were_sound, sibling) = (all_sound(&[left, &right]), node.right());
         let mut map = map.exclusive();
-        let record = record(TreeKind::Merge, 0, 0, self.table, &[pair.left, map.pid()], &body);
+        let record = record(TreeKind::Merge, 0, 0, self.table(), &[pair.left, map.pid()], &body);
         let dep = Dep::none().freed(right.lsn());
-        structure.apply(&self.trees, &record, &mut [left, &mut map], dep)?;
+        structure.apply(self.trees(), &record, &mut [left, &mut map], dep)?;
         assert_sound(were_sound, &[left], "the merge", pair.right);
         assert_linked(left, sibling);
         pause::point("btree: nodes are merged");
         expire(&mut right);
         self.note_ghosts_of(pair.left, &self.parse(pair.left, left)?);
-        self.trees.counters().merges.add(1);
+        self.trees().counters().merges.add(1);
         Ok(true)
     }
 
@@ -290,9 +290,9 @@ impl Tree {
             let map = self.map_of(structure, child)?;
             structure.reserve(change_cost(2, MAX_ABSORB_BODY))?;
             {
-                let mut root = self.named(self.pool().exclusive(self.root))?;
-                let view = self.parse(self.root, &root)?;
-                let damage = |why| self.corrupted(self.root, why);
+                let mut root = self.named(self.pool().exclusive(self.root()))?;
+                let view = self.parse(self.root(), &root)?;
+                let damage = |why| self.corrupted(self.root(), why);
                 if view.is_leaf() || view.len() > 0 || view.leftmost().map_err(damage)? != child {
                     break;
                 }
@@ -312,14 +312,14 @@ impl Tree {
                 assert_fits(&body, MAX_ABSORB_BODY, "a collapse");
                 let was_sound = all_sound(&[&page]);
                 let mut map = map.exclusive();
-                let record = record(TreeKind::Collapse, 0, 0, self.table, &[self.root, map.pid()], &body);
+                let record = record(TreeKind::Collapse, 0, 0, self.table(), &[self.root(), map.pid()], &body);
                 let dep = Dep::none().freed(page.lsn());
-                structure.apply(&self.trees, &record, &mut [&mut root, &mut map], dep)?;
+                structure.apply(self.trees(), &record, &mut [&mut root, &mut map], dep)?;
                 assert_sound(was_sound, &[&root], "the collapse", child);
                 expire(&mut page);
             }
-            self.trees.space().give_back(child);
-            self.trees.counters().collapses.add(1);
+            self.trees().space().give_back(child);
+            self.trees().counters().collapses.add(1);
             freed += 1;
         }
         Ok(freed)
@@ -327,12 +327,12 @@ impl Tree {
 
     /// Returns the child of a root that has only one.
     fn only_child(&self) -> Result<Option<PageId>> {
-        let root = self.named(self.pool().shared(self.root))?;
-        let view = self.parse(self.root, &root)?;
+        let root = self.named(self.pool().shared(self.root()))?;
+        let view = self.parse(self.root(), &root)?;
         if view.is_leaf() || view.len() > 0 {
             return Ok(None);
         }
-        view.leftmost().map(Some).map_err(|why| self.corrupted(self.root, why))
+        view.leftmost().map(Some).map_err(|why| self.corrupted(self.root(), why))
     }
 }
 

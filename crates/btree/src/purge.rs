@@ -145,7 +145,7 @@ impl Tree {
     /// Sets how full a leaf is, and the live writer of a thin one.
     fn weigh(&self, found: &mut PurgedLeaf, leaf: &Node<'_>, txn: &Txn) -> Result<()> {
         let damage = |why| self.corrupted(found.page, why);
-        let is_thin = found.page != self.root && leaf.is_thin().map_err(damage)?;
+        let is_thin = found.page != self.root() && leaf.is_thin().map_err(damage)?;
         let is_sparse = is_thin && leaf.is_sparse().map_err(damage)?;
         let live = if is_thin { live_writer(leaf, txn).map_err(damage)? } else { None };
         (found.is_thin, found.is_sparse, found.live) = (is_thin, is_sparse, live);
@@ -156,12 +156,12 @@ impl Tree {
         assert_fits(body, MAX_PURGE_BODY, "a purge");
         let (pid, before) = (leaf.pid(), self.parse(leaf.pid(), leaf)?.len());
         let was_sound = all_sound(&[leaf]);
-        let record = record(TreeKind::Purge, 0, 0, self.table, &[pid], body);
-        structure.apply(&self.trees, &record, &mut [leaf], Dep::none())?;
+        let record = record(TreeKind::Purge, 0, 0, self.table(), &[pid], body);
+        structure.apply(self.trees(), &record, &mut [leaf], Dep::none())?;
         let left = self.parse(pid, leaf)?.len();
         assert_eq!(left + body.len() / 2, before, "rows of {pid} that a purge has left and taken out");
         assert_sound(was_sound, &[leaf], "the purge", pid);
-        self.trees.counters().purges.add(1);
+        self.trees().counters().purges.add(1);
         Ok(())
     }
 
@@ -199,8 +199,8 @@ impl Tree {
 
     /// Queues a leaf without rows for the background purge, unless it is the root or its table is dropped.
     pub(crate) fn note_if_empty<P: PageRead>(&self, pid: PageId, leaf: &NodeView<P>) {
-        if leaf.len() == 0 && pid != self.root && leaf.is_leaf() && !self.is_retired() {
-            self.trees.queue().add(self.table, pid, || leaf.copy_low(Vec::new()).unwrap_or_default());
+        if leaf.len() == 0 && pid != self.root() && leaf.is_leaf() && !self.is_retired() {
+            self.trees().queue().add(self.table(), pid, || leaf.copy_low(Vec::new()).unwrap_or_default());
         }
     }
 
@@ -216,7 +216,7 @@ impl Tree {
             Err(error) => return Err(error),
         };
         let Ok(node) = Node::parse(&page) else { return Ok(None) };
-        if node.table() != self.table || !node.is_leaf() {
+        if node.table() != self.table() || !node.is_leaf() {
             return Ok(None);
         }
         Ok(node.low().ok().map(<[u8]>::to_vec))
@@ -227,7 +227,7 @@ impl Tree {
     #[inline]
     pub(crate) fn note_ghost(&self, pid: PageId, key: &[u8]) {
         if !self.is_retired() {
-            self.trees.queue().add(self.table, pid, || key.to_vec());
+            self.trees().queue().add(self.table(), pid, || key.to_vec());
         }
     }
 }

@@ -43,6 +43,7 @@ pub(crate) use body::{SHORT, decode};
 pub(crate) use delta::Delta;
 pub(crate) use image::{Absorb, Move};
 
+use crate::format::RowHeader;
 use crate::node::Damage;
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};
@@ -251,6 +252,25 @@ impl<'a> RowLock<'a> {
 
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Damage> {
         decode(body, |from| Ok(Self { root: PageId(from.u64()?), old_owner: from.u64()?, key: from.rest() }))
+    }
+
+    /// Returns the row lock of an undo entry: the lock that remains of an undone change, or a plain lock.
+    pub(crate) fn of(change: RowChange<'a>) -> Result<Self, Damage> {
+        if change.kind == TreeKind::RowLock {
+            return Self::decode(change.body);
+        }
+        let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
+        let root = PageId(u64::from_le_bytes(*root));
+        match change.kind {
+            TreeKind::RowErase => {
+                Ok(Self { root, old_owner: RowHeader::GONE.owner(), key: decode_erase(compensation)? })
+            }
+            TreeKind::RowRestore => {
+                let RowRestore { owner, key, .. } = RowRestore::decode(compensation)?;
+                Ok(Self { root, old_owner: owner, key })
+            }
+            _ => Err("an undo entry of unknown kind"),
+        }
     }
 }
 

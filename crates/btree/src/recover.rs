@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::damage::Row;
-use crate::format::{CHAINS, GHOST, RowHeader};
+use crate::format::{CHAINS, RowHeader};
 use crate::load_record::Loaded;
 use crate::node;
 use crate::record::{
@@ -20,9 +20,6 @@ use foreshore_sync::model::mutant;
 use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::Dep;
 
-/// The header of an undone insert that stays as a ghost. It names no writer, so no reader sees a row.
-const GONE: RowHeader = RowHeader { xid: Xid::ZERO, flags: GHOST, undo: 0 };
-
 /// The location of an undo entry's row, and the compensation of its change.
 struct Compensation<'a> {
     root: PageId,
@@ -39,7 +36,7 @@ pub(crate) const GHOST_BODY: usize = 16;
 /// Returns the body of the [`TreeKind::RowRestore`] that leaves a ghost where a row was.
 pub(crate) fn to_ghost(key: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(key.len() + GHOST_BODY);
-    RowRestore { owner: GONE.owner(), key, prefix: 0, cut: 0, middle: &[] }.encode(&mut body);
+    RowRestore { owner: RowHeader::GONE.owner(), key, prefix: 0, cut: 0, middle: &[] }.encode(&mut body);
     let more = body.len() - key.len();
     assert!(more <= 2 + GHOST_BODY, "the body that leaves a ghost is {more} bytes longer than its key");
     body
@@ -225,7 +222,7 @@ impl Trees {
                 tree.room_for_undo(context, key, grow)?;
                 continue;
             }
-            let is_last = node.len() == 1 && pid != tree.root;
+            let is_last = node.len() == 1 && pid != tree.root();
             let stays = is_last || entry.keep.is_some();
             if way.kind == TreeKind::RowErase && stays {
                 way.leave_ghost();
@@ -284,24 +281,5 @@ impl Trees {
         }
         leaf.mark_dirty();
         Ok(())
-    }
-}
-
-impl<'a> RowLock<'a> {
-    /// Returns the row lock of an entry: the lock that remains of an undone change, or a plain lock.
-    pub(crate) fn of(change: RowChange<'a>) -> Result<Self, node::Damage> {
-        if change.kind == TreeKind::RowLock {
-            return Self::decode(change.body);
-        }
-        let (root, compensation) = change.body.split_first_chunk().ok_or("an undo entry that is cut off")?;
-        let root = PageId(u64::from_le_bytes(*root));
-        match change.kind {
-            TreeKind::RowErase => Ok(Self { root, old_owner: GONE.owner(), key: decode_erase(compensation)? }),
-            TreeKind::RowRestore => {
-                let RowRestore { owner, key, .. } = RowRestore::decode(compensation)?;
-                Ok(Self { root, old_owner: owner, key })
-            }
-            _ => Err("an undo entry of unknown kind"),
-        }
     }
 }

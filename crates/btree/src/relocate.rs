@@ -129,10 +129,10 @@ impl Tree {
         level: u8,
         limit: PageId,
     ) -> Result<Outcome> {
-        if pid == self.root {
+        if pid == self.root() {
             return Err(self.corrupted(pid, "a node leads to the root"));
         }
-        let Some(new) = NewPage::take_below(&self.trees, structure, limit)? else { return Ok(Outcome::Full) };
+        let Some(new) = NewPage::take_below(self.trees(), structure, limit)? else { return Ok(Outcome::Full) };
         assert!(new.page.pid() < pid, "node {pid} would move to {}", new.page.pid());
         let old = self.named(self.pool().pin_as(pid, AccessPattern::Scan))?;
         let old_map = self.map_of(structure, pid)?;
@@ -172,8 +172,8 @@ impl Tree {
             return Ok(Outcome::Open(Unlinked { left: pid, level, separator }));
         }
         self.log_move(structure, (parent, left, old), new, &old_map)?;
-        self.trees.space().give_back(pid);
-        self.trees.counters().moves.add(1);
+        self.trees().space().give_back(pid);
+        self.trees().counters().moves.add(1);
         Ok(Outcome::Moved)
     }
 
@@ -207,9 +207,9 @@ impl Tree {
         pages.extend(left.as_mut());
         pages.extend(old_map.as_mut());
         let pids: Vec<_> = pages.iter().map(|page| page.pid()).collect();
-        assert!((3..=5).contains(&pids.len()), "a node of {} moves with the pages {pids:?}", self.table.0);
-        let record = record(TreeKind::Move, 0, 0b010, self.table, &pids, &body);
-        structure.apply(&self.trees, &record, &mut pages, Dep::none().freed(old.lsn()))?;
+        assert!((3..=5).contains(&pids.len()), "a node of {} moves with the pages {pids:?}", self.table().0);
+        let record = record(TreeKind::Move, 0, 0b010, self.table(), &pids, &body);
+        structure.apply(self.trees(), &record, &mut pages, Dep::none().freed(old.lsn()))?;
         assert_sound(were_sound, &[&parent, &page], "the move", old.pid());
         pause::point("btree: a node has moved");
         expire(&mut old);

@@ -60,14 +60,15 @@ impl Tree {
         (key, value): (&[u8], Stored<'_>),
     ) -> Result<bool> {
         let (locks, owner) = txn.locks();
-        if locks.shared_by_other(owner, Target::row(self.table, key)) && !mutant("sabotage: an insert asks no reader") {
+        if locks.shared_by_other(owner, Target::row(self.table(), key)) && !mutant("sabotage: an insert asks no reader")
+        {
             return Ok(false);
         }
         let Stored { bytes: value, flags, dep } = value;
         let header = RowHeader { xid, flags, undo: 0 };
         let tuple = node::insert_leaf(leaf, at, header, key, value).map_err(|why| self.corrupted(leaf.pid(), why))?;
         let mut bytes = txn.take_buffer();
-        let logged = RowInsert { root: self.root, owner: header.owner(), key, value }.logged(&mut bytes);
+        let logged = RowInsert { root: self.root(), owner: header.owner(), key, value }.logged(&mut bytes);
         let undo = self.enter_row(txn, leaf.pid(), &logged, None);
         self.log_row(txn, leaf, &logged, dep);
         node::put_undo(leaf, tuple, undo.bits(), value.len());
@@ -96,7 +97,7 @@ impl Tree {
         let header = RowHeader { xid, flags, undo: 0 };
         let (old_owner, owner) = (before_header.owner(), header.owner());
         let mut bytes = txn.take_buffer();
-        let logged = RowWrite { root: self.root, old_owner, owner, key, delta }.logged(&mut bytes);
+        let logged = RowWrite { root: self.root(), old_owner, owner, key, delta }.logged(&mut bytes);
         // The page changes from here on, so only numbers are kept.
         let (prefix, cut, len) = (delta.prefix, delta.old.len(), delta.new.len());
         let middle = if let New::Value(new) = new { &new.bytes[prefix..prefix + len] } else { &[] };
@@ -155,7 +156,7 @@ impl Tree {
         assert_ne!(place.header.xid, xid, "a transaction takes a row of {} that is its own", leaf.pid());
         node::put_header(leaf, place, RowHeader { xid, ..place.header });
         let (locks, owner) = txn.locks();
-        let is_shared = locks.shared_by_other(owner, Target::row(self.table, key));
+        let is_shared = locks.shared_by_other(owner, Target::row(self.table(), key));
         if is_shared {
             node::put_header(leaf, place, place.header);
         }
@@ -175,11 +176,11 @@ impl Tree {
     ) {
         let header = place.header;
         let mut body = txn.take_buffer();
-        RowLock { root: self.root, old_owner: header.owner(), key }.encode(&mut body);
+        RowLock { root: self.root(), old_owner: header.owner(), key }.encode(&mut body);
         // The entry has the unchanged value too. A reader of an older version takes it from here when the entries of
         // later versions are gone.
         let before = Some(before(header, value, 0..0, 0));
-        let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table, body: &body, before, structure: 0 };
+        let change = Undoable { kind: TreeKind::RowLock as u8, table: self.table(), body: &body, before, structure: 0 };
         let (pid, undo) = (leaf.pid(), txn.push_undo(&change));
         txn.return_buffer(body);
         assert_ne!(undo, UndoPtr::NULL, "a row of {pid} is locked and has no undo entry");
@@ -191,7 +192,7 @@ impl Tree {
     fn enter_row(&self, txn: &mut Txn, pid: PageId, logged: &Logged<'_>, before: Option<Before<'_>>) -> UndoPtr {
         let undo = Undoable {
             kind: logged.undo_kind as u8,
-            table: self.table,
+            table: self.table(),
             body: logged.undo,
             before,
             structure: structure_cost(logged.grows),
@@ -204,7 +205,8 @@ impl Tree {
     /// Logs the change of a row, whose undo entry is the newest.
     fn log_row(&self, txn: &mut Txn, leaf: &mut ExclusiveGuard<'_>, logged: &Logged<'_>, dep: Dep) {
         let body = [logged.body];
-        let change = Change { kind: logged.kind as u8, flags: UNDOABLE, init_mask: 0, table: self.table, body: &body };
+        let change =
+            Change { kind: logged.kind as u8, flags: UNDOABLE, init_mask: 0, table: self.table(), body: &body };
         txn.log_change(&change, dep, &mut [leaf]);
     }
 

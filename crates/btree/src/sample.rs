@@ -27,7 +27,7 @@ impl Tree {
     /// Those of [`Tree::count_nodes`].
     pub fn estimate_rows(&self, txn: &mut Txn) -> Result<u64> {
         self.while_in_use(txn, |txn| {
-            let mut draw = Draw(u64::from(self.table.0));
+            let mut draw = Draw(u64::from(self.table().0));
             let (mut sum, mut count) = (0_u128, 0);
             while count < SAMPLES {
                 let (rows, is_exact) = self.sample(txn, count, &mut draw)?;

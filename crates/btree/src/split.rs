@@ -111,7 +111,7 @@ impl Tree {
     pub(crate) fn make_room(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, need: usize) -> Result<()> {
         if need > CAPACITY {
             // A change in a damaged log may require this.
-            return Err(self.corrupted(self.root, "a row is larger than a node"));
+            return Err(self.corrupted(self.root(), "a row is larger than a node"));
         }
         self.split_for(structure, key, level, Aim::Fit(need))
     }
@@ -128,7 +128,7 @@ impl Tree {
     }
 
     fn split_for(&self, structure: &mut Structure<'_>, key: &[u8], level: u8, aim: Aim) -> Result<()> {
-        let mut new = NewPage::take(&self.trees, structure)?;
+        let mut new = NewPage::take(self.trees(), structure)?;
         let mut linked = None;
         let open = loop {
             let mut node: ExclusiveGuard<'_> = self.find(structure, key, level, change_cost(3, MAX_SPLIT_BODY))?;
@@ -137,12 +137,12 @@ impl Tree {
             let is_done = match aim {
                 Aim::Fit(need) => view.free() >= need,
                 Aim::Apart => !view.search(key).is_ok_and(|found| found.is_ok_and(|at| at > 0)),
-                Aim::Grown => pid != self.root,
+                Aim::Grown => pid != self.root(),
             };
             if is_done || view.level() != level {
                 return Ok(());
             }
-            if pid == self.root {
+            if pid == self.root() {
                 return self.grow(structure, new, node);
             }
             if view.is_incomplete() {
@@ -195,14 +195,14 @@ impl Tree {
         let mut right = new.page.exclusive();
         let mut map = new.map.exclusive();
         let pages = [pid, right.pid(), map.pid()];
-        let record = record(TreeKind::Split, 0, 0b010, self.table, &pages, &body);
-        structure.apply(&self.trees, &record, &mut [left, &mut right, &mut map], Dep::none())?;
+        let record = record(TreeKind::Split, 0, 0b010, self.table(), &pages, &body);
+        structure.apply(self.trees(), &record, &mut [left, &mut right, &mut map], Dep::none())?;
         assert_sound(was_sound, &[left, &right], "the split", pid);
         assert_incomplete(left, right.pid());
         pause::point("btree: a node is split");
         new.linked();
         self.note_ghosts_of(right.pid(), &self.parse(right.pid(), &right)?);
-        let counters = self.trees.counters();
+        let counters = self.trees().counters();
         let splits = if first == cut.from { &counters.leaf_splits } else { &counters.inner_splits };
         splits.add(1);
         Ok(cut.separator)
@@ -215,8 +215,8 @@ impl Tree {
         mut new: NewPage<'p>,
         mut root: ExclusiveGuard<'p>,
     ) -> Result<()> {
-        let damage = |why| self.corrupted(self.root, why);
-        let node = self.parse(self.root, &root)?;
+        let damage = |why| self.corrupted(self.root(), why);
+        let node = self.parse(self.root(), &root)?;
         if node.level() >= crate::format::MAX_LEVEL {
             return Err(damage("the root is too high"));
         }
@@ -229,15 +229,15 @@ impl Tree {
         {
             let mut child = new.page.exclusive();
             let mut map = new.map.exclusive();
-            let pages = [self.root, child.pid(), map.pid()];
-            let record = record(TreeKind::Grow, 0, 0b010, self.table, &pages, &body);
-            structure.apply(&self.trees, &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
-            assert_sound(was_sound, &[&root, &child], "the growth", self.root);
+            let pages = [self.root(), child.pid(), map.pid()];
+            let record = record(TreeKind::Grow, 0, 0b010, self.table(), &pages, &body);
+            structure.apply(self.trees(), &record, &mut [&mut root, &mut child, &mut map], Dep::none())?;
+            assert_sound(was_sound, &[&root, &child], "the growth", self.root());
             pause::point("btree: the root has grown");
             new.linked();
             self.note_ghosts_of(child.pid(), &self.parse(child.pid(), &child)?);
         }
-        self.trees.counters().root_splits.add(1);
+        self.trees().counters().root_splits.add(1);
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl Tree {
                     // The page may have been merged away since the parent was latched, and truncated. If not, the
                     // parent still leads to it.
                     Err(Error::Corrupted { .. }) if !is_refused => is_refused = true,
-                    Err(error) => return Err(error.in_table(self.table)),
+                    Err(error) => return Err(error.in_table(self.table())),
                 }
                 continue;
             };
@@ -301,10 +301,10 @@ impl Tree {
             let begins = view.low().is_ok_and(|low| low <= &open.separator[..]);
             let (were_sound, sibling) = (begins && all_sound(&[&parent, &left]), node.right());
             let pages = [pid, open.left];
-            let record = record(TreeKind::Link, 0, 0, self.table, &pages, &body);
+            let record = record(TreeKind::Link, 0, 0, self.table(), &pages, &body);
             // The left node's LSN is that of the split or later. The record depends on it through the page, so no link
             // is recovered without its split.
-            structure.apply(&self.trees, &record, &mut [&mut parent, &mut left], Dep::none())?;
+            structure.apply(self.trees(), &record, &mut [&mut parent, &mut left], Dep::none())?;
             assert_sound(were_sound, &[&parent, &left], "the link", open.left);
             assert_linked(&left, sibling);
             pause::point("btree: a split is linked");

@@ -213,24 +213,42 @@ impl Trees {
 /// One table: a B+-tree. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    pub(crate) trees: Trees,
-    pub(crate) table: TableId,
-    pub(crate) root: PageId,
+    trees: Trees,
+    table: TableId,
+    root: PageId,
     /// The state of the table, shared by all clones.
-    pub(crate) end: Arc<TableEnd>,
+    end: Arc<TableEnd>,
 }
 
 impl Tree {
     /// Returns the id of the table.
+    #[inline]
     #[must_use]
     pub const fn table(&self) -> TableId {
         self.table
     }
 
     /// Returns the page of the root. It stays the same as long as the table exists.
+    #[inline]
     #[must_use]
     pub const fn root(&self) -> PageId {
         self.root
+    }
+
+    #[inline]
+    pub(crate) const fn trees(&self) -> &Trees {
+        &self.trees
+    }
+
+    /// Returns the state of the table, which all clones share.
+    #[inline]
+    pub(crate) fn end(&self) -> &TableEnd {
+        &self.end
+    }
+
+    /// Returns whether the other tree is a clone of this one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.end, &other.end)
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -223,7 +223,7 @@ impl Tree {
         let outcome = self.write_in_turn(txn, (key, intent, is_retired), wait, &mut has_waited, old);
         // A waiter that was woken but did not take the row wakes the next waiter.
         if has_waited && !matches!(outcome, Ok(Try::Replaced(_) | Try::Inserted)) {
-            txn.locks().0.pass_on(self.table, key);
+            txn.locks().0.pass_on(self.table(), key);
         }
         let done = outcome?;
         txn.after_xid()?;
@@ -238,7 +238,7 @@ impl Tree {
         has_waited: &mut bool,
         old: &mut Vec<u8>,
     ) -> Tried {
-        let row = Target::row(self.table, key);
+        let row = Target::row(self.table(), key);
         // Only a serializable transaction guarantees that a missing row stays missing. A scan does so by its intervals.
         let mut absent = txn.isolation() != Isolation::Serializable
             || intent == Intent::Take && !mutant("btree: a scan locks what is not there")
@@ -268,14 +268,14 @@ impl Tree {
                 }
                 Try::Held(holder) => {
                     *has_waited = true;
-                    txn.wait_row(self.table, key, holder)?;
+                    txn.wait_row(self.table(), key, holder)?;
                 }
                 Try::Shared => txn.wait_exclusive(row)?,
                 Try::NoXid => drop(txn.ensure_xid()?),
                 Try::Full(need) => {
                     // Where the fences of two leaves overlap, the descent finds another leaf and makes room there.
-                    txn.forget_row(self.table);
-                    assert!(txn.last_row(self.table).is_none(), "a full leaf is remembered");
+                    txn.forget_row(self.table());
+                    assert!(txn.last_row(self.table()).is_none(), "a full leaf is remembered");
                     self.room_for_row(txn, key, need)?;
                 }
             }
@@ -299,7 +299,7 @@ impl Tree {
         let at = match place {
             Ok(at) => at,
             Err(at) => {
-                txn.check_conflict(self.table, key, Xid::ZERO)?;
+                txn.check_conflict(self.table(), key, Xid::ZERO)?;
                 let Some(value) = intent.new_row() else {
                     self.note_if_empty(pid, &node);
                     return Ok(Try::Absent);
@@ -313,7 +313,7 @@ impl Tree {
                 if !is_in {
                     return Ok(Try::Shared);
                 }
-                txn.note_row(self.table, RowPosition { page: leaf.position(), at }, false);
+                txn.note_row(self.table(), RowPosition { page: leaf.position(), at }, false);
                 return Ok(Try::Inserted);
             }
         };
@@ -325,7 +325,7 @@ impl Tree {
             RowHolder::None => false,
             RowHolder::Unknown => return Err(damage(NO_WRITER).into()),
         };
-        txn.check_conflict(self.table, key, place.header.xid)?;
+        txn.check_conflict(self.table(), key, place.header.xid)?;
         let ghost = place.header.is_ghost();
         let new = intent.change(ghost).filter(|_| ghost || is_retired || place.header.flags & OVERFLOW == 0);
         match new {
@@ -349,7 +349,7 @@ impl Tree {
             old.clear();
             return Ok(Try::Shared);
         }
-        txn.note_row(self.table, RowPosition { page: leaf.position(), at }, new.is_none());
+        txn.note_row(self.table(), RowPosition { page: leaf.position(), at }, new.is_none());
         Ok(if ghost { Try::Inserted } else { self.done_over(&leaf, &found, new) })
     }
 
@@ -360,7 +360,7 @@ impl Tree {
         if !leaf.has_waited() || !matches!(new, Some(New::Value(_))) {
             return Try::Replaced(flags);
         }
-        let before = self.trees.contention().note(leaf.pid(), found.at);
+        let before = self.trees().contention().note(leaf.pid(), found.at);
         // The other waiter's entry may be gone by now.
         let key = before.and_then(|at| Some(self.parse(leaf.pid(), leaf).ok()?.key(at).ok()?.to_vec()));
         key.map_or(Try::Replaced(flags), |key| Try::Contended(Box::new(Boundary { key, flags })))
@@ -372,6 +372,6 @@ impl Tree {
         // The row has been written, and the split is only for speed. The cause of a failure, such as a full disk, is
         // reported to the operations that need the page.
         let is_split = self.split_before(&mut Structure::of(txn), key).is_ok();
-        self.trees.counters().contention_splits.add(u64::from(is_split));
+        self.trees().counters().contention_splits.add(u64::from(is_split));
     }
 }

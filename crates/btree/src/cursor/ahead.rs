@@ -1,6 +1,5 @@
 //! Read-ahead: the pool reads leaves before a long scan reaches them.
 
-use super::Cursor;
 use super::span::{End, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
@@ -9,7 +8,7 @@ use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result};
 use foreshore_buffer::{AccessPattern, Scan};
-use foreshore_txn::Txn;
+use foreshore_txn::{Snapshot, Txn};
 
 /// The state of read-ahead. It does not start at the first leaf, because most scans are short. Then it doubles its
 /// window each time.
@@ -31,41 +30,43 @@ impl ReadAhead {
     pub(super) fn pattern(&self) -> AccessPattern {
         if self.scan.is_some() { AccessPattern::Scan } else { AccessPattern::Random }
     }
-}
 
-impl Cursor {
     /// Requests that the next leaves be read in the background, when half of those requested before have been scanned.
-    pub(super) fn read_ahead(&mut self, txn: &mut Txn, end: End) {
-        let Some(span) = self.keys.unread() else { return };
-        let ahead = &mut self.ahead;
-        if ahead.end != end {
-            (ahead.end, ahead.window, ahead.left) = (end, 0, 0);
+    /// They are the first ones of `span`, the unread keys, from one end. `snapshot` is that of the scan.
+    pub(super) fn request(
+        &mut self,
+        txn: &mut Txn,
+        tree: &Tree,
+        snapshot: Option<&Snapshot>,
+        (span, end): (&Span, End),
+    ) {
+        if self.end != end {
+            (self.end, self.window, self.left) = (end, 0, 0);
         }
-        ahead.left = ahead.left.saturating_sub(1);
-        if 2 * ahead.left > ahead.window {
+        self.left = self.left.saturating_sub(1);
+        if 2 * self.left > self.window {
             return;
         }
-        if ahead.window == 0 {
-            ahead.window = 1;
+        if self.window == 0 {
+            self.window = 1;
             return;
         }
-        let pool = self.tree.pool();
-        let most = ahead.scan.get_or_insert_with(|| pool.scan()).depth();
+        let pool = tree.pool();
+        let most = self.scan.get_or_insert_with(|| pool.scan()).depth();
         if most == 0 {
             return;
         }
-        ahead.window = (2 * ahead.window).min(most);
+        self.window = (2 * self.window).min(most);
         // An error is ignored, because the scan meets it itself if it gets there.
-        let leaves = match &self.snapshot {
-            None => self.tree.leaves_of(&mut Structure::of(txn), span, end, ahead.window),
-            Some(snapshot) => self
-                .tree
+        let leaves = match snapshot {
+            None => tree.leaves_of(&mut Structure::of(txn), span, end, self.window),
+            Some(snapshot) => tree
                 .begin_read(txn, snapshot)
-                .and_then(|_operation| self.tree.leaves_of(&mut Structure::of_reader(txn), span, end, ahead.window)),
+                .and_then(|_operation| tree.leaves_of(&mut Structure::of_reader(txn), span, end, self.window)),
         };
         let leaves = leaves.unwrap_or_default();
         // The request may be shorter than the window at the end of a node.
-        ahead.left = leaves.len();
+        self.left = leaves.len();
         pool.prefetch(&leaves);
     }
 }

@@ -51,7 +51,7 @@ impl Cursor {
                     drop(leaf);
                     let needed = txn.wanted();
                     if let Ok((rest, _)) = copied {
-                        self.want_ahead::<ONCE>(txn, snapshot, (span, end), rest);
+                        self.spilled.want_ahead::<ONCE>(tree, txn, snapshot, (span, end), rest);
                     }
                     txn.fetch(snapshot, needed)?;
                     continue;
@@ -146,7 +146,7 @@ impl Tree {
         mut see: impl FnMut(RowHeader, &mut Vec<u8>) -> Result<Copied, Damage>,
     ) -> Result<(Rest, Option<LeftEntries>), Damage> {
         let node = NodeView::view(leaf.page())?;
-        if node.table() != self.table {
+        if node.table() != self.table() {
             return Err("a node of another table");
         }
         if node.len() == 0 && leaf.holds() {

@@ -93,11 +93,11 @@ impl Cursor {
                 Step::Fewer => self.steps.take_one(),
                 Step::Held(key, holder) => {
                     // Locks only this row, so that later writers queue behind this reader.
-                    txn.share(Target::row(tree.table, &key))?;
-                    txn.wait_row(tree.table, &key, holder)?;
+                    txn.share(Target::row(tree.table(), &key))?;
+                    txn.wait_row(tree.table(), &key, holder)?;
                 }
-                Step::Busy(key) => txn.share(Target::row(tree.table, &key))?,
-                Step::Behind(interval) => txn.wait_to_cover(tree.table, &interval)?,
+                Step::Busy(key) => txn.share(Target::row(tree.table(), &key))?,
+                Step::Behind(interval) => txn.wait_to_cover(tree.table(), &interval)?,
                 Step::Free(key) => {
                     let taken = self.take_row(&tree, txn, key, locking, span.bound(end));
                     if !matches!(taken, Ok(true)) {
@@ -281,7 +281,7 @@ impl Cursor {
     fn cover(&mut self, tree: &Tree, txn: &mut Txn, interval: Interval) -> Result<Option<Step>> {
         let waits = self.locking.lock.on_conflict() == LockWait::Wait;
         let (locks, owner) = txn.locks();
-        let new = locks.try_cover(owner, tree.table, &interval);
+        let new = locks.try_cover(owner, tree.table(), &interval);
         let is_covered = new.is_some();
         self.entered.extend(new.map(Entered::Range));
         match is_covered {
@@ -289,7 +289,7 @@ impl Cursor {
             // Rows before the writer's key are returned first, by a smaller step.
             false if self.steps.size() > 1 => Ok(Some(Step::Fewer)),
             false if waits => Ok(Some(Step::Behind(interval))),
-            false => Err(locks.range_refusal(owner, tree.table, &interval)),
+            false => Err(locks.range_refusal(owner, tree.table(), &interval)),
         }
     }
 
@@ -341,7 +341,7 @@ impl Cursor {
     /// Locks a key of the range, unless something has to come first.
     fn meet(&mut self, tree: &Tree, txn: &mut Txn, row: &Row<'_>, pid: PageId) -> Result<Met> {
         let (lock, is_row) = (self.locking.lock, !row.header.is_ghost());
-        let target = Target::row(tree.table, row.key);
+        let target = Target::row(tree.table(), row.key);
         let mine = match txn.row_holder(row.header.xid) {
             RowHolder::Unknown => return Err(tree.corrupted(pid, NO_WRITER)),
             RowHolder::Other(holder) if lock.on_conflict() != LockWait::Wait => {
@@ -358,7 +358,7 @@ impl Cursor {
         if !is_row && self.locking.takes() {
             return Ok(Met::Nothing);
         }
-        txn.check_conflict(tree.table, row.key, row.header.xid)?;
+        txn.check_conflict(tree.table(), row.key, row.header.xid)?;
         if !is_row {
             return Ok(Met::Nothing);
         }

@@ -111,7 +111,7 @@ impl Tree {
         let is_sound = node.must_lead_to(key, at).is_ok();
         let is_inside = (span.lower.as_ref(), span.upper.as_ref()).contains(key);
         let position = RowPosition { page: leaf.position(), at };
-        let has_no_conflict = txn.check_conflict(self.table, key, place.header.xid).is_ok();
+        let has_no_conflict = txn.check_conflict(self.table(), key, place.header.xid).is_ok();
         let counts = is_sound && is_inside && has_no_conflict && leaf.holds();
         Ok(counts.then_some(Outermost { leaf: position, place, mine }))
     }
@@ -141,7 +141,7 @@ impl Tree {
                 return (place.header.flags & OVERFLOW == 0).then_some((at, place, mine));
             }
             // A row that has gone since the snapshot is a conflict.
-            txn.check_conflict(self.table, &[], place.header.xid).ok()?;
+            txn.check_conflict(self.table(), &[], place.header.xid).ok()?;
             *ghost = Some(at);
         }
     }
@@ -198,6 +198,6 @@ impl Tree {
         }
         let interval = span.passed(end, &Rest::Row(key.to_vec()));
         let (locks, owner) = txn.locks();
-        locks.try_cover(owner, self.table, &interval).map(Some)
+        locks.try_cover(owner, self.table(), &interval).map(Some)
     }
 }

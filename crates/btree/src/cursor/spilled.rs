@@ -5,11 +5,10 @@
 //! the first time, because most scans are short, and twice as many each time. If a row changes before the scan reaches
 //! it, the scan misses its version and fetches it for that leaf alone.
 
-use super::Cursor;
 use super::span::{End, Rest, Span};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
-use crate::tree::Structure;
+use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_txn::{Fetched, Snapshot, Txn, UndoPtr};
@@ -78,23 +77,22 @@ impl FetchedAhead {
         }
         !matches!(self.reach, Reach::Nowhere)
     }
-}
 
-impl Cursor {
     /// Requests the versions of the leaves after a step, unless they were fetched. The step ends with `rest` at one end
     /// of `span`. If the step takes only some rows of a leaf, the next step takes the others.
     pub(super) fn want_ahead<const ONCE: bool>(
         &mut self,
+        tree: &Tree,
         txn: &mut Txn,
         snapshot: &Snapshot,
         (span, end): (&Span, End),
         rest: Rest,
     ) {
-        if !matches!(self.spilled.reach, Reach::Nowhere) {
+        if !matches!(self.reach, Reach::Nowhere) {
             return;
         }
-        let most = MOST.min(self.tree.pool().frames() / SHARE);
-        let window = (2 * self.spilled.window).clamp(1, most.max(1));
+        let most = MOST.min(tree.pool().frames() / SHARE);
+        let window = (2 * self.window).clamp(1, most.max(1));
         let mut leaves = usize::from(matches!(rest, Rest::Leaf(_)));
         let mut behind = behind(span, end, rest);
         while leaves < window
@@ -103,7 +101,7 @@ impl Cursor {
         {
             leaves += 1;
             let wanted = txn.wanted();
-            let Ok(rest) = self.want_leaf::<ONCE>(txn, snapshot, span, end) else {
+            let Ok(rest) = want_leaf::<ONCE>(tree, txn, snapshot, span, end) else {
                 // An error is ignored, because the scan meets it itself if it gets there.
                 txn.unwant(wanted);
                 break;
@@ -111,41 +109,41 @@ impl Cursor {
             behind = rest;
         }
         assert!(leaves <= window, "{leaves} leaves were asked for at once, {window} at most");
-        (self.spilled.window, self.spilled.reach) = (window, Reach::before(behind, end));
+        (self.window, self.reach) = (window, Reach::before(behind, end));
     }
+}
 
-    /// Requests the versions of the first leaf of a span. Returns the rest of the span.
-    fn want_leaf<const ONCE: bool>(
-        &self,
-        txn: &mut Txn,
-        snapshot: &Snapshot,
-        span: &Span,
-        end: End,
-    ) -> Result<Option<Span>> {
-        let (mut page, mut restarts, mut image) = ([0; PAGE_SIZE], Restarts::default(), Vec::new());
-        let wanted = txn.wanted();
-        loop {
-            let leaf: ReadGuard<'_, ONCE> =
-                self.tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
-            leaf.page().copy_to(0..PAGE_SIZE, &mut page);
-            if !leaf.holds() {
-                self.tree.restart(&mut restarts);
-                continue;
-            }
-            let damage = |why| self.tree.corrupted(leaf.pid(), why);
-            let node = self.tree.parse(leaf.pid(), &page)?;
-            let inside = span.entries(&node, end).map_err(damage)?;
-            for at in inside.clone() {
-                let header = node.row(at).map_err(damage)?.header;
-                txn.want(snapshot, header.xid, UndoPtr::from_bits(header.undo), &mut image, || leaf.holds());
-            }
-            if !leaf.holds() {
-                txn.unwant(wanted);
-            }
-            txn.check_snapshot(snapshot)?;
-            let rest = span.rest_of(&node, &inside, end, &mut Vec::new()).map_err(damage)?;
-            return Ok(behind(span, end, rest));
+/// Requests the versions of the first leaf of a span. Returns the rest of the span.
+fn want_leaf<const ONCE: bool>(
+    tree: &Tree,
+    txn: &mut Txn,
+    snapshot: &Snapshot,
+    span: &Span,
+    end: End,
+) -> Result<Option<Span>> {
+    let (mut page, mut restarts, mut image) = ([0; PAGE_SIZE], Restarts::default(), Vec::new());
+    let wanted = txn.wanted();
+    loop {
+        let leaf: ReadGuard<'_, ONCE> =
+            tree.find_again(&mut Structure::of_reader(txn), span.goal(end), 0, 0, &mut restarts)?;
+        leaf.page().copy_to(0..PAGE_SIZE, &mut page);
+        if !leaf.holds() {
+            tree.restart(&mut restarts);
+            continue;
         }
+        let damage = |why| tree.corrupted(leaf.pid(), why);
+        let node = tree.parse(leaf.pid(), &page)?;
+        let inside = span.entries(&node, end).map_err(damage)?;
+        for at in inside.clone() {
+            let header = node.row(at).map_err(damage)?.header;
+            txn.want(snapshot, header.xid, UndoPtr::from_bits(header.undo), &mut image, || leaf.holds());
+        }
+        if !leaf.holds() {
+            txn.unwant(wanted);
+        }
+        txn.check_snapshot(snapshot)?;
+        let rest = span.rest_of(&node, &inside, end, &mut Vec::new()).map_err(damage)?;
+        return Ok(behind(span, end, rest));
     }
 }
 

@@ -76,18 +76,18 @@ impl Tree {
     /// # Errors
     /// `Conflict` if the transaction does not see the last row of the table. Those of [`Tree::put`].
     pub fn begin_load(&self, txn: &mut Txn, percent: u8) -> Result<Loader<'_>> {
-        txn.exclude_others(self.table)?;
+        txn.exclude_others(self.table())?;
         self.lock(txn, TableMode::Exclusive)?;
         let xid = txn.ensure_xid()?;
         let last = self.last_row_of_all(txn)?;
         if let Some((key, writer)) = &last {
-            txn.check_conflict(self.table, key, *writer)?;
+            txn.check_conflict(self.table(), key, *writer)?;
         }
         Ok(Loader {
             tree: self,
             xid,
             fill: CAPACITY * usize::from(percent.min(100)) / 100,
-            leaf: Packed::new(self.table),
+            leaf: Packed::new(self.table()),
             chains: Vec::new(),
             dep: Dep::none(),
             last: last.map(|(key, _)| key),
@@ -133,16 +133,16 @@ impl Tree {
     /// follows soon.
     fn attach(&self, txn: &mut Txn, leaf: &Packed, dep: Dep, is_end: bool) -> Result<bool> {
         self.lock(txn, TableMode::Exclusive)?;
-        let damage = |why| self.corrupted(self.root, why);
+        let damage = |why| self.corrupted(self.root(), why);
         let packed = Node::parse(leaf.page()).map_err(damage)?;
         let low = packed.low().map_err(damage)?;
         let (first, last) = (packed.key(0).map_err(damage)?, packed.key(packed.len() - 1).map_err(damage)?);
         let mut body = Vec::with_capacity(MAX_LOAD_BODY);
-        Load::encode_front(&mut body, self.root);
+        Load::encode_front(&mut body, self.root());
         encode_image(&mut body, leaf.page()).map_err(damage)?;
         assert_fits(&body, MAX_LOAD_BODY, "a load");
         let mut undo = Vec::with_capacity(MAX_LOADED_BODY);
-        Loaded { root: self.root, first, last }.encode(&mut undo);
+        Loaded { root: self.root(), first, last }.encode(&mut undo);
         assert_fits(&undo, MAX_LOADED_BODY, "the undo of a load");
         // A page may be hard to get.
         let mut copy = [0; PAGE_SIZE];
@@ -151,7 +151,7 @@ impl Tree {
         if !can_follow {
             return Ok(false);
         }
-        let mut new = txn.with_space(|txn| NewPage::take(&self.trees, &mut Structure::of(txn)))?;
+        let mut new = txn.with_space(|txn| NewPage::take(self.trees(), &mut Structure::of(txn)))?;
         let open = loop {
             let bytes = change_cost(3, body.len());
             txn.reserve(bytes, undo.len())?;
@@ -161,11 +161,11 @@ impl Tree {
             if !self.can_follow(pid, &node, (leaf, low), is_end)? {
                 return Ok(false);
             }
-            if pid == self.root || node.free() < low.len() {
+            if pid == self.root() || node.free() < low.len() {
                 drop(left);
                 txn.with_space(|txn| {
                     let structure = &mut Structure::of(txn);
-                    if pid == self.root {
+                    if pid == self.root() {
                         self.grow_root(structure)
                     } else {
                         self.make_room(structure, first, 0, low.len())
@@ -176,11 +176,11 @@ impl Tree {
             let was_sound = all_sound(&[&left, leaf.page()]);
             let (mut right, mut map) = (new.page.exclusive(), new.map.exclusive());
             let pages = [pid, right.pid(), map.pid()];
-            let record = record(TreeKind::Load, UNDOABLE, 0b010, self.table, &pages, &body);
-            self.trees.apply(&record, &mut [&mut left, &mut right, &mut map])?;
+            let record = record(TreeKind::Load, UNDOABLE, 0b010, self.table(), &pages, &body);
+            self.trees().apply(&record, &mut [&mut left, &mut right, &mut map])?;
             let kind = TreeKind::Unload as u8;
             let structure = UNDO_STRUCTURE;
-            let undo = txn.push_undo(&Undoable { kind, table: self.table, body: &undo, before: None, structure });
+            let undo = txn.push_undo(&Undoable { kind, table: self.table(), body: &undo, before: None, structure });
             assert_ne!(undo, UndoPtr::NULL, "a leaf is loaded and has no undo entry");
             txn.log_change(&to_log(&record, &[&body]), dep, &mut [&mut left, &mut right, &mut map]);
             assert_sound(was_sound, &[&left, &right], "the load", pid);
@@ -189,7 +189,7 @@ impl Tree {
             new.linked();
             break Unlinked { left: pid, level: 0, separator: low.to_vec() };
         };
-        self.trees.counters().loaded_leaves.add(1);
+        self.trees().counters().loaded_leaves.add(1);
         match self.link(&mut Structure::of(txn), &open) {
             // The leaf stays unlinked. The next operation that finds the space links it.
             Ok(()) | Err(Error::DiskFull { .. } | Error::LogSpace) => Ok(true),
@@ -208,7 +208,7 @@ impl Loader<'_> {
     pub fn add(&mut self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<()> {
         self.tree.check_key(key)?;
         if self.last.as_deref().is_some_and(|last| key <= last) {
-            return Err(Error::LoadOrder { table: self.tree.table.into(), row: self.taken, key: key.into() });
+            return Err(Error::LoadOrder { table: self.tree.table().into(), row: self.taken, key: key.into() });
         }
         if value.len() <= MAX_INLINE_VALUE {
             self.make_space(txn, key, value.len())?;
@@ -258,7 +258,7 @@ impl Loader<'_> {
             let before = self.last.as_deref().unwrap_or_default();
             // The empty key is the smallest one, and has no separator before it.
             let low = if key.is_empty() { Ok(key) } else { separator(before, key) };
-            self.leaf.begin(low.map_err(|why| self.tree.corrupted(self.tree.root, why))?);
+            self.leaf.begin(low.map_err(|why| self.tree.corrupted(self.tree.root(), why))?);
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Loader<'_> {
     fn insert_all(&self, txn: &mut Txn, dep: Dep) -> Result<()> {
         let mut old = Vec::new();
         for at in 0..self.leaf.len() {
-            let row = self.leaf.row(at).map_err(|why| self.tree.corrupted(self.tree.root, why))?;
+            let row = self.leaf.row(at).map_err(|why| self.tree.corrupted(self.tree.root(), why))?;
             let stored = Stored { bytes: row.value, flags: row.header.flags, dep };
             let done = self.tree.write_by(txn, (row.key, Intent::Insert(stored)), LockWait::Wait, &mut old)?;
             if done.is_row() {

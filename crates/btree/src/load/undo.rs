@@ -100,7 +100,7 @@ impl Trees {
         tree: &Tree,
         is_own: impl Fn(&[u8]) -> bool,
     ) -> Result<()> {
-        txn.exclude_others(tree.table);
+        txn.exclude_others(tree.table());
         let (mut from, mut is_whole) = (loaded.first.to_vec(), true);
         loop {
             let error = match tree.hold_loaded(txn, (loaded, &from), &is_own) {
@@ -134,7 +134,7 @@ impl Trees {
         loaded.encode(&mut body);
         txn.reserve(body.len())?;
         let (kind, structure) = (TreeKind::Unload as u8, UNDO_STRUCTURE);
-        txn.enter(&Undoable { kind, table: tree.table, body: &body, before: None, structure }, lsn);
+        txn.enter(&Undoable { kind, table: tree.table(), body: &body, before: None, structure }, lsn);
         Ok(())
     }
 }
@@ -166,13 +166,13 @@ impl Tree {
                 continue;
             }
             let flags = if next.is_none() { CLR } else { 0 };
-            let record = record(TreeKind::Unload, flags, 0, self.table, &[pid], &body);
+            let record = record(TreeKind::Unload, flags, 0, self.table(), &[pid], &body);
             let pages = &mut [&mut leaf];
             if next.is_some() {
-                Structure::of_undo(context).apply(&self.trees, &record, pages, Dep::none())?;
+                Structure::of_undo(context).apply(self.trees(), &record, pages, Dep::none())?;
                 *removed = leaf.lsn();
             } else {
-                self.trees.apply(&record, pages)?;
+                self.trees().apply(&record, pages)?;
                 // The compensation must not survive without the removals before it.
                 context.log_clr(entry, &to_log(&record, &[&body]), Dep::none().page(*removed), pages);
             }

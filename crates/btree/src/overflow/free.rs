@@ -73,8 +73,8 @@ impl Trees {
     /// `Corrupted`; errors of a read.
     pub fn has_chains(&self) -> Result<bool> {
         let chains = self.chains();
-        let root = chains.named(self.pool().shared(chains.root))?;
-        let node = chains.parse(chains.root, &root)?;
+        let root = chains.named(self.pool().shared(chains.root()))?;
+        let node = chains.parse(chains.root(), &root)?;
         Ok(!node.is_leaf() || node.len() > 0)
     }
 
@@ -242,7 +242,7 @@ impl Tree {
         let page = self.pool().shared_as(pid, AccessPattern::Scan)?;
         let ids = |page: &ChainPage<'_>| if page.level == CHAIN_DATA { Ok(Vec::new()) } else { page.ids() };
         let ids = ChainPage::parse(&page, chain).and_then(|page| ids(&page));
-        Ok((page_table(&page), ids.map_err(|why: Damage| self.trees.corrupted(pid, why))?))
+        Ok((page_table(&page), ids.map_err(|why: Damage| self.trees().corrupted(pid, why))?))
     }
 
     /// Frees the last pages below an index page: as many as have their bits in one map page.
@@ -258,16 +258,16 @@ impl Tree {
         assert!(ids.iter().all(|&id| map_of(id) == map_of(last)), "one record frees pages of two maps");
         let mut body = Vec::with_capacity(count * CHAIN_ID);
         ids.iter().for_each(|id| body.put_u32(u32::try_from(id.0).expect("page ids have 31 bits")));
-        let map = self.trees.space().map_page(last, structure.session, structure.purpose)?;
+        let map = self.trees().space().map_page(last, structure.session, structure.purpose)?;
         let parent = self.pool().pin(parent)?;
         structure.reserve(change_cost(2, body.len()))?;
         {
             let (mut parent, mut map) = (parent.exclusive(), map.exclusive());
             self.check_allocated(&map, ids)?;
             let record = record(TreeKind::ChainCut, 0, 0, table, &[parent.pid(), map.pid()], &body);
-            structure.apply(&self.trees, &record, &mut [&mut parent, &mut map], dep)?;
+            structure.apply(self.trees(), &record, &mut [&mut parent, &mut map], dep)?;
         }
-        ids.iter().for_each(|&id| self.trees.space().give_back(id));
+        ids.iter().for_each(|&id| self.trees().space().give_back(id));
         Ok(())
     }
 
@@ -276,8 +276,8 @@ impl Tree {
         let are_allocated = ids.iter().try_fold(true, |all, &id| Ok(all && is_allocated(map, id)?));
         match are_allocated {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.trees.corrupted(map.pid(), "a page of a large value is free")),
-            Err(why) => Err(self.trees.corrupted(map.pid(), why)),
+            Ok(false) => Err(self.trees().corrupted(map.pid(), "a page of a large value is free")),
+            Err(why) => Err(self.trees().corrupted(map.pid(), why)),
         }
     }
 
@@ -289,7 +289,7 @@ impl Tree {
         (chain, dep): (ChainId, Dep),
     ) -> Result<()> {
         let lsn = self.leave_page(chain.head)?;
-        let map = self.trees.space().map_page(chain.head, structure.session, structure.purpose)?;
+        let map = self.trees().space().map_page(chain.head, structure.session, structure.purpose)?;
         let mut erase = Vec::with_capacity(2 + key.len());
         erase.put_short_bytes(key);
         let ghost = to_ghost(key);
@@ -297,7 +297,7 @@ impl Tree {
             let mut leaf: ExclusiveGuard<'_> = tree.find(structure, key, 0, change_cost(2, MAX_END_BODY))?;
             let pid = leaf.pid();
             // As after a rollback: otherwise searches for the next key would pass many empty leaves.
-            let is_last = tree.parse(pid, &leaf)?.len() == 1 && pid != tree.root && !tree.is_retired();
+            let is_last = tree.parse(pid, &leaf)?.len() == 1 && pid != tree.root() && !tree.is_retired();
             let row = if is_last {
                 RowChange { kind: TreeKind::RowRestore, body: &ghost }
             } else {
@@ -308,13 +308,13 @@ impl Tree {
             assert_fits(&body, MAX_END_BODY, "the end of a chain");
             let mut map = map.exclusive();
             self.check_allocated(&map, &[chain.head])?;
-            let record = record(TreeKind::ChainEnd, 0, 0, tree.table, &[pid, map.pid()], &body);
-            structure.apply(&self.trees, &record, &mut [&mut leaf, &mut map], dep.freed(lsn))?;
+            let record = record(TreeKind::ChainEnd, 0, 0, tree.table(), &[pid, map.pid()], &body);
+            structure.apply(self.trees(), &record, &mut [&mut leaf, &mut map], dep.freed(lsn))?;
             let node = tree.parse(pid, &leaf)?;
             tree.note_unless_row(pid, &node, key).map_err(|why| tree.corrupted(pid, why))?;
         }
-        self.trees.space().give_back(chain.head);
-        self.trees.counters().chains_freed.add(1);
+        self.trees().space().give_back(chain.head);
+        self.trees().counters().chains_freed.add(1);
         pause::point("btree: a chain is free");
         Ok(())
     }

@@ -63,7 +63,7 @@ impl Trees {
 
 impl Tree {
     pub(crate) fn is_of_chains(&self) -> bool {
-        self.table == CHAINS && self.root == CHAINS_ROOT
+        self.table() == CHAINS && self.root() == CHAINS_ROOT
     }
 
     /// Refuses a value over the limit of large ones.
@@ -72,11 +72,11 @@ impl Tree {
             return Ok(());
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        Err(Error::ValueTooLarge { table: Some(self.table.into()), len, max: MAX_VALUE })
+        Err(Error::ValueTooLarge { table: Some(self.table().into()), len, max: MAX_VALUE })
     }
 
     /// Decodes what a row with a large value holds.
     pub(crate) fn stub(&self, value: &[u8]) -> Result<Stub> {
-        Stub::decode(value).map_err(|why| self.corrupted(self.root, why))
+        Stub::decode(value).map_err(|why| self.corrupted(self.root(), why))
     }
 }

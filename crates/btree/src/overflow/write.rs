@@ -68,7 +68,7 @@ impl<'t> ChainWriter<'t> {
 
     /// Takes a new page; `None` if there is none before the limit.
     fn take_page(&self, structure: &mut Structure<'_>) -> Result<Option<NewPage<'t>>> {
-        let trees = &self.tree.trees;
+        let trees = self.tree.trees();
         match self.limit {
             Some(limit) => NewPage::take_below(trees, structure, limit),
             None => NewPage::take(trees, structure).map(Some),
@@ -77,7 +77,7 @@ impl<'t> ChainWriter<'t> {
 
     /// Returns the error for a chain that finds no page before its limit.
     fn no_page(&self) -> Error {
-        self.tree.trees.space().no_page()
+        self.tree.trees().space().no_page()
     }
 
     /// Appends bytes of the value.
@@ -116,7 +116,7 @@ impl<'t> ChainWriter<'t> {
         let head = self.head.expect("it has a page");
         let pages = self.len.div_ceil(CHAIN_BYTES as u64);
         assert_eq!(self.pages.max(1) as u64, pages, "pages of a value of {} bytes", self.len);
-        self.tree.trees.counters().chains_built.add(1);
+        self.tree.trees().counters().chains_built.add(1);
         let stub = Stub { chain: ChainId { head, birth: self.birth }, len: self.len, crc: self.crc };
         Ok((stub, Dep::none().page(self.last)))
     }
@@ -146,7 +146,7 @@ impl<'t> ChainWriter<'t> {
         if let Some(head) = self.head.take() {
             let chain = ChainId { head, birth: self.birth };
             // The caller returns the error that made the chain useless.
-            let _ = self.tree.trees.free_own(txn, chain);
+            let _ = self.tree.trees().free_own(txn, chain);
         }
     }
 
@@ -176,7 +176,7 @@ impl<'t> ChainWriter<'t> {
 
     /// Adds a page below `parent`.
     fn extend(&mut self, txn: &mut Txn, parent: PageId, level: u8, data: &[u8]) -> Result<PageId> {
-        let Tree { trees, table, .. } = self.tree;
+        let (trees, table) = (self.tree.trees(), self.tree.table());
         assert_eq!(level == CHAIN_DATA, !data.is_empty(), "the content of a page of a value, on level {level}");
         let image = self.image(self.chain().head, level, data);
         let mut body = Vec::with_capacity(ChainPageImage::FRONT + data.len());
@@ -193,7 +193,7 @@ impl<'t> ChainWriter<'t> {
         {
             let (mut parent, mut page, mut map) = (parent.exclusive(), new.page.exclusive(), new.map.exclusive());
             let pages = [parent.pid(), page.pid(), map.pid()];
-            let record = record(TreeKind::ChainExtend, 0, 0b010, *table, &pages, &body);
+            let record = record(TreeKind::ChainExtend, 0, 0b010, table, &pages, &body);
             let pages = &mut [&mut parent, &mut page, &mut map];
             Structure::of(txn).apply(trees, &record, pages, Dep::none().page(self.last))?;
             assert!(self.last < page.lsn(), "a chain grows at {} after its record at {}", page.lsn(), self.last);
@@ -207,7 +207,7 @@ impl<'t> ChainWriter<'t> {
     /// Allocates the first page, and inserts the row of the chain.
     fn begin(&mut self, txn: &mut Txn, level: u8, data: &[u8]) -> Result<()> {
         assert_eq!(self.head, None, "a chain begins once");
-        let trees = &self.tree.trees;
+        let trees = self.tree.trees();
         let chains = trees.chains();
         let cost = change_cost(3, MAX_BEGIN_FRONT + data.len());
         let new = txn.with_space(|txn| self.take_page(&mut Structure::of(txn)))?;
@@ -224,7 +224,7 @@ impl<'t> ChainWriter<'t> {
             let mut row = Vec::with_capacity(MAX_BEGIN_FRONT);
             let (kind, need) = match node.search(&key).map_err(damage)? {
                 Err(_) => {
-                    RowInsert { root: chains.root, owner, key: &key, value: &value }.encode(&mut row);
+                    RowInsert { root: chains.root(), owner, key: &key, value: &value }.encode(&mut row);
                     (TreeKind::RowInsert, SLOT + LEAF_HEADER + ROW)
                 }
                 Ok(at) => {
@@ -244,12 +244,12 @@ impl<'t> ChainWriter<'t> {
             }
             let mut body = Vec::with_capacity(MAX_BEGIN_FRONT + data.len());
             let (row, page) = (RowChange { kind, body: &row }, self.image(chain.head, level, data));
-            ChainBegin { table: self.tree.table, row, page }.encode_front(&mut body);
+            ChainBegin { table: self.tree.table(), row, page }.encode_front(&mut body);
             assert_fits(&body, MAX_BEGIN_FRONT, "the begin of a chain");
             body.extend_from_slice(data);
             let (mut page, mut map) = (new.page.exclusive(), new.map.exclusive());
             let pages = [pid, page.pid(), map.pid()];
-            let record = record(TreeKind::ChainBegin, 0, 0b010, chains.table, &pages, &body);
+            let record = record(TreeKind::ChainBegin, 0, 0b010, chains.table(), &pages, &body);
             let pages = &mut [&mut leaf, &mut page, &mut map];
             Structure::of(txn).apply(trees, &record, pages, Dep::none())?;
             self.last = page.lsn();
@@ -348,7 +348,7 @@ impl Tree {
 
     /// Deletes the row of a chain that a row is about to refer to.
     pub(crate) fn adopt(&self, txn: &mut Txn, chain: ChainId) -> Result<()> {
-        let chains = self.trees.chains();
+        let chains = self.trees().chains();
         if chains.remove_only(txn, &chain.key(), &mut Vec::new())? {
             return Ok(());
         }
@@ -360,9 +360,9 @@ impl Tree {
         if mutant("sabotage: a replaced large value is not retired") {
             return Ok(());
         }
-        let chains = self.trees.chains();
+        let chains = self.trees().chains();
         let retired = chains.insert_dropped(txn, &chain.key(), &chain.value());
-        self.trees.note_chain();
+        self.trees().note_chain();
         match retired {
             Err(Error::KeyExists { .. }) => Err(chains.corrupted(chain.head, "a large value is replaced twice")),
             retired => retired,

@@ -51,7 +51,7 @@ fn write_on(bed: &Bed, tree: &Tree, mut txn: Txn) {
 fn sparse() -> Bed {
     let bed = Bed::new(256);
     fill(&bed, &bed.tree);
-    let kept = |number: &u32| number % 16 == 0 || (MIDDLE..MIDDLE + 4).contains(number);
+    let kept = |number: &u32| number.is_multiple_of(16) || (MIDDLE..MIDDLE + 4).contains(number);
     for number in (0..ROWS).step_by(2).filter(|number| !kept(number)) {
         bed.run(|txn| bed.tree.remove(txn, &key(number)));
     }
