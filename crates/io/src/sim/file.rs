@@ -41,15 +41,15 @@ impl SimFile {
             // ORDERING: Relaxed, all under the lock of the state.
             let mut seen = self.seen.load(Ordering::Relaxed);
             if matches!(fault, Some(FaultKind::Eio | FaultKind::LateEio | FaultKind::LateEnospc)) {
-                state.add_error(self.ino);
+                state.live.add_error(self.ino);
             }
-            let is_error = state.report_error(self.ino, &mut seen) && fault.is_none();
+            let is_error = state.live.report_error(self.ino, &mut seen) && fault.is_none();
             // ORDERING: as above.
             self.seen.store(seen, Ordering::Relaxed);
             state.refuse(fault, Op::FailedSync(self.ino))?;
-            let done = if state.lying { Op::Nothing } else { Op::Sync(self.ino) };
+            let done = if state.settings.lying { Op::Nothing } else { Op::Sync(self.ino) };
             if is_error {
-                state.note(done);
+                state.record.note(done);
                 return Err(rustix::io::Errno::IO.into());
             }
             Ok(((), done))
@@ -64,7 +64,7 @@ impl SimFile {
     fn resize_once(&self, space: bool, effect: &Effect) -> io::Result<()> {
         self.state.operation(Class::Length { space }, |state, fault| {
             state.refuse(fault, Op::Nothing)?;
-            effect.apply(state.content(self.ino));
+            effect.apply(state.live.content(self.ino));
             Ok(((), Op::Effect(effect.clone())))
         })
     }
@@ -72,7 +72,7 @@ impl SimFile {
 
 impl Drop for SimFile {
     fn drop(&mut self) {
-        self.state.lock().release(self.ino);
+        self.state.lock().live.release(self.ino);
     }
 }
 
@@ -104,7 +104,7 @@ impl RawFile for SimFile {
     fn length(&self) -> io::Result<u64> {
         let mut state = self.state.lock();
         state.need_power()?;
-        Ok(state.content(self.ino).len())
+        Ok(state.live.content(self.ino).len())
     }
 }
 
@@ -117,21 +117,21 @@ impl SimFile {
             return self.state.write_held(state, ino, &self.path, buf, offset);
         }
         // A file system may have to do such a write out of place, as XFS with reflink does.
-        let space = whole || !state.content(ino).is_allocated(offset, buf.len());
+        let space = whole || !state.live.content(ino).is_allocated(offset, buf.len());
         let result = state.operation(Class::Write { space }, |state, fault| {
             let n = match fault {
                 Some(FaultKind::ShortWrite(n)) if !whole => n.min(buf.len()),
                 _ => buf.len(),
             };
             // A durable write makes the length that it needs durable, even one that an earlier sync failed to keep.
-            let grow = durable || offset + n as u64 > state.content(ino).len();
+            let grow = durable || offset + n as u64 > state.live.content(ino).len();
             let effect = Effect::Write { ino, offset, bytes: Bytes::new(&buf[..n]), grow, whole };
             state.refuse(fault, Op::FailedWrite(effect.clone()))?;
             if n == 0 {
                 return Ok((0, Op::Nothing));
             }
-            effect.apply(state.content(ino));
-            let durable = durable && !state.lying;
+            effect.apply(state.live.content(ino));
+            let durable = durable && !state.settings.lying;
             Ok((n, if durable { Op::Durable(effect) } else { Op::Effect(effect) }))
         });
         self.state.notify_power_loss(&state);
@@ -163,7 +163,7 @@ impl File for SimFile {
     }
 
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
-        let is_buffered = self.state.lock().buffered;
+        let is_buffered = self.state.lock().settings.buffered;
         let write = || retry::write_full(self, buf, offset, !is_buffered);
         let written = match is_buffered {
             false => write().inspect_err(|e| self.syncs.note_failure(e)),
@@ -184,14 +184,14 @@ impl File for SimFile {
     }
 
     fn writes_whole(&self, len: usize) -> bool {
-        len.is_power_of_two() && self.state.lock().whole_writes
+        len.is_power_of_two() && self.state.lock().settings.whole_writes
     }
 
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
         let mut order: Vec<_> = parts.iter().collect();
         {
             let state = self.state.lock();
-            if !state.whole_writes {
+            if !state.settings.whole_writes {
                 return Ok(false);
             }
             state.shuffle(&mut order);
@@ -209,13 +209,13 @@ impl File for SimFile {
     }
 
     fn read_past_cache(&self) -> Result<()> {
-        if !self.state.lock().buffered {
+        if !self.state.lock().settings.buffered {
             return Ok(());
         }
         let synced = self.sync_once().or_else(|_| self.sync_once());
         synced.map_err(|e| self.error("read past the cache", e))?;
         let mut state = self.state.lock();
-        if !state.opaque {
+        if !state.settings.opaque {
             state.drop_cache(self.ino);
             // ORDERING: Relaxed, as in `read_once`.
             self.past_cache.store(true, Ordering::Relaxed);

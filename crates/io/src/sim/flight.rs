@@ -13,7 +13,6 @@ use super::{
 };
 use foreshore_base::limits::SECTOR;
 use foreshore_sync::MutexGuard;
-use rustix::io::Errno;
 use std::{io, ops::Range, path::Path, sync::Arc, time::Duration};
 
 /// How long [`Sim::wait_for_flights`] waits before it ends a test that would hang. A held write waits twice as long: a
@@ -33,14 +32,14 @@ impl Machine {
         buf: &[u8],
         offset: u64,
     ) -> io::Result<usize> {
-        let space = !state.content(ino).is_allocated(offset, buf.len());
+        let space = !state.live.content(ino).is_allocated(offset, buf.len());
         let effect = Effect::Write { ino, offset, bytes: Bytes::new(buf), grow: true, whole: false };
-        let no = state.ops;
+        let no = state.record.ops();
         let issued = state.operation(Class::Write { space }, |_, fault| Ok((fault, Op::Issue(no, effect.clone()))));
         self.notify_power_loss(&state);
         let flight = Flight { no, path: path.to_owned(), offset, len: buf.len() };
         state.flights.issue(Held { flight, effect, fault: issued?, result: None });
-        self.changed.notify_all();
+        self.notify();
         loop {
             let is_lost = state.need_power().is_err();
             match state.flights.take(no, is_lost) {
@@ -54,36 +53,6 @@ impl Machine {
             let open = state.flights.up().any(|flight| flight.no == no) && state.need_power().is_ok();
             assert!(!timed_out || !open, "nobody lets the held write {no} land");
         }
-    }
-}
-
-impl State {
-    /// Lets a flight land, with `fault` if it has none of its own. After a power loss nothing lands.
-    fn land(&mut self, no: OpNo, fault: Option<FaultKind>) {
-        if self.need_power().is_err() {
-            return;
-        }
-        let held = self.flights.find(no);
-        let (effect, len, own_fault) = (held.effect.clone(), held.flight.len, held.fault);
-        let landed = |state: &mut Self, n: usize| {
-            if n == 0 {
-                return Op::Nothing;
-            }
-            let Some(effect) = effect.part(0, n) else { return Op::Nothing };
-            if let Some(ino) = effect.file() {
-                effect.apply(state.content(ino));
-            }
-            if state.lying { Op::Effect(effect) } else { Op::Durable(effect) }
-        };
-        let (op, result) = match own_fault.or(fault) {
-            Some(FaultKind::Eio) => (Op::FailedWrite(effect.clone()), Err(Errno::IO)),
-            Some(FaultKind::Enospc) => (Op::Nothing, Err(Errno::NOSPC)),
-            Some(FaultKind::Eintr) => (Op::Nothing, Err(Errno::INTR)),
-            Some(FaultKind::ShortWrite(n)) => (landed(self, n.min(len)), Ok(n.min(len))),
-            Some(FaultKind::LateEio | FaultKind::LateEnospc | FaultKind::Crash) | None => (landed(self, len), Ok(len)),
-        };
-        self.note(Op::Land(no, Box::new(op)));
-        self.flights.find(no).result = Some(result);
     }
 }
 
@@ -138,7 +107,7 @@ impl Sim {
         for no in up {
             state.land(no, None);
         }
-        self.state.changed.notify_all();
+        self.state.notify();
     }
 
     /// The writes in flight, in the order of their issue.
@@ -197,7 +166,7 @@ impl Sim {
         let chosen = Rng::new(&[seed]).below(count) as usize;
         let flight = state.flights.up().nth(chosen).cloned()?;
         state.land(flight.no, None);
-        self.state.changed.notify_all();
+        self.state.notify();
         Some(flight)
     }
 
@@ -216,12 +185,12 @@ impl Sim {
         // Bytes before the sector that follows sector number `n` of the write.
         let bytes_below = |n: usize| (n * SECTOR).saturating_sub((offset % SECTOR as u64) as usize);
         let part = effect.part(bytes_below(sectors.start), bytes_below(sectors.end));
-        state.note(part.map_or(Op::Nothing, Op::Reach));
+        state.record.note(part.map_or(Op::Nothing, Op::Reach));
     }
 
     fn land(&self, no: OpNo, fault: Option<FaultKind>) {
         self.state.lock().land(no, fault);
-        self.state.changed.notify_all();
+        self.state.notify();
     }
 }
 

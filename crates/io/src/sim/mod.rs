@@ -31,9 +31,12 @@ mod fault;
 mod file;
 mod flight;
 mod flights;
+mod live;
 mod media;
 mod persist;
+mod plan;
 mod points;
+mod record;
 mod rng;
 mod state;
 mod tools;
@@ -83,53 +86,51 @@ impl Sim {
     /// or tried to.
     #[must_use]
     pub fn ops(&self) -> OpNo {
-        self.state.lock().ops
+        self.state.lock().record.ops()
     }
 
     /// Returns the count of reads.
     #[must_use]
     pub fn reads(&self) -> u64 {
-        self.state.lock().reads
+        self.state.lock().plan.reads()
     }
 
     /// Returns the operations that may have needed space: those that [`FaultKind::Enospc`] strikes.
     #[must_use]
     pub fn space_ops(&self) -> Vec<OpNo> {
-        self.state.lock().space_ops.clone()
+        self.state.lock().plan.space_ops().to_vec()
     }
 
     /// Adds a fault to the plan.
     pub fn inject(&self, fault: Fault) {
-        self.state.lock().faults.push(fault);
+        self.state.lock().plan.add(fault);
     }
 
     /// Makes read number `at` fail with `EIO`, and all later ones if `sticky`.
     pub fn inject_read_error(&self, at: u64, sticky: bool) {
-        self.state.lock().read_faults.push((at, sticky));
+        self.state.lock().plan.add_read_error(at, sticky);
     }
 
     /// Empties the plan of faults: space is free again, the device works.
     pub fn clear_faults(&self) {
-        let mut state = self.state.lock();
-        state.faults.clear();
-        state.read_faults.clear();
+        self.state.lock().plan.clear();
     }
 
     /// Returns how many operations and reads met a fault.
     #[must_use]
     pub fn faults_met(&self) -> u64 {
-        self.state.lock().faults_met
+        self.state.lock().plan.met()
     }
 
     /// Makes syncs lie: they succeed and make nothing durable. No database keeps its promises on such a disk.
     pub fn set_lying(&self, lying: bool) {
-        self.state.lock().lying = lying;
+        self.state.lock().settings.lying = lying;
     }
 
     /// Sets whether the device offers atomic writes ([`File::write_whole`]), of any length that is a power of two. Such
     /// a write may need new space even where space is allocated. Off for a new disk and for crash images.
     pub fn set_whole_writes(&self, possible: bool) {
-        self.state.lock().whole_writes = possible;
+        self.state.lock().settings.whole_writes = possible;
     }
 
     /// Sets whether durable writes go to a page cache that a sync writes back. Off for a new disk and for crash images.
@@ -138,23 +139,23 @@ impl Sim {
     /// only the cache has are gone when it is switched off.
     pub fn set_buffered(&self, buffered: bool) {
         let mut state = self.state.lock();
-        if state.buffered && !buffered {
+        if state.settings.buffered && !buffered {
             state.empty_cache();
         }
-        state.buffered = buffered;
+        state.settings.buffered = buffered;
     }
 
     /// Sets whether the page cache hides the medium from every reader: there is no direct I/O, and the cache drops no
     /// page. Then [`File::read_past_cache`] only writes the cache back, and later reads still show the cache. Off for
     /// a new disk and for crash images.
     pub fn set_cache_opaque(&self, opaque: bool) {
-        self.state.lock().opaque = opaque;
+        self.state.lock().settings.opaque = opaque;
     }
 
     /// Returns the operations that synced a file or a directory.
     #[must_use]
     pub fn sync_ops(&self) -> Vec<OpNo> {
-        self.state.lock().sync_ops.clone()
+        self.state.lock().plan.sync_ops().to_vec()
     }
 
     /// Simulates a write-back that the kernel starts by itself and that fails. The next sync of each open handle
@@ -164,29 +165,29 @@ impl Sim {
     /// `Io` if there is no such file.
     pub fn fail_write_back(&self, path: &Path) -> Result<()> {
         let mut state = self.state.lock();
-        let ino = state.names.file(&normal(path)).map_err(|e| Error::io("write back", path, e))?;
-        state.add_error(ino);
-        state.note(Op::FailedSync(ino));
+        let ino = state.live.names().file(&normal(path)).map_err(|e| Error::io("write back", path, e))?;
+        state.live.add_error(ino);
+        state.record.note(Op::FailedSync(ino));
         Ok(())
     }
 
     /// Stops recording operations and drops the record, for long runs. [`Sim::crash_image`] still works, and
     /// [`Sim::crash_points`] has only the present point.
     pub fn stop_recording(&self) {
-        self.state.lock().journal = None;
+        self.state.lock().record.stop();
     }
 
     /// Loses power now: every later call fails.
     pub fn power_off(&self) {
         let mut state = self.state.lock();
-        state.crashed = true;
+        state.power_off();
         self.state.notify_power_loss(&state);
     }
 
     /// Whether power is lost, by [`Sim::power_off`] or a [`FaultKind::Crash`].
     #[must_use]
     pub fn is_off(&self) -> bool {
-        self.state.lock().crashed
+        self.state.lock().need_power().is_err()
     }
 
     /// Runs one operation on names. `apply` changes the live image and returns the effect, if there is one.
@@ -215,7 +216,7 @@ impl Sim {
     /// Wraps a lock that was taken for the name `path`.
     fn name_lock(&self, path: PathBuf) -> Box<dyn DirLock> {
         let state = Arc::clone(&self.state);
-        Box::new(NameLock::new(path, move |path| state.lock().names.unlock(path)))
+        Box::new(NameLock::new(path, move |path| state.lock().live.names_mut().unlock(path)))
     }
 }
 
@@ -232,7 +233,7 @@ impl Fs for Sim {
             return Ok(());
         }
         self.change_names("create", dir, Class::Create, |state| {
-            let new = state.names.create_dir(&path)?;
+            let new = state.live.names_mut().create_dir(&path)?;
             Ok(((), new.then_some(Effect::CreateDir { path })))
         })
     }
@@ -240,21 +241,21 @@ impl Fs for Sim {
     fn kind(&self, path: &Path) -> Result<Option<Kind>> {
         let state = self.state.lock();
         state.need_power().map_err(|e| Error::io("stat", path, e))?;
-        Ok(state.names.kind(&normal(path)))
+        Ok(state.live.names().kind(&normal(path)))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         let mut state = self.state.lock();
         let ino = state.open(&normal(path)).map_err(|e| Error::io("open", path, e))?;
-        let seen = state.sample_errors(ino);
+        let seen = state.live.sample_errors(ino);
         drop(state);
         Ok(self.handle(path, ino, seen))
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         let ino = self.change_names("create", path, Class::Create, |state| {
-            let ino = state.create(&normal(path))?;
-            state.hold(ino);
+            let ino = state.live.create(&normal(path))?;
+            state.live.hold(ino);
             Ok((ino, Some(Effect::Create { path: normal(path), ino })))
         })?;
         Ok(self.handle(path, ino, 0))
@@ -262,18 +263,14 @@ impl Fs for Sim {
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         let state = self.state.lock();
-        let names = state.need_power().and_then(|()| state.names.list(&normal(dir)));
+        let names = state.need_power().and_then(|()| state.live.names().list(&normal(dir)));
         names.map_err(|e| Error::io("list", dir, e))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.change_names("rename", from, Class::Name, |state| {
             let (from, to) = (normal(from), normal(to));
-            let replaced = state.names.file(&to).ok();
-            let ino = state.names.rename(&from, &to)?;
-            if let Some(replaced) = replaced {
-                state.reap(replaced);
-            }
+            let ino = state.live.rename(&from, &to)?;
             Ok(((), Some(Effect::Rename { from, to, ino })))
         })
     }
@@ -281,8 +278,7 @@ impl Fs for Sim {
     fn remove(&self, path: &Path) -> Result<()> {
         self.change_names("remove", path, Class::Name, |state| {
             let path = normal(path);
-            let ino = state.names.remove(&path)?;
-            state.reap(ino);
+            let ino = state.live.remove(&path)?;
             Ok(((), Some(Effect::Remove { path, ino })))
         })
     }
@@ -292,8 +288,8 @@ impl Fs for Sim {
         self.state
             .operation(Class::Sync, |state, fault| {
                 state.refuse(fault, Op::FailedSyncDir(path.clone()))?;
-                state.names.need_dir(&path)?;
-                Ok(((), if state.lying { Op::Nothing } else { Op::SyncDir(path) }))
+                state.live.names().need_dir(&path)?;
+                Ok(((), if state.settings.lying { Op::Nothing } else { Op::SyncDir(path) }))
             })
             .map_err(|e| Error::io("sync", dir, e))
     }
@@ -303,7 +299,7 @@ impl Fs for Sim {
             drop(self.create(path)?);
         }
         let path = normal(path);
-        if !self.state.lock().names.lock(&path) {
+        if !self.state.lock().live.names_mut().lock(&path) {
             return Err(Error::Locked { path: parent(&path) });
         }
         Ok(self.name_lock(path))
@@ -314,7 +310,7 @@ impl Fs for Sim {
             return Err(Error::io("lock", path, io::ErrorKind::NotFound.into()));
         }
         let path = normal(path);
-        if !self.state.lock().names.lock_shared(&path) {
+        if !self.state.lock().live.names_mut().lock_shared(&path) {
             return Err(Error::Locked { path: parent(&path) });
         }
         Ok(self.name_lock(path))

@@ -45,14 +45,14 @@ pub struct CrashPoints {
 impl CrashPoints {
     /// Returns the crash points of the record of a machine, or the present point if there is no record.
     pub(super) fn of_record(state: &State) -> Self {
-        let (media, op, mut rest) = state.recorded();
+        let (media, op, mut rest) = state.record.recorded();
         rest.reverse();
         Self { seed: state.seed(), media, op, rest }
     }
 
     /// Returns the crash point of this moment.
     pub(super) fn of_present(state: &State) -> Self {
-        Self { seed: state.seed(), media: state.media.clone(), op: state.ops, rest: Vec::new() }
+        Self { seed: state.seed(), media: state.record.media().clone(), op: state.record.ops(), rest: Vec::new() }
     }
 
     /// Returns the number of the operation in flight.

@@ -1,41 +1,35 @@
-//! The running simulated machine: live names and contents, counters, planned faults, the record.
+//! The running simulated machine: the live image, the record with the media, planned faults, writes in flight.
 
 use super::{
-    fault::{Class, Fault, FaultKind, OpNo},
+    fault::{Class, FaultKind, OpNo},
     flights::Flights,
+    live::Live,
     media::{Ino, Media, Op},
+    plan::Plan,
+    record::Record,
     rng::Rng,
 };
 use crate::content::Content;
 use crate::names::Names;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
+use rustix::io::Errno;
 use std::{collections::BTreeMap, io, path::Path, time::Duration};
-
-/// The record: the media when recording began, and every operation since.
-#[derive(Clone)]
-pub(super) struct Journal {
-    base: Media,
-    first: OpNo,
-    ops: Vec<Op>,
-}
 
 #[derive(Clone)]
 pub(super) struct State {
     seed: u64,
-    pub(super) names: Names<Ino>,
-    pub(super) files: BTreeMap<Ino, Content>,
-    /// Counts of open handles by file. A file without names and handles is removed.
-    handles: BTreeMap<Ino, usize>,
-    next_ino: Ino,
-    pub(super) media: Media,
-    pub(super) journal: Option<Journal>,
-    pub(super) ops: OpNo,
-    pub(super) reads: u64,
-    /// The operations that `ENOSPC` could have struck.
-    pub(super) space_ops: Vec<OpNo>,
-    pub(super) faults: Vec<Fault>,
-    pub(super) read_faults: Vec<(u64, bool)>,
-    pub(super) faults_met: u64,
+    pub(super) live: Live,
+    pub(super) record: Record,
+    pub(super) plan: Plan,
+    pub(super) settings: Settings,
+    pub(super) flights: Flights,
+    is_off: bool,
+}
+
+/// What the device and its page cache do.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Settings {
+    /// Whether syncs succeed and make nothing durable.
     pub(super) lying: bool,
     /// Whether writes that are whole or not at all are possible.
     pub(super) whole_writes: bool,
@@ -43,26 +37,13 @@ pub(super) struct State {
     pub(super) buffered: bool,
     /// Whether no read bypasses the page cache.
     pub(super) opaque: bool,
-    /// Write-back errors by file.
-    pub(super) errors: BTreeMap<Ino, Errors>,
-    /// The operations that synced a file or a directory.
-    pub(super) sync_ops: Vec<OpNo>,
-    pub(super) crashed: bool,
-    pub(super) flights: Flights,
-}
-
-/// Counts of the write-back errors of a file. A handle that has seen fewer than `met` reports one at its next sync.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Errors {
-    met: u64,
-    reported: u64,
 }
 
 /// The state, and the condition for its changes.
 pub(super) struct Machine {
     state: Mutex<State>,
     /// Signalled when a write was issued or has landed, or power is lost.
-    pub(super) changed: Condvar,
+    changed: Condvar,
 }
 
 impl Machine {
@@ -104,9 +85,14 @@ impl Machine {
 
     /// Wakes held writes if power is lost.
     pub(super) fn notify_power_loss(&self, state: &State) {
-        if state.crashed {
-            self.changed.notify_all();
+        if state.need_power().is_err() {
+            self.notify();
         }
+    }
+
+    /// Wakes all that wait for a change.
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
     }
 }
 
@@ -117,54 +103,30 @@ pub(super) fn off() -> io::Error {
 
 /// Returns `EIO`.
 fn eio() -> io::Error {
-    rustix::io::Errno::IO.into()
+    Errno::IO.into()
 }
 
 impl State {
     /// Creates a machine that has just started with these names and contents.
     pub(super) fn new(seed: u64, mut names: Names<Ino>, files: BTreeMap<Ino, Content>) -> Self {
         names.unlock_all();
-        let next_ino = files.keys().next_back().map_or(0, |last| last + 1);
-        let media = Media::new(names.clone(), files.clone());
-        let journal = Some(Journal { base: media.clone(), first: 0, ops: Vec::new() });
-        Self {
-            seed,
-            names,
-            files,
-            handles: BTreeMap::new(),
-            next_ino,
-            media,
-            journal,
-            ops: 0,
-            reads: 0,
-            space_ops: Vec::new(),
-            faults: Vec::new(),
-            read_faults: Vec::new(),
-            faults_met: 0,
-            lying: false,
-            whole_writes: false,
-            buffered: false,
-            opaque: false,
-            errors: BTreeMap::new(),
-            sync_ops: Vec::new(),
-            crashed: false,
-            flights: Flights::default(),
-        }
+        let record = Record::new(Media::new(names.clone(), files.clone()));
+        let (plan, settings, flights) = (Plan::default(), Settings::default(), Flights::default());
+        Self { seed, live: Live::new(names, files), record, plan, settings, flights, is_off: false }
     }
 
     /// Returns a copy of the machine with no program on it: no handles, no locks.
     pub(super) fn fork(&self) -> Self {
-        let mut fork = self.clone();
-        fork.names.unlock_all();
-        fork.handles.clear();
-        fork.flights = Flights::default();
-        let named: Vec<_> = fork.names.files().collect();
-        fork.files.retain(|ino, _| named.contains(ino));
-        fork
+        Self { live: self.live.fork(), flights: Flights::default(), ..self.clone() }
     }
 
     pub(super) fn need_power(&self) -> io::Result<()> {
-        if self.crashed { Err(off()) } else { Ok(()) }
+        if self.is_off { Err(off()) } else { Ok(()) }
+    }
+
+    /// Loses power: every later call fails.
+    pub(super) const fn power_off(&mut self) {
+        self.is_off = true;
     }
 
     /// Numbers and runs one operation. `run` gets the fault that strikes it and returns what it did.
@@ -174,36 +136,26 @@ impl State {
         run: impl FnOnce(&mut Self, Option<FaultKind>) -> io::Result<(T, Op)>,
     ) -> io::Result<T> {
         self.need_power()?;
-        let number = self.ops;
-        if (Fault { at: number, kind: FaultKind::Enospc, sticky: false }).strikes(number, class) {
-            self.space_ops.push(number);
-        }
-        if class == Class::Sync {
-            self.sync_ops.push(number);
-        }
-        let fault = self.faults.iter().find(|fault| fault.strikes(number, class)).map(|fault| fault.kind);
-        self.faults_met += u64::from(fault.is_some());
+        let number = self.record.ops();
+        let fault = self.plan.strike(number, class);
         let result = run(self, fault);
-        if self.ops != number {
+        if self.record.ops() != number {
             // `refuse` has noted the operation already.
             return result.map(|(value, _)| value);
         }
         match result {
             Ok((_, op)) if fault == Some(FaultKind::Crash) => {
-                if let Some(effect) = op.effect() {
-                    self.media.push(effect.clone());
-                }
-                self.record(op);
-                self.crashed = true;
+                self.record.note_in_flight(op);
+                self.is_off = true;
                 Err(off())
             }
             Ok((value, op)) => {
-                self.note(op);
+                self.record.note(op);
                 Ok(value)
             }
             Err(e) => {
-                self.note(Op::Nothing);
-                self.crashed = fault == Some(FaultKind::Crash);
+                self.record.note(Op::Nothing);
+                self.is_off = fault == Some(FaultKind::Crash);
                 Err(e)
             }
         }
@@ -213,160 +165,100 @@ impl State {
     pub(super) fn refuse(&mut self, fault: Option<FaultKind>, failed: Op) -> io::Result<()> {
         let (left, error) = match fault {
             Some(FaultKind::Eio | FaultKind::LateEio) => (failed, eio()),
-            Some(FaultKind::LateEnospc) => (failed, rustix::io::Errno::NOSPC.into()),
-            Some(FaultKind::Enospc) => (Op::Nothing, rustix::io::Errno::NOSPC.into()),
-            Some(FaultKind::Eintr) => (Op::Nothing, rustix::io::Errno::INTR.into()),
+            Some(FaultKind::LateEnospc) => (failed, Errno::NOSPC.into()),
+            Some(FaultKind::Enospc) => (Op::Nothing, Errno::NOSPC.into()),
+            Some(FaultKind::Eintr) => (Op::Nothing, Errno::INTR.into()),
             Some(FaultKind::ShortWrite(_) | FaultKind::Crash) | None => return Ok(()),
         };
-        self.note(left);
+        self.record.note(left);
         Err(error)
-    }
-
-    /// Records a completed operation and applies it to the media.
-    pub(super) fn note(&mut self, op: Op) {
-        self.media.complete(op.clone());
-        self.record(op);
-    }
-
-    fn record(&mut self, op: Op) {
-        if let Some(journal) = &mut self.journal {
-            journal.ops.push(op);
-        }
-        self.ops += 1;
-    }
-
-    /// Starts the record anew, from the media as they are now.
-    pub(super) fn restart_record(&mut self) {
-        if let Some(journal) = &mut self.journal {
-            *journal = Journal { base: self.media.clone(), first: self.ops, ops: Vec::new() };
-        }
-    }
-
-    /// Returns the record: the media before it, the number of its first operation, and its operations. Without a
-    /// record, returns the present state and no operations.
-    pub(super) fn recorded(&self) -> (Media, OpNo, Vec<Op>) {
-        match &self.journal {
-            Some(journal) => (journal.base.clone(), journal.first, journal.ops.clone()),
-            None => (self.media.clone(), self.ops, Vec::new()),
-        }
     }
 
     pub(super) const fn seed(&self) -> u64 {
         self.seed
     }
 
-    pub(super) fn create(&mut self, path: &Path) -> io::Result<Ino> {
-        let ino = self.next_ino;
-        self.names.create(path, ino)?;
-        self.next_ino += 1;
-        self.files.insert(ino, Content::default());
-        Ok(ino)
-    }
-
     pub(super) fn open(&mut self, path: &Path) -> io::Result<Ino> {
         self.need_power()?;
-        let ino = self.names.file(path)?;
-        self.hold(ino);
+        let ino = self.live.names().file(path)?;
+        self.live.hold(ino);
         Ok(ino)
-    }
-
-    /// Counts a handle.
-    pub(super) fn hold(&mut self, ino: Ino) {
-        *self.handles.entry(ino).or_default() += 1;
-    }
-
-    /// Releases a handle.
-    pub(super) fn release(&mut self, ino: Ino) {
-        let handles = self.handles.get_mut(&ino).expect("an open file has a handle");
-        *handles -= 1;
-        if *handles == 0 {
-            self.handles.remove(&ino);
-            self.reap(ino);
-        }
-    }
-
-    /// Removes a file that has neither name nor handle.
-    pub(super) fn reap(&mut self, ino: Ino) {
-        if !self.handles.contains_key(&ino) && !self.names.files().any(|named| named == ino) {
-            self.files.remove(&ino);
-            self.errors.remove(&ino);
-        }
-    }
-
-    /// Returns the live content of an open file.
-    pub(super) fn content(&mut self, ino: Ino) -> &mut Content {
-        self.files.get_mut(&ino).expect("an open file has content")
     }
 
     /// Shuffles `items` by the seed and the operations so far.
     pub(super) fn shuffle<T>(&self, items: &mut [T]) {
-        let mut rng = Rng::new(&[self.seed, self.ops]);
+        let mut rng = Rng::new(&[self.seed, self.record.ops()]);
         for last in (1..items.len()).rev() {
             items.swap(last, rng.below(last as u64 + 1) as usize);
         }
-    }
-
-    /// Returns the error count that a new handle has seen. An error that no handle has reported counts as unseen, so
-    /// the new handle reports it, too (`errseq_sample`).
-    pub(super) fn sample_errors(&self, ino: Ino) -> u64 {
-        self.errors.get(&ino).map_or(0, |errors| errors.reported)
-    }
-
-    /// Notes that the write-back of a file has failed.
-    pub(super) fn add_error(&mut self, ino: Ino) {
-        self.errors.entry(ino).or_default().met += 1;
-    }
-
-    /// Returns whether a file has an error that a handle has not `seen`, and marks it as seen.
-    pub(super) fn report_error(&mut self, ino: Ino, seen: &mut u64) -> bool {
-        let Some(errors) = self.errors.get_mut(&ino) else { return false };
-        let is_new = *seen < errors.met;
-        (*seen, errors.reported) = (errors.met, errors.met);
-        is_new
     }
 
     /// Decides which bytes of failed write-backs are on the medium, and drops about half of the cache.
     pub(super) fn drop_cache(&mut self, ino: Ino) {
         let mut rng = self.resolve_stranded(ino);
         let medium = self.medium(ino);
-        self.content(ino).refresh(&medium, |_| rng.chance(0.5));
+        self.live.content(ino).refresh(&medium, |_| rng.chance(0.5));
     }
 
     /// Does the same for every file, and drops all of the cache.
     pub(super) fn empty_cache(&mut self) {
-        let inos: Vec<_> = self.files.keys().copied().collect();
-        for ino in inos {
+        for ino in self.live.inos() {
             self.resolve_stranded(ino);
             let medium = self.medium(ino);
-            self.content(ino).refresh(&medium, |_| true);
+            self.live.content(ino).refresh(&medium, |_| true);
         }
     }
 
     /// Decides which bytes of failed write-backs are on the medium. Returns the numbers that it has drawn from.
     fn resolve_stranded(&mut self, ino: Ino) -> Rng {
-        let mut rng = Rng::new(&[self.seed, self.ops, ino]);
-        if let Some(landed) = self.media.resolve_stranded(ino, &mut rng) {
-            self.note(Op::ResolveStranded(ino, landed));
+        let mut rng = Rng::new(&[self.seed, self.record.ops(), ino]);
+        if let Some(landed) = self.record.media().resolve_stranded(ino, &mut rng) {
+            self.record.note(Op::ResolveStranded(ino, landed));
         }
         rng
     }
 
     /// Returns what a read past the cache shows, after the cache has written back.
     fn medium(&self, ino: Ino) -> Content {
-        let mut medium = self.media.written(ino);
-        medium.grow(self.files.get(&ino).map_or(0, Content::len));
+        let mut medium = self.record.media().written(ino);
+        medium.grow(self.live.len_of(ino));
         medium
     }
 
     /// Counts a read and does it, past the cache or not.
     pub(super) fn read(&mut self, ino: Ino, buf: &mut [u8], offset: u64, past_cache: bool) -> io::Result<usize> {
         self.need_power()?;
-        let number = self.reads;
-        self.reads += 1;
-        if self.read_faults.iter().any(|&(at, sticky)| number == at || sticky && number > at) {
-            self.faults_met += 1;
+        if self.plan.strike_read() {
             return Err(eio());
         }
-        Ok(if past_cache { self.medium(ino).read(buf, offset) } else { self.content(ino).read(buf, offset) })
+        Ok(if past_cache { self.medium(ino).read(buf, offset) } else { self.live.content(ino).read(buf, offset) })
+    }
+
+    /// Lets a flight land, with `fault` if it has none of its own. After a power loss nothing lands.
+    pub(super) fn land(&mut self, no: OpNo, fault: Option<FaultKind>) {
+        if self.need_power().is_err() {
+            return;
+        }
+        let held = self.flights.find(no);
+        let (effect, len, own_fault) = (held.effect.clone(), held.flight.len, held.fault);
+        let landed = |state: &mut Self, n: usize| {
+            if n == 0 {
+                return Op::Nothing;
+            }
+            let Some(effect) = effect.part(0, n) else { return Op::Nothing };
+            if let Some(ino) = effect.file() {
+                effect.apply(state.live.content(ino));
+            }
+            if state.settings.lying { Op::Effect(effect) } else { Op::Durable(effect) }
+        };
+        let (op, result) = match own_fault.or(fault) {
+            Some(FaultKind::Eio) => (Op::FailedWrite(effect.clone()), Err(Errno::IO)),
+            Some(FaultKind::Enospc) => (Op::Nothing, Err(Errno::NOSPC)),
+            Some(FaultKind::Eintr) => (Op::Nothing, Err(Errno::INTR)),
+            Some(FaultKind::ShortWrite(n)) => (landed(self, n.min(len)), Ok(n.min(len))),
+            Some(FaultKind::LateEio | FaultKind::LateEnospc | FaultKind::Crash) | None => (landed(self, len), Ok(len)),
+        };
+        self.record.note(Op::Land(no, Box::new(op)));
+        self.flights.find(no).result = Some(result);
     }
 }

@@ -525,8 +525,9 @@ fn removed_files_are_forgotten_when_they_are_closed() {
     sim.stop_recording();
     sim.remove(FILE.as_ref()).unwrap();
     sim.sync_dir(DIR.as_ref()).unwrap();
-    assert_eq!(sim.state.lock().files.len(), 1);
+    assert_eq!(sim.state.lock().live.inos().len(), 1);
     drop(file);
     let state = sim.state.lock();
-    assert!(state.files.is_empty() && state.media.files.is_empty() && state.media.pending.is_empty());
+    let media = state.record.media();
+    assert!(state.live.inos().is_empty() && media.files.is_empty() && media.pending.is_empty());
 }

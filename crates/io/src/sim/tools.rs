@@ -22,7 +22,7 @@ impl Sim {
     pub fn kill(&self) -> Self {
         let mut state = self.state.lock();
         let machine = state.fork();
-        state.crashed = true;
+        state.power_off();
         self.state.notify_power_loss(&state);
         Self::from_state(machine)
     }
@@ -31,8 +31,7 @@ impl Sim {
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         let state = self.state.lock();
-        let length = |ino| state.files.get(&ino).map_or(0, Content::len);
-        state.names.entries().map(|(path, ino)| (path.to_owned(), length(ino))).collect()
+        state.live.names().entries().map(|(path, ino)| (path.to_owned(), state.live.len_of(ino))).collect()
     }
 
     /// Returns the live bytes of a file.
@@ -76,8 +75,8 @@ impl Sim {
 
     fn content_of(&self, path: &Path) -> Result<Content> {
         let state = self.state.lock();
-        let ino = state.names.file(&normal(path)).map_err(|e| Error::io("open", path, e))?;
-        Ok(state.files.get(&ino).cloned().unwrap_or_default())
+        let ino = state.live.names().file(&normal(path)).map_err(|e| Error::io("open", path, e))?;
+        Ok(state.live.copy_of(ino))
     }
 
     /// Returns bytes of a file, all of which must exist.
@@ -92,10 +91,9 @@ impl Sim {
     /// Changes a file in both images, and starts the record anew.
     fn damage(&self, path: &Path, change: impl Fn(&mut Content)) -> Result<()> {
         let state: &mut State = &mut self.state.lock();
-        let ino = state.names.file(&normal(path)).map_err(|e| Error::io("open", path, e))?;
-        change(state.files.entry(ino).or_default());
-        change(state.media.files.entry(ino).or_default());
-        state.restart_record();
+        let ino = state.live.names().file(&normal(path)).map_err(|e| Error::io("open", path, e))?;
+        change(state.live.content(ino));
+        state.record.damage(|media| change(media.files.entry(ino).or_default()));
         Ok(())
     }
 }
