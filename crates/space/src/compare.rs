@@ -81,7 +81,7 @@ impl Space {
     fn shared_map(&self, region: u64) -> Result<Option<SharedGuard<'_>>> {
         let mut failed = false;
         while region < self.mapped() {
-            match self.pool.shared(map::map_of_region(region)) {
+            match self.pool().shared(map::map_of_region(region)) {
                 Ok(page) => return Ok(Some(page)),
                 // A cut may have dropped the map meanwhile, and its page; growth may have brought it back since.
                 Err(_) if !failed => failed = true,

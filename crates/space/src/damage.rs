@@ -25,16 +25,16 @@ impl Space {
     /// The map page of a region, made anew if it is damaged. At a restart, after redo.
     pub(crate) fn map_or_rebuilt(&self, region: u64) -> Result<SharedGuard<'_>> {
         let pid = map::map_of_region(region);
-        let page = self.pool.exclusive_or_quarantined(pid)?;
+        let page = self.pool().exclusive_or_quarantined(pid)?;
         if map::is_allocated(&page, pid).is_ok() {
             return Ok(page.downgrade());
         }
         drop(page);
-        let mut session = self.pool.log().session()?;
+        let mut session = self.pool().log().session()?;
         session.reserve_rollback(DAMAGE_COST)?;
-        let in_file = (self.file.len()? / PAGE_SIZE as u64).min(MAX_PAGES);
-        let end = PageId(in_file.max(self.pool.last_resident().0 + 1));
-        let mut page = self.pool.exclusive_or_quarantined(pid)?;
+        let in_file = (self.file().len()? / PAGE_SIZE as u64).min(MAX_PAGES);
+        let end = PageId(in_file.max(self.pool().last_resident().0 + 1));
+        let mut page = self.pool().exclusive_or_quarantined(pid)?;
         map::rebuild(&mut page, region, end);
         let body = end.0.to_le_bytes();
         let kind = SpaceKind::MapRebuild as u8;
@@ -48,7 +48,7 @@ impl Space {
     /// # Errors
     /// What a read of its map page can fail with.
     pub fn may_be_unused(&self, pid: PageId) -> Result<bool> {
-        Ok(map::is_rebuilt(&self.pool.shared(map::map_of(pid))?))
+        Ok(map::is_rebuilt(&self.pool().shared(map::map_of(pid))?))
     }
 
     /// Quarantines a page of `table` that recovery has found damaged, by a log record.
@@ -61,20 +61,14 @@ impl Space {
             return Err(self.corrupted(pid, "a page that the database needs is damaged"));
         }
         session.reserve_rollback(DAMAGE_COST)?;
-        let mut page = self.pool.exclusive_or_quarantined(pid)?;
+        let mut page = self.pool().exclusive_or_quarantined(pid)?;
         page.quarantine(Flaw::Content, table);
         let body = page_flags(&page).to_le_bytes();
         let record = Change { kind: SpaceKind::Quarantine as u8, flags: 0, init_mask: 0, table, body: &[&body] };
         change(session, Dep::none(), 0, &record, &mut [&mut page]);
         drop(page);
-        self.quarantined.lock().push(pid);
+        self.add_quarantined(pid);
         Ok(())
-    }
-
-    /// The pages that were quarantined by log records since the start.
-    #[must_use]
-    pub fn quarantined(&self) -> Vec<PageId> {
-        self.quarantined.lock().clone()
     }
 
     /// Redo of the records that this file logs.

@@ -52,7 +52,7 @@ impl Space {
         if !late {
             reserve(session)?;
         }
-        let started = self.stock.start_cut(spare, |first_region| {
+        let started = self.stock().start_cut(spare, |first_region| {
             if late {
                 reserve(session)?;
             }
@@ -68,12 +68,12 @@ impl Cut<'_> {
     /// # Errors
     /// `Io`: whether the file is shorter is not known. It is taken to be; what is left of its end the next start finds.
     pub fn finish(self) -> Result<u64> {
-        self.space.stock.finish_cut(self.number)
+        self.space.stock().finish_cut(self.number)
     }
 }
 
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
-        self.space.stock.cancel_cut(self.number);
+        self.space.stock().cancel_cut(self.number);
     }
 }

@@ -44,15 +44,15 @@ pub struct SpaceStats {
 /// keeps a copy of the maps in memory and hands out what is free in it; the hand-out itself leaves no trace on disk.
 /// **No method is called by a thread that holds a page latch.**
 pub struct Space {
-    pub(crate) pool: Pool,
-    pub(crate) file: Arc<dyn File>,
-    pub(crate) stock: Stock,
+    pool: Pool,
+    file: Arc<dyn File>,
+    stock: Stock,
     /// Regions that have a map page, the first ones. Written under `maps`.
     mapped: AtomicU64,
     /// Held to create and to drop map pages.
     maps: Mutex<()>,
     /// Pages that [`Space::quarantine`] was called for.
-    pub(crate) quarantined: Mutex<Vec<PageId>>,
+    quarantined: Mutex<Vec<PageId>>,
 }
 
 impl fmt::Debug for Space {
@@ -192,6 +192,30 @@ impl Space {
     #[must_use]
     pub fn file_pages(&self) -> u64 {
         self.stock.with(|state| state.free.end())
+    }
+
+    pub(crate) const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) const fn stock(&self) -> &Stock {
+        &self.stock
+    }
+
+    /// The data file.
+    pub(crate) fn file(&self) -> &dyn File {
+        &*self.file
+    }
+
+    /// Notes a page that was quarantined.
+    pub(crate) fn add_quarantined(&self, pid: PageId) {
+        self.quarantined.lock().push(pid);
+    }
+
+    /// The pages that were quarantined by log records since the start.
+    #[must_use]
+    pub fn quarantined(&self) -> Vec<PageId> {
+        self.quarantined.lock().clone()
     }
 
     /// Regions that have a map page.
