@@ -10,6 +10,7 @@
 //! | `lru:N` | pages in a file, N of them in memory, one lock (PostgreSQL up to 16, N = 8, later 32 and 128) | lock, linear search; miss: read, and write what is evicted, under the lock |
 //! | `lru:N:banks` | the same in banks of 16 pages with a lock each (PostgreSQL 17) | the same in its bank |
 
+mod bits;
 mod direct;
 mod lru;
 
@@ -23,11 +24,6 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-
-/// Two bits of a transaction that has committed; zero is one that has not ended.
-const COMMITTED: u8 = 1;
-/// Two bits of a transaction that was rolled back.
-const ABORTED: u8 = 2;
 
 /// Which table is consulted beside the status window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,6 +20,7 @@
 //!
 //! [`BufferKind`] has the table of what differs.
 
+mod adapter;
 mod aether;
 mod choice;
 mod credit;

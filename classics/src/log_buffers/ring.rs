@@ -1,12 +1,10 @@
 //! The ring of the byte-address buffers: positions, whole records, draining.
 
 use super::credit::Credits;
-use super::{CArray, Decoupled, Delegated, Faa, Hybrid, Laser, Locked};
-use foreshore_base::{Lsn, Result};
+use foreshore_base::Lsn;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, rmw};
-use foreshore_wal::log_buffer::{Checksummed, Drained, GRAIN, LogBuffer, RecordRing, Staging};
-use foreshore_wal::{Record, flags};
+use foreshore_wal::log_buffer::{Checksummed, GRAIN, RecordRing, Staging};
 use std::io;
 
 /// A buffer whose LSN of a record is the position behind it. So stamps are dense in bytes, the order of positions is
@@ -23,69 +21,6 @@ pub(super) trait RingBuffer: Send + Sync {
 
     /// Returns a position up to which every record has been copied in; may be below an earlier one. For the leader.
     fn published(&self) -> u64;
-}
-
-/// Implements [`LogBuffer`] for buffers over a ring.
-macro_rules! log_buffers {
-    ($($buffer:ty),+ $(,)?) => {
-        $(impl LogBuffer for $buffer {
-            fn admit(&self, _slot: usize, bytes: u64) -> Option<u64> {
-                self.ring().credits.take(bytes).then_some(bytes)
-            }
-
-            fn give_back(&self, _slot: usize, bytes: u64) -> bool {
-                self.ring().credits.give(bytes);
-                true
-            }
-
-            fn append(&self, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
-                append(self, slot, record, dep)
-            }
-
-            fn commit_clock(&self) -> Lsn {
-                // ORDERING: Acquire, pairs with the raise in `append`.
-                Lsn(self.ring().commits.load(Ordering::Acquire))
-            }
-
-            fn raise_commit_clock(&self, _to: Lsn) -> bool {
-                false
-            }
-
-            fn current(&self) -> Lsn {
-                Lsn(self.tail())
-            }
-
-            fn drain(&self, prev: Lsn, staging: &mut Staging) -> Result<Drained> {
-                Ok(drain(self, prev, staging))
-            }
-        })+
-    };
-}
-
-log_buffers!(Locked, CArray, Decoupled, Hybrid, Delegated, Faa, Laser);
-
-#[inline]
-fn append(buffer: &impl RingBuffer, slot: usize, record: &Record<'_>, dep: Lsn) -> Lsn {
-    let lsn = buffer.insert(slot, &Checksummed::new(record));
-    // A stamp above the tail is impossible: commit stamps are LSNs of this log, since a commit that needs a later one
-    // appends its record again. A caller that passes the stamp of another log is told when the record is published: an
-    // earlier panic would block every session behind it.
-    assert!(lsn > dep, "record {lsn} does not follow {dep}");
-    if record.flags & flags::COMMIT != 0 {
-        rmw::contended(1);
-        // ORDERING: AcqRel, pairs with `commit_clock`. Positions are drawn in an order that carries what came before
-        // each draw, so a value covers all commits below it, those too that have not raised the clock yet.
-        buffer.ring().commits.fetch_max(lsn.0, Ordering::AcqRel);
-    }
-    lsn
-}
-
-fn drain(buffer: &impl RingBuffer, prev: Lsn, staging: &mut Staging) -> Drained {
-    let ring = buffer.ring();
-    let upto = buffer.published().max(ring.drained());
-    // SAFETY: the buffer says that everything below is copied in; bytes below `drained` are not touched again.
-    let to = unsafe { ring.drain(upto, staging) };
-    Drained { cut: prev.max(Lsn(to)), more: to < upto }
 }
 
 /// Plain memory addressed by positions that only grow.
@@ -119,6 +54,31 @@ impl Ring {
         self.first
     }
 
+    /// Takes credit for `bytes` if they are free.
+    pub(super) fn take_credit(&self, bytes: u64) -> bool {
+        self.credits.take(bytes)
+    }
+
+    /// Returns credit that was not used.
+    pub(super) fn give_credit(&self, bytes: u64) {
+        self.credits.give(bytes);
+    }
+
+    /// Returns the greatest stamp of a commit.
+    pub(super) fn last_commit(&self) -> Lsn {
+        // ORDERING: Acquire, pairs with `note_commit`.
+        Lsn(self.commits.load(Ordering::Acquire))
+    }
+
+    /// Takes note of a commit.
+    #[inline]
+    pub(super) fn note_commit(&self, lsn: Lsn) {
+        rmw::contended(1);
+        // ORDERING: AcqRel, pairs with `last_commit`. Positions are drawn in an order that carries what came before
+        // each draw, so a value covers all commits below it, those too that have not raised the clock yet.
+        self.commits.fetch_max(lsn.0, Ordering::AcqRel);
+    }
+
     /// Returns the position up to which everything has been copied out.
     pub(super) fn drained(&self) -> u64 {
         // ORDERING: Relaxed, only the leader writes it, and leaders hand over through their lock.
@@ -145,7 +105,7 @@ impl Ring {
     ///
     /// # Safety
     /// Every record below `upto` is published to the caller, the only thread that drains.
-    unsafe fn drain(&self, upto: u64, staging: &mut Staging) -> u64 {
+    pub(super) unsafe fn drain(&self, upto: u64, staging: &mut Staging) -> u64 {
         let from = self.drained();
         // SAFETY: published, and not overwritten before the credit is given back below.
         let to = unsafe { self.memory.drain(from, upto, staging) };

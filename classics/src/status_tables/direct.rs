@@ -1,9 +1,10 @@
 //! Two bits an xid in one array, found by the xid.
 
-use super::{ABORTED, COMMITTED, StatusTable};
+use super::bits::{ABORTED, COMMITTED};
 use foreshore_base::{Error, Result, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex, rmw};
+use foreshore_txn::StatusTable;
 
 /// Xids that the array distinguishes; for older ones it says that they have committed.
 const XIDS: u64 = 1 << 31;

@@ -4,11 +4,12 @@
 //! exclusively. A miss first writes the page that it evicts, then reads, all under the lock. The newest page is not
 //! evicted.
 
-use super::{ABORTED, COMMITTED, StatusTable};
+use super::bits::{ABORTED, COMMITTED};
 use foreshore_base::{Result, Xid};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, RwLock, rmw};
+use foreshore_txn::StatusTable;
 use std::sync::Arc;
 
 /// Bytes of a page.

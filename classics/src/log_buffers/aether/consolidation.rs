@@ -21,7 +21,7 @@
 //!   slot to be freed, which needs no lock.
 
 use super::super::{Ring, RingBuffer};
-use super::queue::Node;
+use super::node::Node;
 use super::{Front, Holder, Own, Region, Shape, Waits};
 use foreshore_base::Lsn;
 use foreshore_sync::CachePadded;

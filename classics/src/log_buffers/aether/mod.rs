@@ -33,6 +33,7 @@ mod hybrid;
 mod mcs;
 mod mutex;
 mod mutex8;
+mod node;
 mod ordered;
 mod queue;
 mod waits;
@@ -114,7 +115,7 @@ impl Front {
             WaitKind::Park => Lock::Byte(CachePadded::new(Mutex8::default())),
         };
         let waits = Waits::new(shape.wait);
-        let guarded = CachePadded::new(Guarded { tail: AtomicU64::new(first), last: AtomicU32::new(queue::NONE) });
+        let guarded = CachePadded::new(Guarded { tail: AtomicU64::new(first), last: AtomicU32::new(node::NONE) });
         Self { waits, lock, sessions: shape.sessions, guarded }
     }
 
