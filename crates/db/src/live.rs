@@ -50,7 +50,7 @@ impl Scratch {
     /// Frees the memory of a transaction with large keys or values, of which some may have been refused for that.
     fn shrink(&mut self) {
         self.batch.shrink_to(KEPT_BYTES);
-        self.popped = Popped::default();
+        self.popped.clear();
         self.reindexed.clear();
         for buffer in [&mut self.key, &mut self.value, &mut self.found] {
             buffer.clear();

@@ -33,6 +33,14 @@ impl Popped {
         (bound(&self.first), bound(&self.last))
     }
 
+    /// Forgets all rows.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if self.of.is_some() {
+            *self = Self::default();
+        }
+    }
+
     /// Returns where the row was that the transaction took last from an end, if that is known.
     pub(crate) fn at(&mut self, is_first: bool) -> Option<RowPosition> {
         self.end(is_first).at

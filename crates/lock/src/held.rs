@@ -42,6 +42,12 @@ impl Held {
         self.tables.is_empty() && self.points.is_empty() && self.ranges.is_empty() && self.turn.is_none()
     }
 
+    /// Returns whether the owner holds no lock and no borrowed memory.
+    #[inline]
+    pub(crate) fn is_untouched(&self, memory: &LockMemory) -> bool {
+        self.is_empty() && self.capacity == memory.own()
+    }
+
     pub(crate) fn tables(&self) -> &[(TableId, TableMode)] {
         &self.tables
     }

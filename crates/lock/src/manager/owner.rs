@@ -138,9 +138,12 @@ impl LockManager {
     /// A committer calls it with its commit number, after its commit record is appended and its status is set. The
     /// tables in which it wrote are tagged with that number. From here on no thread may see the transaction as live.
     pub fn finish(&self, owner: &mut Owner, csn: Option<Csn>) {
-        self.end_exclusive(owner);
-        self.release_tables(&mut owner.held, csn, |_| true);
-        self.keys.release(&self.slots, &mut owner.held);
+        // A transaction that has only read by snapshot has none.
+        if !owner.held.is_untouched(self.keys.memory()) {
+            self.end_exclusive(owner);
+            self.release_tables(&mut owner.held, csn, |_| true);
+            self.keys.release(&self.slots, &mut owner.held);
+        }
         // The status is final before the obligations are taken out. So a waiter that registers later finds the term
         // over or the holder dead.
         owner.slot().end().into_iter().for_each(|row| self.slots.wake_row(row));

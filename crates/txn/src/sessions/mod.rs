@@ -216,11 +216,16 @@ impl Sessions {
             "a transaction ends without a commit and keeps {entries} undo entries"
         );
         lease.run.end();
-        lease.undo.end(csn);
+        let has_undo = !lease.undo.is_untouched();
+        if has_undo {
+            lease.undo.end(csn);
+        }
         lease.session.end_undo_log();
         lease.session.release();
         lease.session.set_frees(false);
-        lease.undo.put_on_shelf();
+        if has_undo {
+            lease.undo.put_on_shelf();
+        }
         self.pool(lease.is_system).give_back(lease.shard, lease);
         self.arena.tell();
         self.notify_queue();

@@ -317,6 +317,12 @@ impl Undo {
         !self.has_any() && self.copies.is_empty() && !self.holder.holds()
     }
 
+    /// Returns whether the transaction has requested no space for undo, so that its end has nothing to do.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.most == 0 && self.entries == 0 && self.is_idle()
+    }
+
     /// Donates the chunks on the shelves of all sessions.
     pub(crate) fn clear_shelves(&self) {
         self.arena.clear_shelves();
