@@ -6,13 +6,15 @@
 //! are at work in each life. How sessions interleave is up to the system, so the same seed gives another history each
 //! time.
 
+mod config;
 mod disk;
 mod record;
 mod session;
 mod store;
 
-use crate::check::{Base, Level};
-use crate::{History, Kind};
+pub use config::{Config, Planted};
+
+use crate::History;
 use disk::SlowDisk;
 use foreshore::{Db, Error, Isolation, Options};
 use foreshore_classics::early_release::EarlyRelease;
@@ -24,7 +26,6 @@ use foreshore_sim::Random;
 use record::Recorder;
 use session::{Ended, Session};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use store::Store;
@@ -44,48 +45,6 @@ const INTENTS: [IntentKind; 2] = [IntentKind::Fastpath, IntentKind::Table];
 const EARLY_RELEASE: [EarlyRelease; 3] = [EarlyRelease::Full, EarlyRelease::SharedOnly, EarlyRelease::Off];
 /// Memory for undo that histories fill, so that some of it goes to a file.
 const LITTLE_UNDO: u64 = 64 << 10;
-
-/// What history to make.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// What writes do.
-    pub kind: Kind,
-    /// The isolation of every transaction.
-    pub isolation: Base,
-    /// Sessions at once, each a thread.
-    pub sessions: u64,
-    /// Transactions of each session.
-    pub txns: u64,
-    /// Keys.
-    pub keys: u64,
-    /// How often power is lost, and the database recovered.
-    pub losses: u64,
-    /// Seed of all choices.
-    pub seed: u64,
-    /// What goes wrong on purpose.
-    pub planted: Option<Planted>,
-}
-
-/// An error that the driver makes in place of the engine. Its histories show that such a one is found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    /// A rollback to a savepoint leaves one write as it is.
-    Forgets,
-    /// A scan from the back comes to its end one row too early.
-    Short,
-    /// A reader of the newest version is answered before that version is durable.
-    Early,
-    /// A transaction that was prepared when power was lost, and committed after that, is reported as rolled back.
-    Mistold,
-}
-
-impl Config {
-    /// The level that the history must pass: what was acknowledged is seen by all that begin later.
-    #[must_use]
-    pub fn level(&self) -> Level {
-        Level { base: self.isolation, real_time: true }
-    }
-}
 
 /// How one life of the database runs. No design may show in what transactions see.
 struct Life {
@@ -217,20 +176,11 @@ fn work(
     finish(reader.read_twice(db, store, recorder, goal, || work_all(others)))
 }
 
-/// Values that no two writes share.
-#[derive(Debug, Default)]
-struct Values(AtomicU64);
-
-impl Values {
-    fn next(&self) -> u64 {
-        // ORDERING: relaxed - the read-modify-write alone makes values distinct.
-        1 + self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
+    use crate::check::Base;
 
     /// What the seed draws is met: prepared transactions after a loss of power, and undo that is read back from its
     /// file.

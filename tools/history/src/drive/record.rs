@@ -1,15 +1,17 @@
 //! Notes invocations and completions in the order in which they happen.
 
-use super::{Config, Values};
+use super::config::Config;
 use crate::{History, NEVER, Op, Outcome, Txn};
 use foreshore::Csn;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A history in the making, shared by all sessions.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    pub(super) values: Values,
+    /// Values so far.
+    values: AtomicU64,
     notes: Mutex<Notes>,
 }
 
@@ -33,7 +35,13 @@ impl Recorder {
     pub(super) fn new(config: &Config) -> Self {
         let history = History::new(config.kind, config.sessions);
         let notes = Mutex::new(Notes { history, moment: 0, commits: BTreeMap::new() });
-        Self { values: Values::default(), notes }
+        Self { values: AtomicU64::new(0), notes }
+    }
+
+    /// Returns a value that no other write has.
+    pub(super) fn new_value(&self) -> u64 {
+        // ORDERING: relaxed - the read-modify-write alone makes values distinct.
+        1 + self.values.fetch_add(1, Ordering::Relaxed)
     }
 
     fn with<T>(&self, note: impl FnOnce(&mut Notes) -> T) -> T {

@@ -1,8 +1,8 @@
 //! A session: one transaction after the other.
 
+use super::config::{Config, Planted};
 use super::record::Recorder;
 use super::store::{Store, Work};
-use super::{Config, Planted};
 use crate::Op;
 use foreshore::{CommitTicket, Csn, Db, Error, ReadOptions, ReadTransaction, Transaction};
 use foreshore_sim::Random;
@@ -189,7 +189,7 @@ impl Session {
                     if which < 7 {
                         ops.push(Op::Read { key, found: None });
                     }
-                    ops.push(Op::Write { key, value: recorder.values.next() });
+                    ops.push(Op::Write { key, value: recorder.new_value() });
                 }
             }
         }

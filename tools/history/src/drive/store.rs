@@ -1,6 +1,6 @@
 //! Lists and registers in tables of a database.
 
-use super::{Config, Planted};
+use super::config::{Config, Planted};
 use crate::check::Base;
 use crate::{Found, Kind};
 use foreshore::{
