@@ -34,6 +34,8 @@ mod load;
 #[cfg(foreshore_sim)]
 mod plan;
 #[cfg(foreshore_sim)]
+mod report;
+#[cfg(foreshore_sim)]
 mod run;
 #[cfg(foreshore_sim)]
 mod session;
@@ -45,4 +47,6 @@ mod tables;
 mod work;
 
 #[cfg(foreshore_sim)]
-pub use run::{Failure, Report, Wanted, run};
+pub use report::Report;
+#[cfg(foreshore_sim)]
+pub use run::{Failure, Wanted, run};

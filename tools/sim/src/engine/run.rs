@@ -3,31 +3,11 @@
 use super::life::Lives;
 use super::part::{Parts, Place};
 use super::plan::{one_in, one_of};
-use foreshore_sync::schedule::{self, Plan, Summary};
+use super::report::Report;
+use foreshore_sync::schedule::{self, Plan};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-
-/// What a run has done.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Report {
-    /// The run of the scheduler.
-    pub summary: Summary,
-    /// Transactions.
-    pub txns: usize,
-    /// Commits among them.
-    pub commits: usize,
-    /// Starts of the database.
-    pub starts: u32,
-    /// Power losses.
-    pub losses: u32,
-    /// Power losses while the database was opening.
-    pub nested: u32,
-    /// Lives that a fault has cut short.
-    pub stopped: u32,
-    /// Restores that were compared.
-    pub restores: u32,
-}
 
 /// Which run is wanted.
 #[derive(Clone, Debug, Default)]

@@ -4,13 +4,13 @@
 //! the end the parent opens it. No acknowledged commit is lost, and nothing panics. If an allocation of the process
 //! itself gets no memory, it aborts, which counts as a kill.
 
+use super::asked::Asked;
 use super::child::Order;
 use super::ledger::Ledger;
-use super::mounts::{command, text};
+use super::mounts::{command, scratch, text};
 use super::plan::options;
-use super::process::{Ended, Running};
+use super::process::{Ended, Running, own_program};
 use super::totals::Totals;
-use super::{Asked, own_program, scratch, verify};
 use crate::random::{Random, mixed};
 use std::fs;
 use std::path::Path;
@@ -137,7 +137,8 @@ impl Fault {
         totals.count(answer);
         let options = options(seed);
         let options = if is_buffered { options.device(foreshore::Device::Buffered) } else { options };
-        verify(&options, dir, ledger, &ended.heard, seed)
+        ledger
+            .verify_files(&options, dir, &ended.heard, seed)
             .map_err(|why| format!("{why}; process: {}", ended.said.trim()))
     }
 }

@@ -7,13 +7,13 @@
 //!
 //! Rounds take turns. A file system that does not know the ioctl has cuts of its medium alone.
 
+use super::asked::Asked;
 use super::child::Order;
 use super::ledger::Ledger;
-use super::mounts::Mounted;
+use super::mounts::{Mounted, scratch};
 use super::plan::options;
-use super::process::Running;
+use super::process::{Running, own_program};
 use super::totals::Totals;
-use super::{Asked, own_program, scratch, verify};
 use crate::random::{Random, mixed};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -117,7 +117,8 @@ impl Rack {
         self.power_on(by == "medium")?;
         let options = options(seed);
         let options = if order.is_buffered { options.device(foreshore::Device::Buffered) } else { options };
-        verify(&options, &self.dir, &mut self.ledger, &ended.heard, seed)
+        self.ledger
+            .verify_files(&options, &self.dir, &ended.heard, seed)
             .map_err(|why| format!("{why}; cut of {by}, process: {}", ended.last_words()))
     }
 

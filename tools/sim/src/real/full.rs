@@ -1,13 +1,13 @@
 //! Small file systems that are full. No log is poisoned, and the directory opens again and again while writers are at
 //! work. Large transactions are rolled back, and writes go on by themselves when there is space.
 
+use super::asked::Asked;
 use super::child::Order;
 use super::ledger::{Heard, Ledger};
-use super::mounts::Mounted;
+use super::mounts::{Mounted, scratch};
 use super::plan::options;
-use super::process::{Ended, Running};
+use super::process::{Ended, Running, own_program};
 use super::totals::Totals;
-use super::{Asked, own_program, scratch, verify};
 use crate::random::{Random, mixed};
 use foreshore::Db;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl Disk<'_> {
         self.judge(&ended)?;
         self.totals.commits += ended.heard.commits;
         self.refusals += ended.heard.refusals;
-        verify(&options(seed), &self.dir, &mut self.ledger, &ended.heard, seed)
+        self.ledger.verify_files(&options(seed), &self.dir, &ended.heard, seed)
     }
 
     fn judge(&self, ended: &Ended) -> Result<(), String> {
@@ -116,9 +116,9 @@ impl Disk<'_> {
         if heard.commits == 0 {
             return Err("no writer goes on, though there is space".to_owned());
         }
-        verify(&options(seed), &self.dir, &mut self.ledger, heard, seed)?;
+        self.ledger.verify_files(&options(seed), &self.dir, heard, seed)?;
         has_no_parked_rollback(&self.dir, seed)?;
-        verify(&options(seed), &self.dir, &mut self.ledger, &Heard::default(), seed)
+        self.ledger.verify_files(&options(seed), &self.dir, &Heard::default(), seed)
     }
 }
 

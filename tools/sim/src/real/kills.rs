@@ -4,13 +4,14 @@
 //! pass at which it is killed is drawn below the most passes seen in a process. A process that ends before is a miss,
 //! and is checked like the others.
 
+use super::asked::Asked;
 use super::child::Order;
 use super::ledger::{Heard, Ledger};
+use super::mounts::scratch;
 use super::plan::{SHRINKS_EVERY, options};
 use super::points::{POINTS, Phase};
-use super::process::{Ended, Running};
+use super::process::{Ended, Running, own_program};
 use super::totals::Totals;
-use super::{Asked, own_program, scratch, verify};
 use crate::random::{Random, mixed};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -181,7 +182,7 @@ impl Kills<'_> {
         // The second process of a restart acknowledges nothing.
         let heard = if phase == Phase::Restart { heard } else { ended.heard.clone() };
         self.totals.commits += heard.commits;
-        verify(&options(seed), &bed.dir, &mut bed.ledger, &heard, seed)?;
+        bed.ledger.verify_files(&options(seed), &bed.dir, &heard, seed)?;
         match ended.is_killed() {
             true => Ok(Shot::Hit),
             false => Ok(Shot::Missed(passes(&ended))),
@@ -206,7 +207,7 @@ impl Kills<'_> {
         let mut bed = self.take_bed(false);
         let outcome = self.kill_at_work(&bed.dir, seed).and_then(|ended| {
             self.totals.commits += ended.heard.commits;
-            verify(&options(seed), &bed.dir, &mut bed.ledger, &ended.heard, seed)
+            bed.ledger.verify_files(&options(seed), &bed.dir, &ended.heard, seed)
         });
         let outcome = outcome.map_err(|why| format!("{why}; kept: {}", bed.dir.display()));
         self.totals.count("any moment");

@@ -6,8 +6,11 @@ use super::plan::{
 };
 use super::work::Told;
 use crate::random::mixed;
-use foreshore::{Db, Error, ReadTransaction, TableDef};
+use foreshore::{Db, Error, Options, ReadTransaction, TableDef};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
 
 /// What the writers of one process, or of several, were told.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +73,22 @@ impl Default for Ledger {
 }
 
 impl Ledger {
+    /// Opens the directory in this process and compares it with what its writers heard.
+    pub(super) fn verify_files(
+        &mut self,
+        options: &Options,
+        dir: &Path,
+        heard: &Heard,
+        seed: u64,
+    ) -> Result<(), String> {
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            let db = options.open(dir).map_err(|error| format!("open: {error}"))?;
+            self.verify(&db, heard, seed)?;
+            db.close(Duration::ZERO).map_err(|error| format!("close: {error}"))
+        }));
+        checked.unwrap_or_else(|_| Err("the check has panicked".to_owned()))
+    }
+
     /// Checks the database, and compares its rows with the answers that its writers `heard`. First some prepared
     /// transactions are ended, as the seed decides.
     ///

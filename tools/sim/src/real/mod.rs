@@ -16,6 +16,7 @@
 //! A fault that the machine cannot make is skipped, with the reason. The engine is the one of an ordinary build. The
 //! points of `kills` are in builds with debug assertions alone.
 
+mod asked;
 mod calls;
 mod child;
 mod cuts;
@@ -30,9 +31,7 @@ mod totals;
 mod work;
 mod write_back;
 
-use ledger::{Heard, Ledger};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use asked::Asked;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use totals::Totals;
@@ -47,45 +46,6 @@ real calls       [--count N] [--call NAME=ERROR@N]            N rounds of failin
 
 /// Does what was asked for and counts it.
 type Verb = fn(&Asked, &mut Totals) -> Result<(), String>;
-
-/// What was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Asked {
-    seed: u64,
-    count: Option<u64>,
-    each: Option<u64>,
-    any: Option<u64>,
-    point: Option<String>,
-    fs: Option<Vec<String>>,
-    call: Option<String>,
-}
-
-impl Asked {
-    fn parse(args: &[String], seed: u64) -> Result<Self, String> {
-        let mut asked = Self { seed, ..Self::default() };
-        let mut args = args.iter();
-        while let Some(name) = args.next() {
-            let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{name} {value}: not a number"));
-            match name.as_str() {
-                "--seed" => asked.seed = number()?,
-                "--count" => asked.count = Some(number()?),
-                "--each" => asked.each = Some(number()?),
-                "--any" => asked.any = Some(number()?),
-                "--point" => asked.point = Some(value.clone()),
-                "--fs" => asked.fs = Some(value.split(',').map(str::to_owned).collect()),
-                "--call" => asked.call = Some(value.clone()),
-                _ => return Err(format!("{name} is not known")),
-            }
-        }
-        Ok(asked)
-    }
-
-    /// The file systems asked for, or all of `usual`.
-    fn kinds(&self, usual: &[&str]) -> Vec<String> {
-        self.fs.clone().unwrap_or_else(|| usual.iter().map(|&kind| kind.to_owned()).collect())
-    }
-}
 
 /// Runs a verb with its arguments.
 #[must_use]
@@ -124,50 +84,5 @@ pub fn run(args: &[String]) -> ExitCode {
             eprintln!("{name}: {why}");
             ExitCode::from(2)
         }
-    }
-}
-
-/// A new, empty folder for what a verb works on.
-fn scratch(name: &str) -> Result<PathBuf, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/real");
-    let folder = folder.join(format!("{name}-{}", std::process::id()));
-    let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-    made.map_err(|error| format!("{}: {error}", folder.display()))
-}
-
-/// This program.
-fn own_program() -> Result<PathBuf, String> {
-    std::env::current_exe().map_err(|error| error.to_string())
-}
-
-/// Opens the directory in this process and compares it with what its writers heard.
-fn verify(
-    options: &foreshore::Options,
-    dir: &Path,
-    ledger: &mut Ledger,
-    heard: &Heard,
-    seed: u64,
-) -> Result<(), String> {
-    let checked = catch_unwind(AssertUnwindSafe(|| {
-        let db = options.open(dir).map_err(|error| format!("open: {error}"))?;
-        ledger.verify(&db, heard, seed)?;
-        db.close(std::time::Duration::ZERO).map_err(|error| format!("close: {error}"))
-    }));
-    checked.unwrap_or_else(|_| Err("the check has panicked".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_taken_by_name() {
-        let args = ["--fs", "ext4,xfs", "--count", "3", "--seed", "9"].map(str::to_owned);
-        let asked = Asked::parse(&args, 1).unwrap();
-        assert_eq!((asked.seed, asked.count), (9, Some(3)));
-        assert_eq!(asked.kinds(&["btrfs"]), ["ext4", "xfs"]);
-        assert_eq!(Asked::default().kinds(&["btrfs"]), ["btrfs"]);
-        assert!(Asked::parse(&args[..1], 1).is_err());
-        assert!(Asked::parse(&["--seed".to_owned(), "x".to_owned()], 1).is_err());
     }
 }

@@ -8,6 +8,14 @@ use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
+/// A new, empty folder for what a verb works on.
+pub(super) fn scratch(name: &str) -> Result<PathBuf, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/real");
+    let folder = folder.join(format!("{name}-{}", std::process::id()));
+    let made = fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
+    made.map_err(|error| format!("{}: {error}", folder.display()))
+}
+
 /// A mounted file system. Dropped, it is unmounted, and its image is gone.
 #[derive(Debug)]
 pub(super) struct Mounted {

@@ -5,7 +5,7 @@ use super::ledger::Heard;
 use super::work::Told;
 use std::io::Read as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,6 +13,11 @@ use std::time::{Duration, Instant};
 
 /// The number of SIGKILL.
 const KILL: i32 = 9;
+
+/// This program.
+pub(super) fn own_program() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| error.to_string())
+}
 
 /// What has come through the pipe.
 #[derive(Debug, Default)]

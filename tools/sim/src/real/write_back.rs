@@ -8,11 +8,11 @@
 //! The loop device takes requests of one block. Linux 6.18 writes a larger request that begins in front of a hole in
 //! part, and reports it as done. No database can be safe on a medium that lies about its writes.
 
+use super::asked::Asked;
 use super::ledger::{Heard, Ledger};
-use super::mounts::{Mounted, command, text};
+use super::mounts::{Mounted, command, scratch, text};
 use super::totals::Totals;
 use super::work::{Shift, Told, work};
-use super::{Asked, scratch};
 use crate::random::{Random, mixed};
 use foreshore::{Db, Device, Error, Options};
 use std::fs;
