@@ -1,6 +1,6 @@
 //! The checks: does the money add up, and is every commit there?
 
-use super::{
+use super::tables::{
     ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, Bytes, HISTORY, HISTORY_BYTES, HistoryKey, TELLERS, TELLERS_PER_BRANCH,
     balance, word,
 };

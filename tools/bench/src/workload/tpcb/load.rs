@@ -1,6 +1,6 @@
 //! Loading.
 
-use super::{ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, Bytes, HISTORY, TELLERS, TELLERS_PER_BRANCH, row};
+use super::tables::{ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, Bytes, HISTORY, TELLERS, TELLERS_PER_BRANCH, row};
 use crate::Progress;
 use crate::workload::tables::{BATCH, LOADING};
 use foreshore::{Db, Result, TableDef};

@@ -16,52 +16,22 @@
 
 mod check;
 mod load;
+mod tables;
 
 use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::random::{Keys, Random};
 use crate::{Config, Progress};
-use foreshore::{Db, Error, Result, Table, TableDef, Transaction};
+use foreshore::{Db, Error, Result, Table, Transaction};
 use std::path::Path;
+use tables::{
+    ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, Bytes, HISTORY, HISTORY_BYTES, HistoryKey, TELLERS, TELLERS_PER_BRANCH,
+    balance,
+};
 
-/// Accounts of a branch.
-const ACCOUNTS_PER_BRANCH: u64 = 100_000;
-/// Tellers of a branch.
-const TELLERS_PER_BRANCH: u64 = 10;
-
-const ROW_BYTES: usize = 100;
-const HISTORY_BYTES: usize = 50;
 /// Largest amount that a transaction moves.
 const MAX_DELTA: u64 = 999_999;
 /// Of a hundred accounts, how many belong to the teller's branch.
 const HOME_PERCENT: u64 = 85;
-const ACCOUNTS: TableDef<'_, u64, Bytes> = TableDef::new("accounts");
-const TELLERS: TableDef<'_, u64, Bytes> = TableDef::new("tellers");
-const BRANCHES: TableDef<'_, u64, Bytes> = TableDef::new("branches");
-const HISTORY: TableDef<'_, HistoryKey, Bytes> = TableDef::new("history");
-
-/// Values are raw bytes.
-type Bytes = &'static [u8];
-
-/// Run, thread, sequence.
-type HistoryKey = (u64, u32, u64);
-
-/// Bytes of an account, a teller or a branch.
-fn row(balance: i64, branch: u64) -> [u8; ROW_BYTES] {
-    let mut row = [b'.'; ROW_BYTES];
-    row[..8].copy_from_slice(&balance.to_le_bytes());
-    row[8..16].copy_from_slice(&branch.to_le_bytes());
-    row
-}
-
-/// The eight bytes at `at`, if there are as many.
-fn word(row: &[u8], at: usize) -> Option<[u8; 8]> {
-    row.get(at..at + 8)?.try_into().ok()
-}
-
-fn balance(row: &[u8]) -> Option<i64> {
-    (row.len() == ROW_BYTES).then(|| word(row, 0).map(i64::from_le_bytes))?
-}
-
 /// The input of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Transfer {

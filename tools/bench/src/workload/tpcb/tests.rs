@@ -1,6 +1,6 @@
 use super::*;
 use crate::Silent;
-use foreshore::{Db, Options};
+use foreshore::{Db, Options, TableDef};
 use foreshore_io::{Fs, Mem};
 use std::{path::Path, sync::Arc, time::Duration};
 
