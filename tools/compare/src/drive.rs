@@ -1,6 +1,11 @@
 //! The workers of a row: each draws transactions, runs them on a session, and counts what was acknowledged.
 
+mod flow;
+mod tally;
 mod task;
+
+pub(crate) use flow::Flow;
+pub(crate) use tally::Tally;
 
 use crate::{
     engine::{Engine, Session},
@@ -8,25 +13,17 @@ use crate::{
     spec::Spec,
     workload::{Table, Workload, own_rows},
 };
-use hdrhistogram::Histogram;
 use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use task::Task;
 
-/// Longest latency that is told apart, in nanoseconds: 100 s.
-const LONGEST_NS: u64 = 100_000_000_000;
-/// Significant digits of latencies.
-const DIGITS: u8 = 2;
 /// How long a worker of `queue` sleeps that has nothing to do.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Rows that producers may be ahead of consumers.
-const AHEAD: i64 = 1_000;
-
 /// What the workers do; the measuring thread moves it forward.
 pub(crate) struct Phase {
     step: AtomicU8,
@@ -62,100 +59,6 @@ impl Phase {
         if !self.has_timed() {
             self.has_timed.store(true, Ordering::Relaxed);
         }
-    }
-}
-
-/// What workers counted.
-pub(crate) struct Tally {
-    /// Transactions acknowledged while measuring.
-    pub(crate) measured: u64,
-    /// Transactions acknowledged at any time.
-    pub(crate) commits: u64,
-    /// Latency of the timed transactions, in nanoseconds.
-    pub(crate) latency: Histogram<u32>,
-    /// Reads that returned other rows than were loaded.
-    pub(crate) wrong_reads: u64,
-    /// The word of each value of `values` that was replaced.
-    pub(crate) words: BTreeMap<u64, u64>,
-    /// Exclusive or of the keys that `churn` has deleted and inserted.
-    pub(crate) churned_sum: u64,
-    /// Rows that `delete-range` has deleted, and the exclusive or of their keys.
-    pub(crate) deleted: u64,
-    pub(crate) deleted_sum: u64,
-    /// Rows of each table of `insert` and `bulk`.
-    pub(crate) inserted: BTreeMap<u16, u64>,
-    pub(crate) pushed: u64,
-    pub(crate) pushed_sum: u64,
-    pub(crate) popped: u64,
-    pub(crate) popped_sum: u64,
-    /// Keys that a consumer claimed after a larger one.
-    pub(crate) out_of_order: u64,
-}
-
-impl Tally {
-    pub(crate) fn new() -> Self {
-        let latency = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are in range");
-        Self {
-            measured: 0,
-            commits: 0,
-            latency,
-            wrong_reads: 0,
-            words: BTreeMap::new(),
-            churned_sum: 0,
-            deleted: 0,
-            deleted_sum: 0,
-            inserted: BTreeMap::new(),
-            pushed: 0,
-            pushed_sum: 0,
-            popped: 0,
-            popped_sum: 0,
-            out_of_order: 0,
-        }
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.measured += other.measured;
-        self.commits += other.commits;
-        self.latency.add(&other.latency).expect("all histograms have the same bounds");
-        self.wrong_reads += other.wrong_reads;
-        self.words.extend(&other.words);
-        self.churned_sum ^= other.churned_sum;
-        self.deleted += other.deleted;
-        self.deleted_sum ^= other.deleted_sum;
-        self.inserted.extend(&other.inserted);
-        self.pushed += other.pushed;
-        self.pushed_sum ^= other.pushed_sum;
-        self.popped += other.popped;
-        self.popped_sum ^= other.popped_sum;
-        self.out_of_order += other.out_of_order;
-    }
-}
-
-/// How far the producers of `queue` are, and the consumers.
-pub(crate) struct Flow {
-    /// The next key.
-    next: AtomicU64,
-    /// Committed rows above the backlog that no consumer has reserved.
-    free: AtomicI64,
-}
-
-impl Flow {
-    pub(crate) const fn new(backlog: u64) -> Self {
-        Self { next: AtomicU64::new(backlog), free: AtomicI64::new(0) }
-    }
-
-    fn may_push(&self) -> bool {
-        self.free.load(Ordering::Relaxed) < AHEAD
-    }
-
-    /// Reserves one row above the backlog.
-    fn reserve(&self) -> bool {
-        let less = |free: i64| (free > 0).then_some(free - 1);
-        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
-    }
-
-    fn give(&self) {
-        self.free.fetch_add(1, Ordering::Relaxed);
     }
 }
 

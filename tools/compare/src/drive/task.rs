@@ -1,6 +1,6 @@
 //! The transactions of a worker, one after the other.
 
-use super::{Flow, Tally};
+use super::{flow::Flow, tally::Tally};
 use crate::{
     engine::Session,
     error::Result,
@@ -10,7 +10,7 @@ use crate::{
         BATCH, CHURNED_ROWS, RANGE_ROWS, Shape, Table, Transfer, Workload, churned, deleted, thread_key, values::Pool,
     },
 };
-use std::{collections::VecDeque, ops::Range, sync::atomic::Ordering};
+use std::{collections::VecDeque, ops::Range};
 
 /// Of how many reads one is timed: reading the clock twice costs as much as a tenth of a read.
 const TIMED_READS: u64 = 16;
@@ -117,7 +117,7 @@ impl<'a> Task<'a> {
                 tally.inserted.insert(table.0, *next);
             }
             Self::Pushes { flow } => {
-                let key = flow.next.fetch_add(1, Ordering::Relaxed);
+                let key = flow.draw();
                 session.push(key)?;
                 tally.pushed += 1;
                 tally.pushed_sum ^= key;

@@ -14,6 +14,7 @@
 //! isolation, which is the only one that refuses lost updates. WiredTiger answers a conflict at once, by `WT_ROLLBACK`,
 //! and the transaction runs again after the pauses that MongoDB makes (`logAndBackoff`).
 
+mod code;
 mod ffi;
 mod own;
 
@@ -22,14 +23,13 @@ use crate::{
     error::{Error, Result},
     workload::{BATCH, Rows, Table, Workload},
 };
+use code::{NAME, check};
 use own::{Own, ended};
 use std::{
-    ffi::{CStr, CString, c_char, c_int},
+    ffi::{CString, c_char},
     os::unix::ffi::OsStrExt,
     ptr,
 };
-
-const NAME: &str = "wiredtiger";
 
 pub(super) const KIND: Kind =
     Kind { name: NAME, version, variants, has_get_many: false, open: |setup| Ok(Box::new(WiredTiger::open(setup)?)) };
@@ -88,15 +88,6 @@ struct WiredTiger {
 
 // SAFETY: WiredTiger lets all threads use a connection.
 unsafe impl Sync for WiredTiger {}
-
-fn check(call: &'static str, code: c_int) -> Result<()> {
-    if code == 0 {
-        return Ok(());
-    }
-    // SAFETY: the library returns a string that lives as long as the process.
-    let cause = unsafe { CStr::from_ptr(ffi::shim_error(code)) };
-    Err(Error::Failed { engine: NAME, call, cause: cause.to_string_lossy().into_owned() })
-}
 
 impl WiredTiger {
     fn open(setup: &Setup<'_>) -> Result<Self> {

@@ -1,6 +1,10 @@
 //! The session of a thread: its transaction, its options, and the calls of the workloads.
 
-use super::{KEY_BYTES, NAME, Rocks, call, decoded, encoded, ffi, is_lock_lost, lost, take};
+use super::{
+    calls::{KEY_BYTES, NAME, call, decoded, encoded, is_lock_lost, lost, take},
+    database::Database,
+    ffi,
+};
 use crate::{
     engine::Session,
     error::{Error, Result},
@@ -15,7 +19,7 @@ const NO_WAIT_MS: i64 = 0;
 
 /// What one thread uses again for each transaction, as RocksDB's documentation recommends.
 pub(super) struct Own<'a> {
-    engine: &'a Rocks,
+    database: &'a Database,
     txn: *mut ffi::Transaction,
     write: *mut ffi::WriteOptions,
     read: *mut ffi::ReadOptions,
@@ -28,7 +32,7 @@ pub(super) struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    pub(super) fn new(engine: &'a Rocks, durable: bool) -> Self {
+    pub(super) fn new(database: &'a Database, durable: bool) -> Self {
         // SAFETY: the constructors have no conditions, and the setters get what they returned.
         unsafe {
             let (write, read) = (ffi::rocksdb_writeoptions_create(), ffi::rocksdb_readoptions_create());
@@ -38,13 +42,13 @@ impl<'a> Own<'a> {
             ffi::rocksdb_transaction_options_set_lock_timeout(waits, LOCK_TIMEOUT_MS);
             ffi::rocksdb_transaction_options_set_lock_timeout(no_wait, NO_WAIT_MS);
             let snapshot = ffi::rocksdb_readoptions_create();
-            Self { engine, txn: ptr::null_mut(), write, read, snapshot, waits, no_wait, hint: 0 }
+            Self { database, txn: ptr::null_mut(), write, read, snapshot, waits, no_wait, hint: 0 }
         }
     }
 
     pub(super) fn begin(&mut self, options: *const ffi::TransactionOptions) {
         // SAFETY: the old transaction, if there is one, has ended, and is used again.
-        self.txn = unsafe { ffi::rocksdb_transaction_begin(self.engine.db, self.write, options, self.txn) };
+        self.txn = unsafe { ffi::rocksdb_transaction_begin(self.database.get(), self.write, options, self.txn) };
     }
 
     pub(super) fn commit(&mut self) -> Result<()> {
@@ -103,7 +107,7 @@ impl<'a> Own<'a> {
         // SAFETY: database and options are alive, and the key lives through the call.
         let found = call("get", |error| unsafe {
             let (bytes, len) = (key.as_ptr().cast(), key.len());
-            ffi::rocksdb_transactiondb_get_pinned(self.engine.db, options, bytes, len, error)
+            ffi::rocksdb_transactiondb_get_pinned(self.database.get(), options, bytes, len, error)
         })?;
         Pinned::new(found).ok_or_else(lost)
     }
@@ -118,7 +122,7 @@ impl<'a> Own<'a> {
 
     /// Runs `work` with read options that name a snapshot.
     fn at_snapshot<T>(&mut self, work: impl FnOnce(&Self, *const ffi::ReadOptions) -> T) -> T {
-        let db = self.engine.db;
+        let db = self.database.get();
         // SAFETY: the snapshot is released when nothing reads by it any more.
         unsafe {
             let snapshot = ffi::rocksdb_transactiondb_create_snapshot(db);
@@ -132,7 +136,7 @@ impl<'a> Own<'a> {
 
     pub(super) fn iterate(&self, table: Table, first: u64) -> Iterate {
         // SAFETY: database and options are alive.
-        let iterator = unsafe { ffi::rocksdb_transactiondb_create_iterator(self.engine.db, self.read) };
+        let iterator = unsafe { ffi::rocksdb_transactiondb_create_iterator(self.database.get(), self.read) };
         Iterate::from(iterator, table, first)
     }
 
@@ -277,7 +281,7 @@ impl Session for Own<'_> {
         // SAFETY: the five lists have an entry for each key, and the lists live through the call.
         unsafe {
             ffi::rocksdb_transactiondb_multi_get(
-                self.engine.db,
+                self.database.get(),
                 self.read,
                 keys.len(),
                 pointers.as_ptr(),

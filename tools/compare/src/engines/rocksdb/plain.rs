@@ -1,7 +1,12 @@
 //! RocksDB without transactions, for calls that `TransactionDB` lacks: `SstFileWriter` with `IngestExternalFile`, and
 //! `DeleteRange`.
 
-use super::{NAME, ParsedOptions, call, encoded, ffi, own::Iterate, path_of};
+use super::{
+    calls::{NAME, call, encoded},
+    ffi,
+    options::{ParsedOptions, path_of},
+    own::Iterate,
+};
 use crate::{
     engine::{Engine, Session, Setup},
     error::{Error, Result},
@@ -24,7 +29,7 @@ impl Plain {
     pub(super) fn open(setup: &Setup<'_>) -> Result<Self> {
         let (path, options) = (path_of(setup)?, ParsedOptions::new(setup)?);
         // SAFETY: the options live until the engine is dropped, and the path ends with a zero.
-        let db = call("open", |error| unsafe { ffi::rocksdb_open(options.0, path.as_ptr(), error) })?;
+        let db = call("open", |error| unsafe { ffi::rocksdb_open(options.get(), path.as_ptr(), error) })?;
         Ok(Self { db, options, dir: setup.dir.to_owned(), durable: setup.purpose.durable })
     }
 
@@ -33,7 +38,7 @@ impl Plain {
         // SAFETY: writer and options live until the end of the block, name and rows through their calls.
         unsafe {
             let env = ffi::rocksdb_envoptions_create();
-            let writer = ffi::rocksdb_sstfilewriter_create(env, self.options.0);
+            let writer = ffi::rocksdb_sstfilewriter_create(env, self.options.get());
             let write = || {
                 call("open a file", |error| ffi::rocksdb_sstfilewriter_open(writer, name.as_ptr(), error))?;
                 for (key, row) in rows {

@@ -1,6 +1,9 @@
 //! The session of a thread: its cursors, its transactions, and the calls of the workloads.
 
-use super::{NAME, check, ffi};
+use super::{
+    code::{NAME, check},
+    ffi,
+};
 use crate::{
     engine::Session,
     error::{Error, Result},
