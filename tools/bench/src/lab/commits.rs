@@ -105,14 +105,14 @@ pub(super) struct Used {
 }
 
 /// What is read at both ends of a window.
-pub(super) struct Sample {
+pub(super) struct LogSample {
     at: Instant,
     cpu: [f64; 2],
     switches: u64,
     pub(super) stats: LogStats,
 }
 
-impl Sample {
+impl LogSample {
     fn take(log: &Log) -> Result<Self> {
         let stats = log.stats();
         // A kernel counts a yield as if the thread had been pushed aside.
@@ -135,7 +135,7 @@ impl Sample {
 
 /// Waits through warm-up and window of `span`, and keeps the log short: groups sealed before the last tick but one are
 /// released. Ends early when a worker has failed.
-pub(super) fn watch(log: &Log, phase: &Phase, span: Span) -> Result<(Sample, Sample)> {
+pub(super) fn watch(log: &Log, phase: &Phase, span: Span) -> Result<(LogSample, LogSample)> {
     let begun = Instant::now();
     let mut sealed = [log.next_group(); 2];
     let mut wait_until = |end: Duration| -> Result<()> {
@@ -147,10 +147,10 @@ pub(super) fn watch(log: &Log, phase: &Phase, span: Span) -> Result<(Sample, Sam
         Ok(())
     };
     wait_until(span.warm_up)?;
-    let before = Sample::take(log)?;
+    let before = LogSample::take(log)?;
     phase.raise(Phase::MEASURE);
     wait_until(span.warm_up + span.window)?;
-    Ok((before, Sample::take(log)?))
+    Ok((before, LogSample::take(log)?))
 }
 
 /// Runs `workers`, a thread each, through the span, and returns what they give and both ends of the window.
@@ -158,7 +158,7 @@ pub(super) fn run<W: FnOnce(&Phase) -> Result<T> + Send, T: Send>(
     log: &Log,
     workers: Vec<W>,
     span: Span,
-) -> Result<(Vec<T>, Sample, Sample)> {
+) -> Result<(Vec<T>, LogSample, LogSample)> {
     let phase = Phase::new();
     thread::scope(|scope| {
         let threads: Vec<_> = workers

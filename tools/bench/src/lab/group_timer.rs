@@ -3,7 +3,7 @@
 use super::{
     Bound, Promise, Row,
     chart::{Axis, Data, Panel, Plot},
-    commits::{Committer, Place, SEGMENT, Sample, Used, run},
+    commits::{Committer, LogSample, Place, SEGMENT, Used, run},
     drive::Span,
     experiment::{Experiment, Lab},
     log_insert::RECORD,
@@ -214,7 +214,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(latency: Histogram<u32>, before: &Sample, after: &Sample, late_us: f64) -> Self {
+    fn new(latency: Histogram<u32>, before: &LogSample, after: &LogSample, late_us: f64) -> Self {
         let waits = after.stats.waits.since(&before.stats.waits);
         Self { latency, used: after.since(before), waits, late_us }
     }

@@ -7,7 +7,7 @@ use super::{
     experiment::{Experiment, Lab},
     repeat::{median, rounds},
     row::find,
-    subject::{BOUND_FETCH_ADD, BUFFERS, PAPERS, Point, Subject, built, private_bytes},
+    subject::{BOUND_FETCH_ADD, BUFFERS, InsertPoint, PAPERS, Subject, built, private_bytes},
 };
 use crate::group::GroupName;
 use crate::units::show_count;
@@ -57,14 +57,14 @@ impl Experiment for LogInsert {
         let subjects: Vec<Subject> = subjects().collect();
         let mut points = Vec::new();
         for &threads in &threads {
-            let point = |subject| Point { subject, threads, record_bytes: RECORD, options: options.clone() };
-            let parked: Vec<Point> = subjects.iter().map(|&subject| point(subject)).collect();
+            let point = |subject| InsertPoint { subject, threads, record_bytes: RECORD, options: options.clone() };
+            let parked: Vec<InsertPoint> = subjects.iter().map(|&subject| point(subject)).collect();
             let waiting = parked.iter().filter(|point| point.wait().is_some() && threads <= spin_up_to);
-            let spins = |point: &Point| match point.subject {
+            let spins = |point: &InsertPoint| match point.subject {
                 Subject::Log(buffer) => Some(Subject::Log(BufferOptions { wait: WaitKind::Spin, ..buffer })),
                 _ => None,
             };
-            let spinning: Vec<Point> = waiting.filter_map(spins).map(point).collect();
+            let spinning: Vec<InsertPoint> = waiting.filter_map(spins).map(point).collect();
             points.extend(parked.into_iter().chain(spinning));
         }
         measure_points(lab, &points, span, |row, point| row.with("record_bytes", point.record_bytes))
@@ -185,12 +185,12 @@ pub(super) fn describe(lab: &mut Lab<'_>, options: &LogOptions) {
 /// Measures the points in rounds and makes a row of each: what varies, what `more` adds to it, and the median.
 pub(super) fn measure_points(
     lab: &Lab<'_>,
-    points: &[Point],
+    points: &[InsertPoint],
     span: Span,
-    more: impl Fn(Row, &Point) -> Row,
+    more: impl Fn(Row, &InsertPoint) -> Row,
 ) -> Result<Vec<Row>> {
     let measured = rounds(lab, repeats(lab), points, |point| point.measure(span))?;
-    let row = |(point, measured): (&Point, Vec<Counted>)| {
+    let row = |(point, measured): (&InsertPoint, Vec<Counted>)| {
         let (median, keys) = median(&measured, Counted::records_per_s);
         let wait = point.wait().map(|wait| wait.to_string());
         let row =

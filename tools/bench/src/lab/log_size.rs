@@ -6,7 +6,7 @@ use super::{
     experiment::{Experiment, Lab},
     log_insert::{describe, measure_points, span, subjects},
     row::find,
-    subject::{BUFFERS, Point},
+    subject::{BUFFERS, InsertPoint},
 };
 use crate::units::show;
 use foreshore::Result;
@@ -59,7 +59,7 @@ impl Experiment for LogSize {
                 let max_sessions = if *ring_bytes == CACHED_RING { threads } else { options.max_sessions };
                 let options = LogOptions { ring_bytes: *ring_bytes, max_sessions, ..options.clone() };
                 for &record_bytes in sizes {
-                    let point = |subject| Point { subject, threads, record_bytes, options: options.clone() };
+                    let point = |subject| InsertPoint { subject, threads, record_bytes, options: options.clone() };
                     points.extend(subjects().map(point));
                 }
             }

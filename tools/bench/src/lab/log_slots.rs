@@ -5,7 +5,7 @@ use super::{
     chart::{Axis, Panel, Plot},
     experiment::{Experiment, Lab},
     log_insert::{RECORD, describe, measure_points, span},
-    subject::{Point, Subject, built},
+    subject::{InsertPoint, Subject, built},
 };
 use foreshore::Result;
 use foreshore_classics::log_buffers::BufferOptions;
@@ -46,7 +46,7 @@ impl Experiment for LogSlots {
             for &threads in &threads {
                 let point = |&slots| {
                     let subject = Subject::Log(BufferOptions { slots, ..BufferOptions::new(buffer) });
-                    Point { subject, threads, record_bytes: RECORD, options: options.clone() }
+                    InsertPoint { subject, threads, record_bytes: RECORD, options: options.clone() }
                 };
                 points.extend(slots.iter().map(point));
             }

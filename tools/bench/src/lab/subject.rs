@@ -52,7 +52,7 @@ pub(super) fn built(names: &[&str]) -> Vec<BufferKind> {
 
 /// Threads that insert records of one size.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
+pub(super) struct InsertPoint {
     pub(super) subject: Subject,
     pub(super) threads: usize,
     /// With the header of the log, a multiple of eight.
@@ -60,7 +60,7 @@ pub(super) struct Point {
     pub(super) options: LogOptions,
 }
 
-impl Point {
+impl InsertPoint {
     /// How its appends wait, if they do.
     pub(super) fn wait(&self) -> Option<WaitKind> {
         match self.subject {

@@ -8,7 +8,7 @@ use foreshore::{Db, Result, TableDef, Transaction};
 
 /// What a scan of all tables found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bank {
+pub(super) struct Balances {
     /// Rows of history.
     pub(super) history_rows: u64,
     /// One above the largest run in a history key.
@@ -48,7 +48,7 @@ impl Sums {
     }
 }
 
-impl Bank {
+impl Balances {
     /// Whether the sums of accounts, tellers, branches and history agree, and those of tellers, branch and history
     /// branch by branch, with no row missing, doubled or broken.
     pub(super) fn sums_agree(&self) -> bool {
@@ -67,7 +67,7 @@ impl Bank {
 ///
 /// # Errors
 /// What the engine gives.
-pub(super) fn audit(db: &Db, scale: u64) -> Result<Bank> {
+pub(super) fn audit(db: &Db, scale: u64) -> Result<Balances> {
     let tx = db.begin();
     let accounts = balances(&tx, ACCOUNTS, scale, ACCOUNTS_PER_BRANCH)?;
     let tellers = balances(&tx, TELLERS, scale, TELLERS_PER_BRANCH)?;
@@ -84,7 +84,7 @@ pub(super) fn audit(db: &Db, scale: u64) -> Result<Bank> {
         history.add(teller.map_or(u64::MAX, |teller| teller / TELLERS_PER_BRANCH), delta);
     }
     tx.rollback()?;
-    Ok(Bank { history_rows: history.rows, next_run, accounts, tellers, branches, history })
+    Ok(Balances { history_rows: history.rows, next_run, accounts, tellers, branches, history })
 }
 
 /// Reads what transfers change, but for the history.
@@ -120,8 +120,8 @@ mod tests {
         Sums { by_branch: by_branch.to_vec(), rows, is_sound: true }
     }
 
-    fn sound() -> Bank {
-        Bank {
+    fn sound() -> Balances {
+        Balances {
             history_rows: 3,
             next_run: 1,
             accounts: sums(&[4, 1], 200_000),
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_sound_bank_passes_and_every_flaw_is_seen() {
         assert!(sound().sums_agree());
-        let flaws: [fn(&mut Bank); 8] = [
+        let flaws: [fn(&mut Balances); 8] = [
             |audit| audit.accounts.by_branch[0] += 1,
             |audit| audit.tellers.by_branch[1] -= 1,
             |audit| audit.branches.by_branch = vec![3, 2],
