@@ -34,16 +34,16 @@ impl Session<'_> {
         keys: u16,
         steps: &mut Vec<Step>,
     ) -> Result<(), Stop> {
-        match self.random.below(12) {
+        match self.random().below(12) {
             0 | 1 => self.pop(open, row.0, steps),
             2 | 3 => self.update(open, row, steps),
             4..=6 => self.enter(open, row, steps),
             7 => {
-                let (number, key) = (self.shared.moment(), key(row.1));
-                if one_in(&mut self.random, 2) {
+                let (number, key) = (self.shared().moment(), key(row.1));
+                if one_in(self.random(), 2) {
                     open.put(&key[..], &value(number)[..])?;
                 } else {
-                    let (bytes, pause) = (value(number), self.random.below(300));
+                    let (bytes, pause) = (value(number), self.random().below(300));
                     open.insert_reader(&key[..], Slow { left: &bytes, pause }, Some(bytes.len() as u64))?;
                 }
                 steps.push(Step::Write { row, value: Some(number) });
@@ -60,7 +60,7 @@ impl Session<'_> {
 
     /// Takes a row from an end of a table.
     fn pop(&mut self, open: &RawTable<'_>, table: u8, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let is_backward = one_in(&mut self.random, 2);
+        let is_backward = one_in(self.random(), 2);
         let taken = if is_backward { open.pop_last()? } else { open.pop_first()? };
         let taken = taken.map(|(key, value)| pair(&key, &value)).transpose()?;
         // At read committed it is the first row that was there when it was locked. Others may have come before it.
@@ -76,7 +76,7 @@ impl Session<'_> {
 
     /// Changes a row as its value says.
     fn update(&mut self, open: &RawTable<'_>, row: Row, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let new = if one_in(&mut self.random, 4) { None } else { Some(self.shared.moment()) };
+        let new = if one_in(self.random(), 4) { None } else { Some(self.shared().moment()) };
         let mut old = None;
         open.update_with(&key(row.1)[..], |found| {
             old = found;
@@ -95,8 +95,8 @@ impl Session<'_> {
         let entry = open.entry(&key(row.1)[..])?;
         let found = decoded(entry.get().cloned())?;
         steps.push(Step::Read { row, found, is_locked: true });
-        let number = self.shared.moment();
-        match self.random.below(3) {
+        let number = self.shared().moment();
+        match self.random().below(3) {
             0 => {
                 let is = value_number(&entry.or_insert(value(number))?)?;
                 if is == number {
@@ -120,7 +120,7 @@ impl Session<'_> {
     /// Removes some rows from one on, and returns them.
     fn extract(&mut self, open: &RawTable<'_>, row: Row, keys: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let (lower, upper) = (key(row.1), key(self.range_end(row.1, keys)));
-        let (divisor, most) = (1 + self.random.below(3) as u16, 1 + self.random.below(40) as usize);
+        let (divisor, most) = (1 + self.random().below(3) as u16, 1 + self.random().below(40) as usize);
         let is_wanted = |key: &Vec<u8>| key_number(key).is_ok_and(|number| number % divisor == 0);
         for taken in open.extract_if(&lower[..]..&upper[..], |key, _| is_wanted(key)).take(most) {
             let (key, value) = taken?;
@@ -137,7 +137,7 @@ impl Session<'_> {
             // How many there are is not known.
             return self.extract(open, row, end, steps);
         }
-        let is_all = row.0 != 3 && one_in(&mut self.random, 4);
+        let is_all = row.0 != 3 && one_in(self.random(), 4);
         let numbers = if is_all { 0..u16::MAX } else { row.1..end };
         let rows = self.rows(open, row.0, numbers.clone(), steps)?;
         let (lower, upper) = (key(numbers.start), key(numbers.end));
@@ -171,9 +171,9 @@ impl Session<'_> {
     /// Moves a cursor over some rows, one way and then back over the same.
     fn walk(&mut self, open: &RawTable<'_>, row: Row, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let (from, mut cursor) = (key(row.1), open.cursor());
-        let is_backward = one_in(&mut self.random, 2);
+        let is_backward = one_in(self.random(), 2);
         let mut next = if is_backward { cursor.seek_back(&from[..])? } else { cursor.seek(&from[..])? };
-        let (most, mut rows) = (1 + self.random.below(5) as usize, Vec::new());
+        let (most, mut rows) = (1 + self.random().below(5) as usize, Vec::new());
         while let Some((key, value)) = &next {
             rows.push(pair(key, value)?);
             if rows.len() == most {
@@ -219,7 +219,7 @@ impl Session<'_> {
 
     /// Returns the end of a range from `start` on.
     fn range_end(&mut self, start: u16, keys: u16) -> u16 {
-        start + 1 + self.random.below(u64::from(keys.saturating_sub(start)).clamp(1, 200)) as u16
+        start + 1 + self.random().below(u64::from(keys.saturating_sub(start)).clamp(1, 200)) as u16
     }
 }
 

@@ -15,9 +15,9 @@ const MOST: u64 = 400;
 impl Session<'_> {
     /// Loads rows behind the last one of a table. If many lie behind the usual keys, removes these first.
     pub(super) fn load(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let table = if one_in(&mut self.random, 2) { 3 } else { self.random.below(3) as u8 };
+        let table = if one_in(self.random(), 2) { 3 } else { self.random().below(3) as u8 };
         let open = tx.open(definition(table))?;
-        let usual = if table == 3 { self.shared.big_keys } else { self.shared.keys };
+        let usual = if table == 3 { self.shared().big_keys } else { self.shared().keys };
         let last = open.last()?.map(|(key, value)| pair(&key, &value)).transpose()?;
         let is_whole = last.is_none();
         let (rows, keys) = (last.into_iter().collect(), 0..u16::MAX);
@@ -26,10 +26,10 @@ impl Session<'_> {
         if first > usual.saturating_add(2000) {
             return (usual..first).rev().try_for_each(|key| self.remove(&open, (table, key), steps));
         }
-        let most = if one_in(&mut self.random, 2) { MOST } else { 8 };
-        let count = 1 + self.random.below(most) as u16;
-        let loaded: Vec<_> = (first..first + count).map(|number| (number, self.shared.moment())).collect();
-        let options = LoadOptions::new().fill_percent(50 + self.random.below(51) as u8);
+        let most = if one_in(self.random(), 2) { MOST } else { 8 };
+        let count = 1 + self.random().below(most) as u16;
+        let loaded: Vec<_> = (first..first + count).map(|number| (number, self.shared().moment())).collect();
+        let options = LoadOptions::new().fill_percent(50 + self.random().below(51) as u8);
         let encoded = loaded.iter().map(|&(number, of)| (key(number), value(of)));
         match open.load_owned(options, encoded) {
             Ok(_) => {}

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 /// A session.
 pub(super) struct Session<'s> {
-    pub(super) shared: &'s Shared,
-    pub(super) parts: &'s Parts,
+    shared: &'s Shared,
+    parts: &'s Parts,
     /// The session, and its action of the moment.
     place: Place,
-    pub(super) action: Place,
+    action: Place,
     /// The choices of the action, or of its operation.
-    pub(super) random: Random,
+    random: Random,
     /// What its transaction may see of others.
     level: Level,
     number: u32,
@@ -32,6 +32,24 @@ impl<'s> Session<'s> {
     pub(super) fn new(shared: &'s Shared, parts: &'s Parts, place: Place, number: u32) -> Self {
         let random = parts.random(&place);
         Self { shared, parts, action: place.clone(), place, random, level: Level::Serializable, number, prepared: 0 }
+    }
+
+    pub(super) const fn shared(&self) -> &'s Shared {
+        self.shared
+    }
+
+    pub(super) const fn parts(&self) -> &'s Parts {
+        self.parts
+    }
+
+    /// Returns the action of the moment.
+    pub(super) const fn action(&self) -> &Place {
+        &self.action
+    }
+
+    /// Returns the choices of the action, or of its operation.
+    pub(super) const fn random(&mut self) -> &mut Random {
+        &mut self.random
     }
 
     /// Runs so many actions, or until the database stops.

@@ -23,53 +23,53 @@ impl Session<'_> {
     /// The steps of a transaction.
     pub(super) fn work(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
         let mut savepoints: Vec<(Savepoint, usize)> = Vec::new();
-        let operations = 1 + self.random.below(7) as u32;
-        let after = self.random.clone();
+        let operations = 1 + self.random().below(7) as u32;
+        let after = self.random().clone();
         for operation in 0..operations {
-            let place = self.action.part(operation);
-            if !self.parts.has(&place) {
+            let place = self.action().part(operation);
+            if !self.parts().has(&place) {
                 continue;
             }
-            self.random = self.parts.random(&place);
-            match self.random.below(40) {
-                0 if one_in(&mut self.random, 4) => {
+            *self.random() = self.parts().random(&place);
+            match self.random().below(40) {
+                0 if one_in(self.random(), 4) => {
                     // The next open of the table builds it again.
-                    tx.drop_index(TABLES[usize::from(INDEXED)], one_of(&mut self.random, &INDEXES))?;
+                    tx.drop_index(TABLES[usize::from(INDEXED)], one_of(self.random(), &INDEXES))?;
                 }
                 0 => {
-                    let table = self.random.below(3) as u8;
+                    let table = self.random().below(3) as u8;
                     if tx.drop_table(TABLES[usize::from(table)])? {
                         steps.push(Step::Drop { table });
                     }
                 }
                 1..=4 => savepoints.push((tx.savepoint()?, changes(steps))),
                 5..=7 if !savepoints.is_empty() => {
-                    let to = self.random.below(savepoints.len() as u64) as usize;
+                    let to = self.random().below(savepoints.len() as u64) as usize;
                     savepoints.truncate(to + 1);
                     let (savepoint, changes) = &savepoints[to];
                     tx.rollback_to(savepoint)?;
                     steps.push(Step::Back { changes: *changes });
                 }
-                8 if one_in(&mut self.random, 3) => self.sweep(tx, steps)?,
-                10 if one_in(&mut self.random, 2) => self.load(tx, steps)?,
-                9 => device::pause(Duration::from_micros(self.random.below(3_000))),
+                8 if one_in(self.random(), 3) => self.sweep(tx, steps)?,
+                10 if one_in(self.random(), 2) => self.load(tx, steps)?,
+                9 => device::pause(Duration::from_micros(self.random().below(3_000))),
                 _ => self.operate(tx, steps)?,
             }
         }
-        self.random = after;
+        *self.random() = after;
         Ok(())
     }
 
     fn operate(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let table = if one_in(&mut self.random, 8) { 3 } else { self.random.below(3) as u8 };
+        let table = if one_in(self.random(), 8) { 3 } else { self.random().below(3) as u8 };
         let open = tx.open(definition(table))?;
-        let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
-        let row = (table, self.random.below(u64::from(keys)) as u16);
-        match self.random.below(24) {
+        let keys = if table == 3 { self.shared().big_keys } else { self.shared().keys };
+        let row = (table, self.random().below(u64::from(keys)) as u16);
+        match self.random().below(24) {
             choice @ 0..=7 => self.write(&open, row, choice, steps),
             choice @ 8..=10 => self.look(&open, row, choice, steps),
             11 => {
-                let is_backward = one_in(&mut self.random, 2);
+                let is_backward = one_in(self.random(), 2);
                 let found = if is_backward { open.last()? } else { open.first()? };
                 let rows = found.map(|(key, value)| pair(&key, &value)).transpose()?.into_iter().collect::<Vec<_>>();
                 let is_whole = rows.is_empty();
@@ -77,7 +77,7 @@ impl Session<'_> {
                 Ok(())
             }
             12..=19 => self.combine(&open, row, keys, steps),
-            20 if one_in(&mut self.random, 4) => open.lock_against_writes().map_err(Stop::from),
+            20 if one_in(self.random(), 4) => open.lock_against_writes().map_err(Stop::from),
             _ => self.scan(&open, table, keys, steps),
         }
     }
@@ -92,11 +92,11 @@ impl Session<'_> {
         let bytes = key(row.1);
         let (found, value) = match choice {
             0..=4 => {
-                let number = self.shared.moment();
+                let number = self.shared().moment();
                 (decoded(open.insert(&bytes[..], &value(number)[..])?)?, Some(number))
             }
             5 => {
-                let number = self.shared.moment();
+                let number = self.shared().moment();
                 match open.insert_new(&bytes[..], &value(number)[..]) {
                     Ok(()) => (None, Some(number)),
                     Err(Error::KeyExists { .. }) => {
@@ -121,12 +121,12 @@ impl Session<'_> {
         let bytes = key(row.1);
         let is_locked = choice == 10;
         let found = if !is_locked {
-            match self.random.below(3) {
+            match self.random().below(3) {
                 0 => self.in_parts(open.get_reader(&bytes[..])?)?,
                 _ => open.get(&bytes[..])?,
             }
         } else {
-            match self.random.below(4) {
+            match self.random().below(4) {
                 0 => open.get_for_update(&bytes[..])?,
                 1 => open.get_for_share(&bytes[..])?,
                 2 => match open.get_locked(&bytes[..], RowLock::update().no_wait())? {
@@ -149,28 +149,28 @@ impl Session<'_> {
         let Some(mut reader) = reader else { return Ok(None) };
         let mut bytes = Vec::new();
         loop {
-            let mut part = vec![0; 1 + self.random.below(20_000) as usize];
+            let mut part = vec![0; 1 + self.random().below(20_000) as usize];
             let read = reader.read_at(bytes.len() as u64, &mut part)?;
             if read == 0 {
                 return Ok(Some(bytes));
             }
             bytes.extend_from_slice(&part[..read]);
-            device::pause(Duration::from_micros(self.random.below(300)));
+            device::pause(Duration::from_micros(self.random().below(300)));
         }
     }
 
     fn scan(&mut self, open: &RawTable<'_>, table: u8, most: u16, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let start = self.random.below(u64::from(most)) as u16;
-        let end = start + 1 + self.random.below(u64::from(most - start)) as u16;
+        let start = self.random().below(u64::from(most)) as u16;
+        let end = start + 1 + self.random().below(u64::from(most - start)) as u16;
         let (lower, upper) = (key(start), key(end));
-        let (is_backward, skips) = (one_in(&mut self.random, 2), one_in(&mut self.random, 5));
+        let (is_backward, skips) = (one_in(self.random(), 2), one_in(self.random(), 5));
         let mut range = if skips {
-            let lock = one_of(&mut self.random, &[RowLock::update(), RowLock::share()]).skip_locked();
+            let lock = one_of(self.random(), &[RowLock::update(), RowLock::share()]).skip_locked();
             open.range_locked(&lower[..]..&upper[..], lock)
         } else {
             open.range(&lower[..]..&upper[..])
         };
-        let limit = if one_in(&mut self.random, 3) { 1 + self.random.below(4) } else { u64::MAX };
+        let limit = if one_in(self.random(), 3) { 1 + self.random().below(4) } else { u64::MAX };
         let (mut rows, mut is_whole) = (Vec::new(), false);
         while (rows.len() as u64) < limit {
             let next = if is_backward { range.next_back() } else { range.next() };
@@ -188,19 +188,19 @@ impl Session<'_> {
 
     /// Everything up to a commit that a snapshot of what is durable has seen is durable.
     fn note_durable(&self, csn: Csn) {
-        let now = self.shared.moment();
+        let now = self.shared().moment();
         let is_seen = |txn: &&mut Txn| matches!(txn.outcome, Outcome::Committed(own) if own <= csn.0);
-        self.shared.txns.lock().iter_mut().filter(is_seen).for_each(|txn| txn.durable = txn.durable.min(now));
+        self.shared().txns.lock().iter_mut().filter(is_seen).for_each(|txn| txn.durable = txn.durable.min(now));
     }
 
     /// Removes the rows of a part of a table, so that leaves go, or reads them one by one, which takes lock memory.
     fn sweep(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
-        let table = if one_in(&mut self.random, 2) { 3 } else { self.random.below(3) as u8 };
+        let table = if one_in(self.random(), 2) { 3 } else { self.random().below(3) as u8 };
         let open = tx.open(definition(table))?;
-        let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
-        let start = self.random.below(u64::from(keys)) as u16;
-        let end = (start + 1 + self.random.below(300) as u16).min(keys);
-        if one_in(&mut self.random, 2) {
+        let keys = if table == 3 { self.shared().big_keys } else { self.shared().keys };
+        let start = self.random().below(u64::from(keys)) as u16;
+        let end = (start + 1 + self.random().below(300) as u16).min(keys);
+        if one_in(self.random(), 2) {
             return (start..end).try_for_each(|key| self.look(&open, (table, key), GET, steps));
         }
         (start..end).try_for_each(|key| self.write(&open, (table, key), REMOVE, steps))
@@ -208,17 +208,17 @@ impl Session<'_> {
 
     /// Reads by a snapshot of what is durable.
     pub(super) fn read(&mut self) -> Result<(), Stop> {
-        let begin = self.shared.moment();
+        let begin = self.shared().moment();
         let options = ReadOptions::new().label("reader");
-        let is_latest = one_in(&mut self.random, 4);
+        let is_latest = one_in(self.random(), 4);
         let (options, level) = if is_latest { (options.latest(), Level::Snapshot) } else { (options, Level::Durable) };
-        let tx = self.shared.db.read_with(options);
+        let tx = self.shared().db.read_with(options);
         let mut steps = Vec::new();
         let read = self.read_rows(&tx, &mut steps);
-        let ended = self.shared.moment();
+        let ended = self.shared().moment();
         let outcome = Outcome::Aborted;
         let (answered, durable) = (NEVER, NEVER);
-        self.shared.txns.lock().push(Txn { level, begin, ended, answered, durable, outcome, record: None, steps });
+        self.shared().txns.lock().push(Txn { level, begin, ended, answered, durable, outcome, record: None, steps });
         read?;
         let ticket = tx.finish()?;
         let waited = ticket.wait();
@@ -230,12 +230,12 @@ impl Session<'_> {
 
     fn read_rows(&mut self, tx: &ReadTransaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
         // One in three stays long enough for others to replace and purge what it sees, and to drop the tables.
-        let rounds = if one_in(&mut self.random, 3) { 4 + self.random.below(20) } else { 1 + self.random.below(4) };
+        let rounds = if one_in(self.random(), 3) { 4 + self.random().below(20) } else { 1 + self.random().below(4) };
         for round in 0..rounds {
             if round > 3 {
-                device::pause(Duration::from_micros(self.random.below(10_000)));
+                device::pause(Duration::from_micros(self.random().below(10_000)));
             }
-            let table = self.random.below(4) as u8;
+            let table = self.random().below(4) as u8;
             let open = match tx.open(definition(table)) {
                 Ok(open) => open,
                 Err(Error::NoTable { .. }) => {
@@ -245,7 +245,7 @@ impl Session<'_> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if table != 3 && one_in(&mut self.random, 2) {
+            if table != 3 && one_in(self.random(), 2) {
                 let rows = open.iter().map(|row| row.map_err(Stop::from).and_then(|row| Ok(pair(&row.0, &row.1)?)));
                 let rows = rows.collect::<Result<Vec<_>, Stop>>()?;
                 steps.push(Step::Scan {
@@ -257,9 +257,9 @@ impl Session<'_> {
                     skips: false,
                 });
             } else {
-                let keys = if table == 3 { self.shared.big_keys } else { self.shared.keys };
-                let number = self.random.below(u64::from(keys)) as u16;
-                let found = match self.random.below(3) {
+                let keys = if table == 3 { self.shared().big_keys } else { self.shared().keys };
+                let number = self.random().below(u64::from(keys)) as u16;
+                let found = match self.random().below(3) {
                     0 => self.in_parts(open.get_reader(&key(number)[..])?)?,
                     _ => open.get(&key(number)[..])?,
                 };
