@@ -90,7 +90,7 @@ impl Engine for Rocks {
         let mut own = Own::new(&self.database, false);
         let mut rows = rows.peekable();
         while rows.peek().is_some() {
-            own.begin(own.waits);
+            own.begin_waiting();
             for (key, row) in rows.by_ref().take(BATCH as usize) {
                 own.put(table, key, &row)?;
             }

@@ -25,7 +25,7 @@ pub(super) struct Own<'a> {
     read: *mut ffi::ReadOptions,
     /// Read options that name a snapshot while one is in use.
     snapshot: *mut ffi::ReadOptions,
-    pub(super) waits: *mut ffi::TransactionOptions,
+    waits: *mut ffi::TransactionOptions,
     no_wait: *mut ffi::TransactionOptions,
     /// Where the consumer looks for the next row: the deleted ones before it need not be skipped again.
     hint: u64,
@@ -46,7 +46,12 @@ impl<'a> Own<'a> {
         }
     }
 
-    pub(super) fn begin(&mut self, options: *const ffi::TransactionOptions) {
+    /// Begins a transaction that waits for rows.
+    pub(super) fn begin_waiting(&mut self) {
+        self.begin(self.waits);
+    }
+
+    fn begin(&mut self, options: *const ffi::TransactionOptions) {
         // SAFETY: the old transaction, if there is one, has ended, and is used again.
         self.txn = unsafe { ffi::rocksdb_transaction_begin(self.database.get(), self.write, options, self.txn) };
     }
@@ -64,7 +69,7 @@ impl<'a> Own<'a> {
     /// Runs a transaction, again where it lost a wait for a row.
     fn write(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         loop {
-            self.begin(self.waits);
+            self.begin_waiting();
             match work(self).and_then(|()| self.commit()) {
                 Ok(()) => return Ok(()),
                 Err(error) => {
