@@ -72,9 +72,9 @@ pub(crate) fn verify(engine: &dyn Engine, spec: &Spec, tally: &Tally, when: &str
         Workload::Queue => {
             let found = own_rows(engine, QUEUE)?;
             let loaded = (0..spec.backlog).fold(0, |sum, key| sum ^ key);
-            note("rows", found.is_sound && found.rows + tally.popped == spec.backlog + tally.pushed);
-            note("sums", found.sum == loaded ^ tally.pushed_sum ^ tally.popped_sum);
-            note("order", tally.out_of_order == 0);
+            note("rows", found.is_sound && found.rows + tally.queued.popped == spec.backlog + tally.queued.pushed);
+            note("sums", found.sum == loaded ^ tally.queued.pushed_sum ^ tally.queued.popped_sum);
+            note("order", tally.queued.out_of_order == 0);
         }
     }
     Ok(checks)

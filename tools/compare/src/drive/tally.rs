@@ -27,12 +27,7 @@ pub(crate) struct Tally {
     pub(crate) deleted_sum: u64,
     /// Rows of each table of `insert` and `bulk`.
     pub(crate) inserted: BTreeMap<u16, u64>,
-    pub(crate) pushed: u64,
-    pub(crate) pushed_sum: u64,
-    pub(crate) popped: u64,
-    pub(crate) popped_sum: u64,
-    /// Keys that a consumer claimed after a larger one.
-    pub(crate) out_of_order: u64,
+    pub(crate) queued: Queued,
 }
 
 impl Tally {
@@ -48,11 +43,7 @@ impl Tally {
             deleted: 0,
             deleted_sum: 0,
             inserted: BTreeMap::new(),
-            pushed: 0,
-            pushed_sum: 0,
-            popped: 0,
-            popped_sum: 0,
-            out_of_order: 0,
+            queued: Queued::default(),
         }
     }
 
@@ -66,6 +57,23 @@ impl Tally {
         self.deleted += other.deleted;
         self.deleted_sum ^= other.deleted_sum;
         self.inserted.extend(&other.inserted);
+        self.queued.add(&other.queued);
+    }
+}
+
+/// Rows that went through `queue`, and the exclusive or of their keys.
+#[derive(Default)]
+pub(crate) struct Queued {
+    pub(crate) pushed: u64,
+    pub(crate) pushed_sum: u64,
+    pub(crate) popped: u64,
+    pub(crate) popped_sum: u64,
+    /// Keys that a consumer claimed after a larger one.
+    pub(crate) out_of_order: u64,
+}
+
+impl Queued {
+    fn add(&mut self, other: &Self) {
         self.pushed += other.pushed;
         self.pushed_sum ^= other.pushed_sum;
         self.popped += other.popped;

@@ -119,8 +119,8 @@ impl<'a> Task<'a> {
             Self::Pushes { flow } => {
                 let key = flow.draw();
                 session.push(key)?;
-                tally.pushed += 1;
-                tally.pushed_sum ^= key;
+                tally.queued.pushed += 1;
+                tally.queued.pushed_sum ^= key;
                 flow.give();
             }
             Self::Pops { flow, last, is_ordered } => {
@@ -128,10 +128,10 @@ impl<'a> Task<'a> {
                     flow.give();
                     return Ok(false);
                 };
-                tally.out_of_order += u64::from(*is_ordered && last.is_some_and(|last| last >= key));
+                tally.queued.out_of_order += u64::from(*is_ordered && last.is_some_and(|last| last >= key));
                 *last = Some(key);
-                tally.popped += 1;
-                tally.popped_sum ^= key;
+                tally.queued.popped += 1;
+                tally.queued.popped_sum ^= key;
             }
             Self::Values { random, pool, rows, len, mine, value } => {
                 let own_rows = (*rows - mine.thread).div_ceil(mine.threads);
