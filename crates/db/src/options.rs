@@ -258,8 +258,9 @@ impl Options {
     /// A segment is copied when it is full, and the end of the log once a minute, at the close, and by
     /// [`Db::archive`](crate::Db::archive). While the directory cannot be written, the log is kept, beyond its budget
     /// by once that much. Then, or when writers find the disk full, the oldest log is reused, and the archive has a
-    /// gap. [`Stats::archive`](crate::Stats::archive) shows all that. A damaged file of the archive is counted there,
-    /// and does not keep the database from opening.
+    /// gap. A device that takes 20 seconds for one file counts as one that fails.
+    /// [`Stats::archive`](crate::Stats::archive) shows all that. A damaged file of the archive is counted there, and
+    /// does not keep the database from opening.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-options-{}", std::process::id()));
@@ -275,9 +276,9 @@ impl Options {
         self
     }
 
-    /// Sets the largest size of the archive in bytes; 0, the default, means no limit. The oldest files are removed, and
-    /// [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) names the log in them. The newest file always
-    /// stays.
+    /// Sets the largest size of the archive in bytes; 0, the default, means no limit. The oldest files are removed,
+    /// damaged ones too, and [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) names the log in them.
+    /// The newest file always stays.
     #[must_use]
     pub fn archive_limit(mut self, bytes: u64) -> Self {
         self.archive.limit = bytes;

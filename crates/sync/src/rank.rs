@@ -27,7 +27,7 @@ lock_ranks! {
     Catalogue,
     /// One checkpoint at a time.
     Checkpoint,
-    /// Copying log to the archive.
+    /// The state of the archive of the log. Free while its device works.
     LogArchive,
     /// Extents and free space. A new map page needs a frame, so it ranks above the cleaner.
     Space,

@@ -1,6 +1,7 @@
 //! What a user may rely on, one behaviour per file.
 
 mod archive;
+mod archive_damage;
 mod archive_failures;
 mod backup;
 mod bad_files;
@@ -21,6 +22,7 @@ mod drop;
 mod drop_snapshots;
 mod ends;
 mod examples;
+mod failing;
 mod flip;
 mod footprint;
 mod forged;

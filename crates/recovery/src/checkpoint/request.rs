@@ -25,10 +25,12 @@ impl Checkpointer {
     /// Answers the requests of writers.
     pub(super) fn answer_request(&self, state: &mut State) -> Result<()> {
         let Some(request) = self.log.space_requested() else { return Ok(()) };
-        // What is not archived is not truncated, unless the archive fails.
-        self.log.yield_archive();
-        let freed = self.give_up_log(state);
-        self.log.hold_for_archive();
+        let mut freed = self.give_up_log(state);
+        // What is not archived is truncated only if nothing else can be, and the archive fails.
+        if matches!(freed, Ok(Freed::Nothing)) && self.log.yield_archive() {
+            freed = self.give_up_log(state);
+            self.log.hold_for_archive();
+        }
         // Without an answer the next round finds the request again, see `unanswered`.
         if !matches!(freed, Ok(Freed::Later)) {
             self.log.answer_space(&request, matches!(freed, Ok(Freed::Some)));

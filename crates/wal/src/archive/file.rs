@@ -7,7 +7,7 @@
 //!
 //! Only then the log that it holds may be recycled.
 
-use super::folder::Folder;
+use super::folder::{Folder, forked};
 use crate::follow::{Cursor, Step};
 use crate::format::archive::ArchiveHeader;
 use crate::format::{FIRST_GROUP, MAX_GROUP};
@@ -25,6 +25,8 @@ pub(super) struct Part<'a> {
     /// The first group, and the last at most.
     pub(super) first: GroupNo,
     pub(super) upto: GroupNo,
+    /// Checksum of the header before the first group, if the archive has that group.
+    pub(super) prev_crc: Option<u32>,
     /// The most bytes of groups, except that there is at least one group.
     pub(super) most: u64,
 }
@@ -96,6 +98,9 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
         }
     }
     assert!(header.last >= header.first, "a file of the archive has no group: {header:?}");
+    if part.prev_crc.is_some_and(|crc| crc != header.prev_crc) {
+        return Err(forked(file.path()));
+    }
     file.write_at(&buf[..filled], FIRST_GROUP + header.bytes - filled as u64)?;
     let mut block = AlignedBuf::new(BLOCK);
     block.copy_from_slice(&header.encode());

@@ -1,5 +1,12 @@
 //! The files of an archive.
 //!
+//! | name | file |
+//! |---|---|
+//! | `<first group>.arc` | groups of the log |
+//! | `<first group>.arc.tmp` | the same, while it is written |
+//! | `<first group>.arc.unsound` | put aside: its groups are archived again |
+//! | `<first group>.arc.begin` | empty; the first group of an archive that had no file when it was opened |
+//!
 //! A name consists of the number of the first group, so no name is ever taken from the content of a file. What else
 //! lies in the folder is left alone.
 
@@ -15,11 +22,31 @@ use std::sync::Arc;
 /// How the name of a file ends while it is written.
 const UNFINISHED_SUFFIX: &str = ".arc.tmp";
 
-/// What a file has behind its name that is not sound, and whose groups are archived again.
-const ASIDE_SUFFIX: &str = ".unsound";
+/// How the name of a file ends that is not sound, and whose groups are archived again.
+const ASIDE_SUFFIX: &str = ".arc.unsound";
+
+/// How the name of the mark ends that says where an archive begins.
+const BEGIN_SUFFIX: &str = ".arc.begin";
 
 /// The first group of a file that is not sound, by its name, and what is wrong with it.
 pub(crate) type Unsound = (GroupNo, Error);
+
+/// A file that is not restored from, but takes space: it is not sound, or put aside, or the mark of the beginning.
+#[derive(Clone, Debug)]
+pub(crate) struct Other {
+    /// Its first group, by its name.
+    pub(crate) first: GroupNo,
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+    /// The file is not in the place of its groups.
+    pub(crate) is_aside: bool,
+}
+
+/// Returns the first group of the oldest name below `end`.
+pub(crate) fn oldest_name(files: &VecDeque<ArchiveHeader>, others: &VecDeque<Other>, end: GroupNo) -> Option<GroupNo> {
+    let others = others.iter().filter(|other| !other.is_aside).map(|other| other.first);
+    files.iter().map(|file| file.first).chain(others).filter(|&first| first < end).min()
+}
 
 /// The folder of an archive.
 #[derive(Clone, Debug)]
@@ -49,11 +76,12 @@ impl Folder {
         Ok(firsts)
     }
 
-    /// Removes files that were not finished.
+    /// Removes files that were not finished, and the mark of the beginning if a file says the same.
     pub(crate) fn clear(&self) -> Result<()> {
         let names = self.fs.list(&self.dir)?;
         let mut unfinished = names.iter().filter(|name| number_of(name, UNFINISHED_SUFFIX).is_some());
-        unfinished.try_for_each(|name| self.fs.remove(&self.dir.join(name)))
+        unfinished.try_for_each(|name| self.fs.remove(&self.dir.join(name)))?;
+        self.firsts()?.into_iter().try_for_each(|first| self.unmark_begin(first))
     }
 
     /// Returns the headers of the files, ascending, and the files that are not sound.
@@ -84,12 +112,44 @@ impl Folder {
         foreign.map_or(Ok((files, unsound)), Err)
     }
 
+    /// Returns the other files beside `files`, ascending.
+    pub(crate) fn others(&self, files: &VecDeque<ArchiveHeader>) -> Result<VecDeque<Other>> {
+        let is_sound = |first: u64| files.binary_search_by_key(&GroupNo(first), |file| file.first).is_ok();
+        let mut others = VecDeque::new();
+        for name in self.fs.list(&self.dir)? {
+            let unsound = number_of(&name, ARCHIVE_SUFFIX).filter(|&first| !is_sound(first));
+            let other = || [ASIDE_SUFFIX, BEGIN_SUFFIX].iter().find_map(|suffix| number_of(&name, suffix));
+            if let Some(first) = unsound.or_else(other) {
+                let path = self.dir.join(&name);
+                // What cannot be opened, like a link, has no bytes here.
+                let bytes = self.fs.open(&path).and_then(|file| file.len()).unwrap_or(0);
+                let is_aside = name.ends_with(ASIDE_SUFFIX);
+                others.push_back(Other { first: GroupNo(first), path, bytes, is_aside });
+            }
+        }
+        others.make_contiguous().sort_by_key(|other| other.first);
+        Ok(others)
+    }
+
+    /// Notes durably that the archive begins with `first`, while it has no file.
+    pub(crate) fn mark_begin(&self, first: GroupNo) -> Result<()> {
+        self.fs.create(&self.mark(first))?;
+        self.fs.sync_dir(&self.dir)
+    }
+
+    /// Removes the mark of the beginning, if there is one at `first`: the file that begins there says the same.
+    pub(crate) fn unmark_begin(&self, first: GroupNo) -> Result<()> {
+        let mark = self.mark(first);
+        if self.fs.kind(&mark)?.is_some() { self.fs.remove(&mark) } else { Ok(()) }
+    }
+
+    fn mark(&self, first: GroupNo) -> PathBuf {
+        self.dir.join(format!("{:020}{BEGIN_SUFFIX}", first.0))
+    }
+
     /// Gives the file that begins with `first` a name under which no restore finds it.
     pub(crate) fn put_aside(&self, first: GroupNo) -> Result<()> {
-        let path = self.path(first);
-        let mut aside = path.clone().into_os_string();
-        aside.push(ASIDE_SUFFIX);
-        self.fs.rename(&path, Path::new(&aside))?;
+        self.fs.rename(&self.path(first), &self.dir.join(format!("{:020}{ASIDE_SUFFIX}", first.0)))?;
         self.fs.sync_dir(&self.dir)
     }
 

@@ -1,114 +1,127 @@
-//! What an archive has, and where its next file begins.
+//! What an archive has, and what it lacks.
 
-use super::folder::{Folder, Unsound, forked};
-use super::stats::ArchiveStats;
+use super::Shown;
+use super::folder::{Other, oldest_name};
+use super::join::{Found, missing};
 use crate::follow::Cursor;
+use crate::format::FIRST_GROUP;
 use crate::format::archive::ArchiveHeader;
-use crate::format::{FIRST_GROUP, MAX_GROUP};
-use crate::log_core::Core;
-use crate::reader::GroupReader;
-use foreshore_base::{Error, GroupNo, Lsn, Result};
+use foreshore_base::{Error, GroupNo, Lsn};
 use foreshore_io::DirLock;
 use foreshore_sync::Nanos;
 use std::collections::VecDeque;
 
+/// The state of an archive. The thread with the turn alone changes what is marked with *.
 pub(super) struct State {
-    /// The first group that is not archived.
+    /// The first group that is neither archived nor given up.
     pub(super) next: GroupNo,
-    /// Checksum of the header before it; `None` if a new chain begins.
-    pub(super) last_crc: Option<u32>,
-    /// A cursor at or before it.
-    pub(super) at: Option<Cursor>,
+    /// The first group that the archive has, or was to have.
+    pub(super) begin: GroupNo,
+    /// * The sound files, ascending. Those behind `next` follow a hole that is filled first.
     pub(super) files: VecDeque<ArchiveHeader>,
-    /// Files that are not sound, while one of them that is in the way of the next file could not be read. They are
-    /// read again.
-    pub(super) unread: Vec<Unsound>,
+    /// * Files that take space besides them, ascending.
+    pub(super) others: VecDeque<Other>,
+    /// * Why a file could not be read whose groups are archived next. It is read again before.
+    pub(super) unread: Option<Error>,
+    /// A cursor at `next`, if there is one.
+    pub(super) at: Option<Cursor>,
+    /// Whether a thread has the turn to write, and since when it is busy with one file.
+    pub(super) at_work: Option<Nanos>,
     /// Failed attempts since one has succeeded.
     pub(super) failed: u32,
-    /// Why an old file was not removed when the last one was written.
+    /// * Why an old file was not removed when the last one was written.
     pub(super) drop_failure: Option<Error>,
     /// When the end of the log was archived.
     pub(super) ended: Nanos,
     /// `None` once the archive is released.
     pub(super) lock: Option<Box<dyn DirLock>>,
+    pub(super) shown: Shown,
 }
 
 impl State {
+    /// Takes over what was found in the folder.
+    pub(super) fn adopt(&mut self, found: Found) {
+        let Found { next, at, files, others, unread, unsound, damage, .. } = found;
+        assert!(self.next <= next, "the archive goes back from {} to {next}", self.next);
+        (self.next, self.at, self.files, self.others, self.unread) = (next, at, files, others, unread);
+        (self.shown.stats.unsound_files, self.shown.damage) = (unsound, damage);
+        self.show();
+    }
+
+    /// Adds a file that is durable. If its groups were given up meanwhile, the archive has them all the same.
+    pub(super) fn add(&mut self, file: ArchiveHeader, at: Cursor) {
+        let place = self.files.partition_point(|other| other.first < file.first);
+        let fits = |other: Option<&ArchiveHeader>| other.is_none_or(|other| other.last < file.first);
+        assert!(place == 0 || fits(self.files.get(place - 1)), "{file:?} overlaps the file before it");
+        let behind = self.files.get(place);
+        assert!(behind.is_none_or(|behind| file.last < behind.first), "{file:?} overlaps {behind:?}");
+        self.files.insert(place, file);
+        self.next = missing(&self.files, self.next);
+        self.at = Some(at).filter(|at| at.next_group() == self.next);
+        self.shown.stats.written_files += 1;
+        self.show();
+    }
+
+    /// Gives up the groups before `wanted` that no file has.
+    pub(super) fn lose(&mut self, wanted: GroupNo) {
+        if self.next < wanted {
+            (self.next, self.at) = (missing(&self.files, wanted), None);
+            self.show();
+        }
+    }
+
+    /// Returns the last group before the next file behind `next`, or `upto` if that comes first.
+    pub(super) fn end_of_hole(&self, upto: GroupNo) -> GroupNo {
+        let behind = self.files.iter().find(|file| file.first > self.next);
+        behind.map_or(upto, |behind| upto.min(GroupNo(behind.first.0 - 1)))
+    }
+
+    /// Returns the checksum of the header before `next`, if a file has that group.
+    pub(super) fn prev_crc(&self) -> Option<u32> {
+        self.files.iter().rfind(|file| file.last.next() == self.next).map(|file| file.last_crc)
+    }
+
+    /// Returns the bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| FIRST_GROUP + file.bytes).sum()
+        let others: u64 = self.others.iter().map(|other| other.bytes).sum();
+        self.files.iter().map(|file| FIRST_GROUP + file.bytes).sum::<u64>() + others
+    }
+
+    /// Forgets the oldest file, which was removed. The archive begins with the next name.
+    pub(super) fn forget_oldest(&mut self, is_sound: bool) {
+        let stats = &mut self.shown.stats;
+        if !is_sound {
+            let other = self.others.pop_front();
+            stats.dropped_files += u64::from(other.is_some_and(|other| other.bytes > 0));
+        } else if let Some(oldest) = self.files.pop_front() {
+            stats.dropped_files += 1;
+            stats.dropped_upto = oldest.cut;
+        }
+        self.begin = oldest_name(&self.files, &self.others, self.next).unwrap_or(self.next).max(self.begin);
+        self.show();
     }
 
     /// Puts what the files are into the counters.
-    pub(super) fn show(&self, stats: &mut ArchiveStats) {
+    pub(super) fn show(&mut self) {
+        let (bytes, (lost_groups, lost_upto)) = (self.bytes(), self.lost());
+        let stats = &mut self.shown.stats;
         stats.files = self.files.len() as u64;
-        stats.bytes = self.bytes();
-        stats.archived = self.files.back().map_or(Lsn::ZERO, |file| file.cut);
+        (stats.bytes, stats.lost_groups, stats.lost_upto) = (bytes, lost_groups, lost_upto);
+        // What follows a hole cannot be reached yet.
+        let reached = self.files.iter().rfind(|file| file.first < self.next);
+        stats.archived = reached.map_or(Lsn::ZERO, |file| file.cut);
     }
 
-    /// Finds the first group of the log that is not archived, checks that the archive has this log, and counts what it
-    /// lacks.
-    pub(super) fn join(&mut self, core: &Core, folder: &Folder, stats: &mut ArchiveStats) -> Result<()> {
-        for (file, behind) in self.files.iter().zip(self.files.iter().skip(1)) {
-            stats.lose(file.last.next(), behind.first);
-        }
-        let first = core.segments.list().live.front().expect("a log with files has a segment").first;
-        self.next = first;
-        let Some(&ArchiveHeader { last, last_crc, first: file, .. }) = self.files.back() else { return Ok(()) };
-        if last >= core.pipeline.progress().next_group() {
-            return Err(forked(&folder.path(file)));
-        }
-        if last.next() < first {
-            // The log between was lost to the archive, in an earlier run or one without it.
-            stats.lose(last.next(), first);
-            return Ok(());
-        }
-        let mut at = cursor(core, last.max(first))?;
-        let mut reader = GroupReader::new(MAX_GROUP as u64);
-        while at.next_group() <= last {
-            if at.step(core.segments.home(), &mut reader, true)?.is_none() {
-                return Err(at.lost_next());
+    /// Returns how many groups before `next` no file has, and the newest of them.
+    fn lost(&self) -> (u64, GroupNo) {
+        let (mut at, mut lost) = (self.begin, (0, GroupNo::ZERO));
+        let files = self.files.iter().map(|file| (file.first, file.last.next()));
+        for (first, next) in files.take_while(|file| file.0 < self.next).chain([(self.next, self.next)]) {
+            if at < first {
+                lost = (lost.0 + first.0 - at.0, GroupNo(first.0 - 1));
             }
+            at = at.max(next);
         }
-        if at.last_crc() != last_crc {
-            return Err(forked(&folder.path(file)));
-        }
-        (self.next, self.last_crc, self.at) = (last.next(), Some(last_crc), Some(at));
-        Ok(())
+        lost
     }
-
-    /// Puts files aside that are damaged and whose groups are archived again. If one of these could not be read, which
-    /// is no damage, they stay, and are read again before log is archived.
-    pub(super) fn settle(&mut self, folder: &Folder, unsound: &[Unsound]) {
-        self.unread.clear();
-        let is_unread = |(first, error): &Unsound| *first >= self.next && matches!(error, Error::Io { .. });
-        if unsound.iter().any(is_unread) {
-            self.unread = unsound.to_vec();
-        } else {
-            self.put_aside(folder, unsound);
-        }
-    }
-
-    /// Returns why a file in the way could not be read.
-    pub(super) fn read_failure(&self) -> Option<Error> {
-        self.unread.iter().map(|(_, error)| error).rfind(|error| matches!(error, Error::Io { .. })).cloned()
-    }
-
-    /// Puts files aside that are not sound and whose groups are archived again.
-    pub(super) fn put_aside(&self, folder: &Folder, unsound: &[Unsound]) {
-        for (first, _) in unsound.iter().filter(|(first, _)| *first >= self.next) {
-            // One that stays is in the way of restores, which name it. Nothing else can be done here.
-            let _ = folder.put_aside(*first);
-        }
-    }
-}
-
-/// Returns a cursor at or before `group`.
-pub(super) fn cursor(core: &Core, group: GroupNo) -> Result<Cursor> {
-    let home = core.segments.home();
-    let start = core.segments.list().slot_at(group, home.uuid).expect("a log with files has a segment");
-    let (file, size) = home.open_segment(start.segment)?;
-    if start.first > group {
-        return Err(Error::LogTruncated { dir: home.dir.clone(), wanted: group, first: start.first });
-    }
-    Ok(Cursor::new(&start, file, size))
 }

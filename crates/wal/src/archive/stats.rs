@@ -8,9 +8,10 @@ use foreshore_base::{GroupNo, Lsn};
 pub struct ArchiveStats {
     /// Files in the archive.
     pub files: u64,
-    /// Their bytes.
+    /// Their bytes, and those of files that are not sound.
     pub bytes: u64,
-    /// A restore can reach every position up to this one. A commit is archived if its LSN is not above it.
+    /// A restore can reach every position up to this one. A commit is archived if its LSN is not above it. A file that
+    /// was found damaged when the database was opened may lower it, until its groups are archived again.
     pub archived: Lsn,
     /// Bytes of log that are not archived yet. They are not recycled, up to the log budget.
     pub behind_bytes: u64,
@@ -18,10 +19,10 @@ pub struct ArchiveStats {
     pub written_files: u64,
     /// Attempts to write a file that failed.
     pub failures: u64,
-    /// Groups of log that the archive lacks: those between its files when the database was opened, and those that were
-    /// recycled since although they were not archived. That is done if the archive fails for longer than the log budget
-    /// lasts, or if it fails while the disk of the log is full. No restore gets past them from a backup that was made
-    /// before: make a new backup.
+    /// Groups of log that the archive lacks: those between its files, and those that were recycled although they were
+    /// not archived. That is done if the archive fails, or hangs, for longer than the log budget lasts, or while the
+    /// disk of the log is full. No restore gets past them from a backup that was made before: make a new backup. What
+    /// the limit has dropped does not count.
     pub lost_groups: u64,
     /// The newest of them.
     pub lost_upto: GroupNo,
@@ -32,14 +33,4 @@ pub struct ArchiveStats {
     pub dropped_files: u64,
     /// The newest position in them. Backups that end before it can only be restored as they are.
     pub dropped_upto: Lsn,
-}
-
-impl ArchiveStats {
-    /// Counts the groups from `first` on and before `next` as lost.
-    pub(super) fn lose(&mut self, first: GroupNo, next: GroupNo) {
-        if first < next {
-            self.lost_groups += next.0 - first.0;
-            self.lost_upto = GroupNo(next.0 - 1);
-        }
-    }
 }

@@ -30,7 +30,7 @@ impl Log {
     }
 
     /// Copies complete segments to the archive: one step of the archiver, for its thread or an owner without threads.
-    /// With threads the end of the log is copied once a minute.
+    /// With threads the end of the log is copied once a minute. Waits for another thread that copies.
     pub fn archive_step(&self) -> NextWake {
         self.archive().map_or(NextWake::OnSignal, |archive| archive.step(self.core()))
     }
@@ -72,12 +72,12 @@ impl Log {
         self.archive().and_then(Archive::damage)
     }
 
-    /// Copies complete segments to the archive, since the disk of the log is full. If the archive fails, log is not
-    /// held for it until [`hold_for_archive`](Self::hold_for_archive).
-    pub fn yield_archive(&self) {
-        if let Some(archive) = self.archive() {
-            archive.yield_space(self.core());
-        }
+    /// Has complete segments copied to the archive, since the disk of the log is full. If the archive fails, log is not
+    /// held for it until [`hold_for_archive`](Self::hold_for_archive). Returns whether more log may be truncated than
+    /// before.
+    #[must_use]
+    pub fn yield_archive(&self) -> bool {
+        self.archive().is_some_and(|archive| archive.yield_space(self.core()))
     }
 
     /// Holds log that is not archived again, after [`yield_archive`](Self::yield_archive).

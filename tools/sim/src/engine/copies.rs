@@ -9,7 +9,8 @@
 //! | the same and the archive, to a drawn position | the commits whose records are not behind that position |
 //! | the oldest backup and the archive, to the end | what was found in the database |
 //!
-//! The archive has a gap, and then one that is named, only after the disk has failed.
+//! The archive lacks log, which is then named, only after the disk has failed. In some runs it has a limit. Then the
+//! oldest backup may lie before its first file.
 
 use super::check::{Asked, Found, Prepared, check_recovered};
 use super::history::{NEVER, Outcome, Rows, Txn};
@@ -114,6 +115,8 @@ fn at(txn: &Txn, position: Lsn, passed: u64) -> Option<Txn> {
 /// The backups of a run, and its archive.
 pub(super) struct Copies {
     is_archived: bool,
+    /// The most bytes of the archive; 0 for no limit.
+    limit: u64,
     /// Whether the disk has failed, so that the archive may have a gap.
     may_lack: bool,
     slot: Slot,
@@ -124,13 +127,15 @@ pub(super) struct Copies {
 impl Copies {
     pub(super) fn new(parts: &Parts) -> Self {
         let place = Place::default().part(IS_ARCHIVED);
-        let is_archived = parts.has(&place) && one_in(&mut parts.random(&place), 2);
+        let mut random = parts.random(&place);
+        let is_archived = parts.has(&place) && one_in(&mut random, 2);
+        let limit = one_of(&mut random, &[0, 0, 128 << 10]);
         let slot = Slot(Arc::new(Mutex::new(LockRank::Leaf, None)));
-        Self { is_archived, may_lack: false, slot, oldest: None }
+        Self { is_archived, limit, may_lack: false, slot, oldest: None }
     }
 
     pub(super) fn with_archive(&self, options: Options) -> Options {
-        if self.is_archived { options.archive(ARCHIVE) } else { options }
+        if self.is_archived { options.archive(ARCHIVE).archive_limit(self.limit) } else { options }
     }
 
     pub(super) fn slot(&self) -> Slot {
@@ -201,7 +206,7 @@ impl Copies {
         match result {
             Some(Ok(())) => Ok(1),
             Some(Err(why)) => Err(format!("{}: {why}", what())),
-            None if self.may_lack => Ok(0),
+            None if self.may_lack || self.limit > 0 => Ok(0),
             None => Err(format!("{}: a gap that nothing explains", what())),
         }
     }
