@@ -169,7 +169,7 @@ pub struct Config {
     pub skew: f64,
     /// Seed of all randomness.
     pub seed: u64,
-    /// Whether contended read-modify-writes are counted.
+    /// Whether contended read-modify-writes are counted, by the caller of [`run`](crate::run()).
     pub count_rmw: bool,
     /// Whether it is measured where the time goes.
     pub breakdown: bool,

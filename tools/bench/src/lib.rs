@@ -8,6 +8,7 @@
 //! | [`row`] | one measured row: threads, window, counters |
 //! | [`run`](crate::run()) | a whole run: directory, load, rows, report |
 //! | [`report`] | the numbers, as JSON and as a table |
+//! | [`stepper`] | counts read-modify-writes, instruction by instruction |
 //! | [`lab`] | experiments that reproduce the figures of the papers |
 //! | [`machine`], [`process`] | what the run ran on and what it used |
 //! | [`random`], [`units`] | seeded draws; sizes and times as text |
@@ -26,6 +27,7 @@ pub mod random;
 pub mod report;
 pub mod row;
 mod run;
+pub mod stepper;
 mod table;
 mod terminal;
 pub mod units;
@@ -34,4 +36,4 @@ pub mod workload;
 pub use config::Config;
 pub use progress::{Progress, Silent};
 pub use report::Report;
-pub use run::run;
+pub use run::{run, take_turns};

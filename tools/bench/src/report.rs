@@ -4,12 +4,13 @@ use crate::{
     Config,
     config::Workload,
     machine::Machine,
+    stepper::{Counts, Site},
     table,
-    units::{show, show_bytes},
+    units::{show, show_bytes, thousandths},
 };
 use foreshore::TimeSplit;
 use serde::Serialize;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 /// Whether the rows are sound and no commit is missing, live and after close and open: by the names of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -162,12 +163,17 @@ pub struct Row {
     pub rss_peak_bytes: u64,
     /// Resident size just after the open.
     pub rss_open_bytes: u64,
-    /// Read-modify-writes of a transaction to cache lines that another worker also writes, if they were counted.
+    /// Read-modify-writes of a transaction to cache lines that two threads write, if they were counted.
     pub contended_rmw_per_txn: Option<f64>,
-    /// Read-modify-writes of a transaction to cache lines that others could write, if they were counted: the contended
-    /// ones, and those whose line turned out to be the worker's own.
+    /// All read-modify-writes of a transaction, if they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tagged_rmw_per_txn: Option<f64>,
+    /// Instructions of a transaction outside the kernel, if they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions_per_txn: Option<f64>,
+    /// Where the contended read-modify-writes are, if they were counted: the most frequent places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contended_rmw_sites: Option<Vec<Site>>,
     /// Snapshots that were given up, if one was held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots_killed: Option<u64>,
@@ -205,6 +211,16 @@ impl Row {
     pub(crate) fn begun(mut self, rows: &str, was_sound: bool) -> Self {
         self.checks.0.insert(format!("{rows}_begun"), was_sound);
         self
+    }
+
+    /// Adds what [`stepper::count`](crate::stepper::count) has counted, with the most frequent sites.
+    pub fn counted(&mut self, counts: &Counts) {
+        const SITES: usize = 12;
+        let per = |count: u64| Some(thousandths(count as f64 / counts.operations.max(1) as f64));
+        self.contended_rmw_per_txn = per(counts.contended);
+        self.tagged_rmw_per_txn = per(counts.rmw);
+        self.instructions_per_txn = per(counts.instructions);
+        self.contended_rmw_sites = Some(counts.sites.iter().take(SITES).cloned().collect());
     }
 
     fn passed(&self) -> bool {
@@ -281,6 +297,20 @@ impl Report {
             "\nstolen: cores with work that a hypervisor gave to others; switches and log B are per transaction; per sync: \
              commits per time of one durable write\n",
         );
+        for row in &self.rows {
+            let (Some(contended), Some(all)) = (row.contended_rmw_per_txn, row.tagged_rmw_per_txn) else { continue };
+            let (threads, instructions) = (row.threads, row.instructions_per_txn.unwrap_or_default());
+            let _ = writeln!(
+                text,
+                "\n{threads} threads: {} contended read-modify-writes a transaction, of {} in {} instructions",
+                show(contended),
+                show(all),
+                show(instructions),
+            );
+            for Site { function, offset, contended_rmw_per_txn } in row.contended_rmw_sites.iter().flatten() {
+                let _ = writeln!(text, "{:>8}  {function} at {offset:#x}", show(*contended_rmw_per_txn));
+            }
+        }
         text
     }
 

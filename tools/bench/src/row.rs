@@ -12,15 +12,13 @@ use crate::{
 };
 use foreshore::{Db, Profile, ReadOptions, ReadTransaction, Result, TimeSplit};
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_sync::rmw;
 use std::{
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 /// Time before the window, in which caches fill and threads start.
-const WARM_UP: Duration = Duration::from_secs(1);
+pub(crate) const WARM_UP: Duration = Duration::from_secs(1);
 /// How often the main thread looks at memory and phase.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -83,7 +81,7 @@ pub(crate) fn measure(
     let db = home.open()?;
     let rss_open_bytes = resident_bytes()?;
     let mut looks = Looks::begin(&db, config, progress)?;
-    let (phase, lines) = (Phase::new(), config.count_rmw.then(|| Arc::new(rmw::Lines::new())));
+    let phase = Phase::new();
     let warm_up = warm_up(config, &db, work, checks)?;
     let window = config.secs + warm_up;
     progress.phase(&format!("{threads} threads, {}", config.commit), window.as_millis() as u64);
@@ -94,14 +92,10 @@ pub(crate) fn measure(
                 let worker = Worker { run: found.next_run, thread: thread as u32 };
                 let arrivals = config.load.map(|load| Arrivals::new(load / threads as f64, config.seed, worker));
                 let terminal = Terminal::new(config, &db, &phase, work.transactions(worker)).arriving(arrivals);
-                let terminal = terminal.watching(lines.clone());
                 scope.spawn(move || terminal.work())
             })
             .collect();
-        // However short the row is: a line that both write now and then is to be known as such.
-        let passes = [WARM_UP, config.secs.min(WARM_UP)];
-        let passes: &[Duration] = if config.count_rmw { &passes } else { &[] };
-        let window = watch(&mut looks, &phase, (warm_up, config.secs), passes);
+        let window = watch(&mut looks, &phase, (warm_up, config.secs));
         phase.raise(Phase::STOP);
         let mut tally = Tally::new();
         for worker in workers {
@@ -184,14 +178,8 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// Waits through warm-up and window, and returns what was read at the window's ends. Then through the passes in
-/// which read-modify-writes are counted, if any: to watch the lines, and to count. Ends early when a worker has failed.
-fn watch(
-    looks: &mut Looks<'_>,
-    phase: &Phase,
-    (warm_up, secs): (Duration, Duration),
-    passes: &[Duration],
-) -> Result<(Sample, Sample)> {
+/// Waits through warm-up and window, and returns what was read at the window's ends. Ends early when a worker has failed.
+fn watch(looks: &mut Looks<'_>, phase: &Phase, (warm_up, secs): (Duration, Duration)) -> Result<(Sample, Sample)> {
     let (db, begun) = (looks.db, Instant::now());
     looks.until(warm_up, begun, phase)?;
     let before = Sample::take(db)?;
@@ -204,12 +192,6 @@ fn watch(
     }
     looks.until(warm_up + secs, begun, phase)?;
     let after = Sample::take(db)?;
-    let mut end = begun.elapsed();
-    for (&pass, to) in passes.iter().zip([Phase::WATCH, Phase::COUNT]) {
-        phase.raise(to);
-        end += pass;
-        looks.until(end, begun, phase)?;
-    }
     Ok((before, Sample { retained: looks.retained, seconds, ..after }))
 }
 
@@ -271,8 +253,10 @@ fn row(
         log_slowed: thousandths(counters.slowed_nanos as f64 / 1e9 / seconds / threads as f64),
         rss_peak_bytes,
         rss_open_bytes,
-        contended_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw, tally.counted)),
-        tagged_rmw_per_txn: config.count_rmw.then(|| per(tally.rmw + tally.rmw_alone, tally.counted)),
+        contended_rmw_per_txn: None,
+        tagged_rmw_per_txn: None,
+        instructions_per_txn: None,
+        contended_rmw_sites: None,
         snapshots_killed: config.reader.then_some(counters.snapshots_killed),
         undo_spilled_bytes: (config.spill > 0).then_some(counters.undo_spilled_bytes),
         breakdown: config.breakdown.then(|| {

@@ -1,13 +1,15 @@
 //! A whole run: a directory, a loaded database, the device's speed, the rows.
 
 use crate::{
-    Config, Progress, Report,
+    Config, Progress, Report, Silent,
     config::Workload,
     home::Home,
     machine::Machine,
     report::Row,
-    row::{Check, measure},
-    workload::{Audit, Work, work},
+    row::{Check, WARM_UP, measure},
+    stepper::{Operations, by_turns},
+    terminal::{Phase, Terminal},
+    workload::{Audit, Work, Worker, work},
 };
 use foreshore::{Error, Result};
 
@@ -43,6 +45,28 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
     Ok(Report { workload, config: config.clone(), machine, rows })
 }
 
+/// Loads `workload` and runs its transactions by turns, with as many workers as `config` has first. Called in a process
+/// that [`stepper::count`](crate::stepper::count) has started.
+///
+/// # Errors
+/// As [`run`]; `Io` without a tracer.
+pub fn take_turns(workload: Workload, config: &Config) -> Result<()> {
+    config.check(workload)?;
+    let home = Home::new(config)?;
+    let work = work(workload, config);
+    let found = prepare(&*work, &home, &Silent)?;
+    let db = home.open()?;
+    work.read_in(&db)?;
+    let phase = Phase::new();
+    let workers = (0..config.threads[0]).map(|thread| {
+        let worker = Worker { run: found.next_run, thread: thread as u32 };
+        let mut terminal = Terminal::new(config, &db, &phase, work.transactions(worker));
+        Box::new(move || terminal.operate()) as Operations<'_>
+    });
+    by_turns(workers.collect(), WARM_UP.min(config.secs))?;
+    Home::close(&db)
+}
+
 /// Loads an empty directory, or takes a loaded one as it is, and tells what it holds.
 pub(crate) fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> Result<Audit> {
     let is_fresh = home.is_empty()?;
@@ -65,7 +89,7 @@ pub(crate) fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Silent, config::Commit};
+    use crate::config::Commit;
     use std::{path::PathBuf, time::Duration};
 
     fn config() -> Config {
@@ -96,19 +120,6 @@ mod tests {
     }
 
     #[test]
-    fn read_modify_writes_are_counted_where_that_is_asked_for() {
-        let config = Config { count_rmw: true, device: foreshore::Device::Null, ..config() };
-        let report = run(Workload::Tpcb, &config, &Silent).unwrap();
-        // Four rows are latched, locked and unlocked in a transaction, and none takes hundreds of steps.
-        let tagged = report.rows[0].tagged_rmw_per_txn.unwrap();
-        assert!(tagged > 16.0 && tagged < 1000.0, "{tagged}");
-        // At most three are contended. Fewer are where one worker alone has used a page of accounts. Writes to a
-        // worker's own pages of history are not.
-        let contended = report.rows[0].contended_rmw_per_txn.unwrap();
-        assert!(contended > 8.0 && contended < tagged, "{contended} of {tagged}");
-    }
-
-    #[test]
     fn a_snapshot_is_held_where_there_is_a_file_for_what_it_sees() {
         let config = Config { reader: true, memory: 16 << 20, scale: 10_000, secs: Duration::from_secs(1), ..config() };
         let config = Config { device: foreshore::Device::Null, ..config };
@@ -121,16 +132,6 @@ mod tests {
             assert_eq!(row.snapshots_killed, Some(killed), "{row:?}");
             assert_eq!(row.undo_spilled_bytes.is_some_and(|bytes| bytes > 0), spill > 0, "{row:?}");
         }
-    }
-
-    /// Each thread has its own table, so the latches of its pages are its own.
-    #[test]
-    fn what_goes_to_lines_of_one_worker_is_told_apart() {
-        let config = Config { count_rmw: true, device: foreshore::Device::Null, ..config() };
-        let report = run(Workload::Update, &config, &Silent).unwrap();
-        let row = &report.rows[0];
-        let (contended, tagged) = (row.contended_rmw_per_txn.unwrap(), row.tagged_rmw_per_txn.unwrap());
-        assert!(contended >= 1.0 && contended + 3.0 < tagged, "a draw from the clock: {contended} of {tagged}");
     }
 
     /// A path below the system's folder for temporary files, removed with the value.

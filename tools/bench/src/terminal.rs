@@ -7,14 +7,10 @@ use crate::{
     workload::{End, Transactions, Worker},
 };
 use foreshore::{CommitTicket, Csn, Db, Durability, Result, Transaction, TxnOptions};
-use foreshore_sync::rmw;
 use hdrhistogram::Histogram;
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::atomic::{AtomicU8, Ordering},
     time::{Duration, Instant},
 };
 
@@ -29,11 +25,7 @@ pub(crate) struct Phase(AtomicU8);
 impl Phase {
     pub(crate) const WARM: u8 = 0;
     pub(crate) const MEASURE: u8 = 1;
-    /// Workers learn which cache lines they alone write, to count by.
-    pub(crate) const WATCH: u8 = 2;
-    /// Workers count read-modify-writes.
-    pub(crate) const COUNT: u8 = 3;
-    pub(crate) const STOP: u8 = 4;
+    pub(crate) const STOP: u8 = 2;
 
     pub(crate) fn new() -> Self {
         Self(AtomicU8::new(Self::WARM))
@@ -63,12 +55,6 @@ pub(crate) struct Tally {
     pub(crate) aborts: u64,
     /// Transactions run again while measuring.
     pub(crate) retries: u64,
-    /// Transactions begun while counting.
-    pub(crate) counted: u64,
-    /// Contended read-modify-writes of those.
-    pub(crate) rmw: u64,
-    /// Read-modify-writes of those that are like them but for going to a line that no other worker writes.
-    pub(crate) rmw_alone: u64,
     /// Time that the worker waited for tickets while measuring.
     pub(crate) waited: Duration,
     /// Latency of the counted commits, in nanoseconds.
@@ -78,18 +64,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("bounds and digits are in range");
-        Self {
-            commits: 0,
-            all_commits: 0,
-            rollbacks: 0,
-            aborts: 0,
-            retries: 0,
-            counted: 0,
-            rmw: 0,
-            rmw_alone: 0,
-            waited: Duration::ZERO,
-            latency,
-        }
+        Self { commits: 0, all_commits: 0, rollbacks: 0, aborts: 0, retries: 0, waited: Duration::ZERO, latency }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -98,9 +73,6 @@ impl Tally {
         self.rollbacks += other.rollbacks;
         self.aborts += other.aborts;
         self.retries += other.retries;
-        self.counted += other.counted;
-        self.rmw += other.rmw;
-        self.rmw_alone += other.rmw_alone;
         self.waited += other.waited;
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
     }
@@ -137,8 +109,6 @@ impl Arrivals {
 pub(crate) struct Terminal<'a> {
     db: &'a Db,
     phase: &'a Phase,
-    /// To be watched once the phase says so, if at all.
-    lines: Option<Arc<rmw::Lines>>,
     commit: Commit,
     options: TxnOptions,
     transactions: Box<dyn Transactions + Send>,
@@ -170,7 +140,6 @@ impl<'a> Terminal<'a> {
         Self {
             db,
             phase,
-            lines: None,
             commit: config.commit,
             options: TxnOptions::new().label("bench").durability(durability).isolation(config.isolation),
             transactions,
@@ -179,11 +148,6 @@ impl<'a> Terminal<'a> {
             in_flight: VecDeque::with_capacity(config.in_flight()),
             tally: Tally::new(),
         }
-    }
-
-    /// Has the worker watch these lines from [`Phase::WATCH`] on.
-    pub(crate) fn watching(self, lines: Option<Arc<rmw::Lines>>) -> Self {
-        Self { lines, ..self }
     }
 
     /// Has the worker begin its transactions at these times.
@@ -205,29 +169,23 @@ impl<'a> Terminal<'a> {
     }
 
     fn work_until_stop(&mut self) -> Result<()> {
-        let mut counted_from = None;
         while self.phase.get() != Phase::STOP {
-            if let Some(lines) = self.lines.take_if(|_| self.phase.get() >= Phase::WATCH) {
-                rmw::watch(lines);
-            }
-            if self.phase.get() == Phase::COUNT {
-                counted_from.get_or_insert_with(|| (rmw::counted(), rmw::alone()));
-                self.tally.counted += 1;
-            }
-            if self.transactions.wait_due() {
-                self.transact()?;
-            }
-            if self.in_flight.len() >= self.clients {
-                self.acknowledge_oldest()?;
-            }
-            // A wait is over for all that its group carried: they are counted now, not one by one.
-            while self.in_flight.front().is_some_and(|oldest| oldest.ticket.is_durable()) {
-                self.acknowledge_oldest()?;
-            }
+            self.operate()?;
         }
-        if let Some((counted, alone)) = counted_from {
-            self.tally.rmw = rmw::counted().wrapping_sub(counted);
-            self.tally.rmw_alone = rmw::alone().wrapping_sub(alone);
+        Ok(())
+    }
+
+    /// Runs one transaction and acknowledges what is durable.
+    pub(crate) fn operate(&mut self) -> Result<()> {
+        if self.transactions.wait_due() {
+            self.transact()?;
+        }
+        if self.in_flight.len() >= self.clients {
+            self.acknowledge_oldest()?;
+        }
+        // A wait is over for all that its group carried: they are counted now, not one by one.
+        while self.in_flight.front().is_some_and(|oldest| oldest.ticket.is_durable()) {
+            self.acknowledge_oldest()?;
         }
         Ok(())
     }
@@ -309,7 +267,7 @@ impl<'a> Terminal<'a> {
 mod tests {
     use super::*;
     use foreshore::TableDef;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::{Arc, atomic::AtomicU64};
 
     #[test]
     fn the_phase_only_moves_forward() {
@@ -366,17 +324,13 @@ mod tests {
     #[test]
     fn tallies_add_up() {
         let (mut a, mut b) = (Tally::new(), Tally::new());
-        (a.counted, b.counted, a.rmw_alone, b.rmw_alone) = (1, 2, 3, 4);
         a.commits = 2;
-        a.rmw = 7;
-        b.rmw = 4;
         a.latency.saturating_record(1_000);
         b.commits = 3;
         b.all_commits = 5;
         b.latency.saturating_record(u64::MAX);
         a.add(&b);
-        assert_eq!((a.commits, a.all_commits, a.rmw, a.latency.len()), (5, 5, 11, 2));
-        assert_eq!((a.counted, a.rmw_alone), (3, 7));
+        assert_eq!((a.commits, a.all_commits, a.latency.len()), (5, 5, 2));
         assert!(a.latency.max() >= LONGEST_NS);
     }
 }

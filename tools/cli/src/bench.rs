@@ -7,6 +7,7 @@ use foreshore_bench::{
     Config, Report,
     config::{Claim, Commit, Distribution, Workload},
     group::GroupName,
+    stepper::{self, Counts, Plan},
     units,
 };
 use foreshore_classics::early_release::EarlyRelease;
@@ -16,9 +17,10 @@ use foreshore_classics::log_buffers::{BufferKind, WaitKind};
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_classics::status_tables::StatusKind;
 use std::{
-    fs,
+    env, fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -141,10 +143,14 @@ pub(crate) struct Arguments {
     /// Seed of all randomness
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// After the measured time, count contended read-modify-writes: those on cache lines that another worker also
-    /// writes
+    /// Before the measured time, count contended read-modify-writes: those on cache lines that two threads write.
+    /// Another process runs the transactions by turns, and is stepped through one instruction at a time (Linux on
+    /// x86-64)
     #[arg(long)]
     count_rmw: bool,
+    /// Be that process, with so many threads
+    #[arg(long, hide = true)]
+    by_turns: Option<usize>,
     /// Measure where the time of one in 32 transactions goes
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     breakdown: bool,
@@ -211,9 +217,30 @@ fn segment_for(log_budget: u64) -> u64 {
 
 /// Runs and reports. Returns whether every check is true.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    let report = foreshore_bench::run(arguments.workload, &arguments.config(), &Bar::new())?;
+    let config = arguments.config();
+    if let Some(threads) = arguments.by_turns {
+        foreshore_bench::take_turns(arguments.workload, &Config { threads: vec![threads], ..config })?;
+        return Ok(true);
+    }
+    // First, because it may be refused.
+    let counts = count_rmw(&config)?;
+    let mut report = foreshore_bench::run(arguments.workload, &config, &Bar::new())?;
+    report.rows.iter_mut().zip(&counts).for_each(|(row, counts)| row.counted(counts));
     print(&report, arguments.json.as_deref())?;
     Ok(report.passed())
+}
+
+/// Counts read-modify-writes for each row, if that is asked for: this program with the same options, stepped through.
+fn count_rmw(config: &Config) -> Result<Vec<Counts>, Error> {
+    if !config.count_rmw {
+        return Ok(Vec::new());
+    }
+    let program = env::current_exe().map_err(|e| Error::io("find", "this program", e))?;
+    let count = |threads: &usize| {
+        let mut command = Command::new(&program);
+        stepper::count(command.args(env::args_os().skip(1)).arg("--by-turns").arg(threads.to_string()), Plan::default())
+    };
+    config.threads.iter().map(count).collect()
 }
 
 fn print(report: &Report, json: Option<&Path>) -> Result<(), Error> {

@@ -42,6 +42,8 @@ fn row(tps: f64) -> Row {
         rss_open_bytes: 1 << 25,
         contended_rmw_per_txn: None,
         tagged_rmw_per_txn: None,
+        instructions_per_txn: None,
+        contended_rmw_sites: None,
         snapshots_killed: None,
         undo_spilled_bytes: None,
         breakdown: None,
@@ -114,4 +116,14 @@ fn ratios_to_a_sync_need_a_device_that_syncs() {
     assert!(table.lines().any(|line| line.contains("20000") && line.contains(" 2.00 ")), "{table}");
     let table = report(vec![row(20_000.0)], false).table();
     assert!(table.contains("n/a"), "{table}");
+}
+
+#[test]
+fn counts_are_divided_by_the_operations_and_shown_with_their_sites() {
+    let mut counted = row(1.0);
+    let site = Site { function: "tree::descend".to_owned(), offset: 0x1f0, contended_rmw_per_txn: 1.5 };
+    counted.counted(&Counts { operations: 4, instructions: 4_000, rmw: 10, contended: 6, sites: vec![site] });
+    assert_eq!((counted.contended_rmw_per_txn, counted.tagged_rmw_per_txn), (Some(1.5), Some(2.5)));
+    let table = report(vec![counted], true).table();
+    assert!(table.contains("tree::descend at 0x1f0"), "{table}");
 }
