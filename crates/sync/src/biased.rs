@@ -20,6 +20,8 @@ use std::{fmt, mem};
 /// More than all references together.
 const BIAS: u64 = 1 << 62;
 
+/// Alone on its cache line: owners of different threads would write the line that their counts share.
+#[repr(align(64))]
 struct Counted<T> {
     count: AtomicU64,
     value: T,
