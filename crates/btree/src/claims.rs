@@ -26,7 +26,7 @@ impl Claims {
 
     /// Returns whether a chain was noted since the last call.
     pub(crate) fn take_note(&self) -> bool {
-        // ORDERING: consume, pairs with `note`.
+        // ORDERING: Acquire, pairs with `note`.
         self.noted.swap(false, Ordering::Acquire)
     }
 

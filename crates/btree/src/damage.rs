@@ -2,12 +2,12 @@
 //!
 //! **Undo of a change whose row cannot be reached.** There are two cases:
 //!
-//! - *Restart.* The restart quarantines the damaged page on the path to the row, durably before the transaction ends.
-//!   Readers descend the same path from the root, so no reader can reach that row any more. Its change is skipped for
-//!   good: the log says so before older changes are undone, and the transaction ends. If a damaged page elsewhere stops
-//!   the undo, the row is still readable, and the rollback is parked.
-//! - *Run time.* A rollback quarantines nothing and is parked too. It skips the change only if the page is quarantined
-//!   already, as for a transaction prepared before the restart.
+//! - *Restart.* The damaged page on the path to the row is quarantined, durably before the transaction ends. Every
+//!   reader descends the same path from the root, so none can reach the row any more. The log records that the change
+//!   is skipped, before older changes are undone. If a damaged page elsewhere stops the undo, readers can still reach
+//!   the row. Then the rollback is parked.
+//! - *Run time.* A rollback quarantines no page. It skips the change if the page is quarantined already, as for a
+//!   transaction that was prepared before the restart. Otherwise it is parked.
 //!
 //! **A scan over a damaged page** fails there. The caller can continue after the keys of that page, which the parent
 //! knows.
@@ -23,26 +23,27 @@ use foreshore_wal::Session;
 
 /// The decision about a row that an undo cannot reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Row {
-    /// Retry, because the damaged page is now quarantined.
-    TryAgain,
-    /// Skip the row, because no operation can reach it.
+pub(crate) enum UnreachableRow {
+    /// Retry the undo: the damaged page has just been quarantined.
+    Retry,
+    /// Skip the row: no operation can reach it.
     Lost,
 }
 
 impl Tree {
-    /// Decides about the row of `key`, whose descent failed with `error`. `quarantines` is true at a restart.
+    /// Decides whether an undo retries or skips the row of `key`, to which the descent has failed with `error`.
+    /// `quarantines` is true at a restart.
     ///
     /// # Errors
     /// `error` if it is not damage of a page, or readers can reach the row; errors of
     /// [`foreshore_space::Space::quarantine`].
-    pub(crate) fn meet_damage(
+    pub(crate) fn decide_unreachable(
         &self,
         session: &mut Session,
         key: &[u8],
         mut error: Error,
         quarantines: bool,
-    ) -> Result<Row> {
+    ) -> Result<UnreachableRow> {
         loop {
             let Some(pid) = error.damaged_page() else { return Err(error) };
             let is_quarantined = match self.pool().quarantined(pid) {
@@ -55,45 +56,55 @@ impl Tree {
             }
             if !is_quarantined {
                 self.trees().space().quarantine(pid, self.table(), session)?;
-                return Ok(Row::TryAgain);
+                return Ok(UnreachableRow::Retry);
             }
-            let way = self.descend::<ReadGuard<'_>>(Goal::At(key), 0, false, &mut Restarts::default());
-            match way.map(drop) {
+            let descent = self.descend::<ReadGuard<'_>>(Goal::At(key), 0, false, &mut Restarts::default());
+            match descent.map(drop) {
                 Ok(()) => return Err(error),
-                Err(met) if met.damaged_page() == Some(pid) => return Ok(Row::Lost),
-                Err(met) => error = met,
+                Err(other) if other.damaged_page() == Some(pid) => return Ok(UnreachableRow::Lost),
+                Err(other) => error = other,
             }
         }
     }
 
-    /// Returns the key at which a scan continues after a damaged page. It is the smallest key after `key` at which
-    /// another leaf or lost subtree begins, according to the lowest sound node above the leaf of `key`. `None` if there
-    /// is none.
+    /// Returns the smallest key above `key` at which a scan can continue: the next separator in the lowest sound node
+    /// above the leaf of `key`. `None` if that node has none.
     ///
     /// # Errors
-    /// `Corrupted` if the root is damaged; errors of a read.
-    pub fn beyond_damage(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// `Corrupted` if the root is damaged, or is a leaf; errors of a read.
+    pub fn separator_after_damage(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut damage = None;
         for level in 1..=MAX_LEVEL {
-            match self.separator_behind(key, level) {
+            match self.next_separator_on(key, level) {
                 Ok(found) => return Ok(found),
                 // A level above the root is damage too, and the first error says more.
                 Err(error @ Error::Corrupted { .. }) => drop(damage.get_or_insert(error)),
                 Err(error) => return Err(error),
             }
         }
-        Err(damage.unwrap_or_else(|| self.corrupted(self.root(), "the root is too high")))
+        Err(damage.expect("each level has failed"))
     }
 
-    fn separator_behind(&self, key: &[u8], level: u8) -> Result<Option<Vec<u8>>> {
+    /// Returns what [`separator_after_damage`](Self::separator_after_damage) does, and `None` if damage hides the next
+    /// leaf, too.
+    ///
+    /// # Errors
+    /// Those of a read.
+    pub fn next_after_damage(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.separator_after_damage(key) {
+            Err(Error::Corrupted { .. }) => Ok(None),
+            next => next,
+        }
+    }
+
+    fn next_separator_on(&self, key: &[u8], level: u8) -> Result<Option<Vec<u8>>> {
         let mut restarts = Restarts::default();
         loop {
-            let Ok(guard) = self.descend::<ReadGuard<'_>>(Goal::At(key), level, false, &mut restarts)? else {
-                continue;
-            };
+            let descended = self.descend::<ReadGuard<'_>>(Goal::At(key), level, false, &mut restarts)?;
+            let guard = descended.unwrap_or_else(|_| unreachable!("open splits are passed"));
             let found = NodeView::view(guard.page()).and_then(|node| match node.level() {
                 found if found == level => next_separator(&node, key),
-                _ => Err("a level above the root is referred to"),
+                _ => Err("the tree has no node on this level"),
             });
             if guard.holds() {
                 return found.map_err(|why| self.corrupted(guard.pid(), why));

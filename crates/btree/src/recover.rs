@@ -1,7 +1,7 @@
 //! Redo and undo of the records of trees, and redo of those of the space layer.
 
 use crate::apply::apply;
-use crate::damage::Row;
+use crate::damage::UnreachableRow;
 use crate::format::{CHAINS, RowHeader};
 use crate::load_record::Loaded;
 use crate::node;
@@ -103,12 +103,13 @@ impl ResourceManager for Trees {
         while let Err(error @ Error::Corrupted { .. }) = undone {
             let Some((root, key)) = place_of(entry).filter(|_| entry.keep.is_none()) else { return Err(error) };
             let is_at_restart = context.is_at_restart();
-            undone = match self.tree(entry.table, root).meet_damage(context.session(), key, error, is_at_restart)? {
-                Row::TryAgain => self.undo_entry(context, entry),
-                // A lock is not logged.
-                Row::Lost if entry.lsn == Lsn::ZERO => Ok(false),
-                Row::Lost => context.pass_for_good(entry).map(|()| false),
-            };
+            undone =
+                match self.tree(entry.table, root).decide_unreachable(context.session(), key, error, is_at_restart)? {
+                    UnreachableRow::Retry => self.undo_entry(context, entry),
+                    // A lock is not logged.
+                    UnreachableRow::Lost if entry.lsn == Lsn::ZERO => Ok(false),
+                    UnreachableRow::Lost => context.pass_for_good(entry).map(|()| false),
+                };
         }
         undone
     }

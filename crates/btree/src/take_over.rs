@@ -7,7 +7,7 @@
 //! 2. From the oldest to the newest: enter each change as undo.
 
 use crate::before::before;
-use crate::damage::Row;
+use crate::damage::UnreachableRow;
 use crate::format::RowHeader;
 use crate::load_record::Loaded;
 use crate::node::{self, Damage, NO_WRITER};
@@ -371,10 +371,12 @@ impl Tree {
     fn held_row_or_lost(&self, txn: &mut dyn TakeOver, key: &[u8]) -> Result<Option<Vec<u8>>> {
         loop {
             match self.held_row(txn, key) {
-                Err(error @ Error::Corrupted { .. }) => match self.meet_damage(txn.session(), key, error, true)? {
-                    Row::TryAgain => {}
-                    Row::Lost => return Ok(None),
-                },
+                Err(error @ Error::Corrupted { .. }) => {
+                    match self.decide_unreachable(txn.session(), key, error, true)? {
+                        UnreachableRow::Retry => {}
+                        UnreachableRow::Lost => return Ok(None),
+                    }
+                }
                 held => return held.map(Some),
             }
         }

@@ -305,10 +305,7 @@ impl Piece<'_> {
                 let look = if is_released { Look::Released } else { Look::Swept };
                 let next = match self.purge_leaf(work, &tree, &from, look) {
                     // A damaged leaf is skipped for good, and so are those behind it if the path to them is lost.
-                    Err(Error::Corrupted { .. }) => match tree.beyond_damage(&from) {
-                        Err(Error::Corrupted { .. }) => None,
-                        next => next?,
-                    },
+                    Err(Error::Corrupted { .. }) => tree.next_after_damage(&from)?,
                     leaf => leaf?.next,
                 };
                 work.sweep_to(table, next);

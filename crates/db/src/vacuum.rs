@@ -6,36 +6,38 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_space::Spare;
 use foreshore_sync::pause;
 
-/// Frees the pages of dropped tables and large values that no snapshot reads, and truncates the end of the file.
-/// Returns by how many bytes. Damage of a table is reported when everything else is done.
+/// Frees what no snapshot needs, and then truncates the end of the file, even if freeing has failed. Returns the number
+/// of bytes cut off. If both fail, returns the first error.
 pub(crate) fn vacuum(engine: &Engine) -> Result<u64> {
-    let reclaimed = free_unneeded(engine);
-    let gone = cut_end(engine, Spare::Growth)?;
-    reclaimed.map(|()| gone)
+    let freed = free_unneeded(engine);
+    let bytes = truncate_end(engine, Spare::Growth);
+    freed.and(bytes)
 }
 
-/// Frees the pages of dropped tables and large values that no snapshot reads.
+/// Frees the pages of dropped tables, and of large values that no row refers to, once no snapshot needs them.
 pub(crate) fn free_unneeded(engine: &Engine) -> Result<()> {
-    let reclaimed = engine.reclaimer.reclaim_all(&engine.admission, &engine.catalogue);
-    Ok(reclaimed.and(engine.reclaimer.chains().free_all(&engine.admission, engine.catalogue.trees()))?)
+    let freed = engine.reclaimer.reclaim_all(&engine.admission, &engine.catalogue);
+    Ok(freed.and(engine.reclaimer.chains().free_all(&engine.admission, engine.catalogue.trees()))?)
 }
 
 /// Truncates the end of the file except for `spare` free pages. Returns by how many bytes.
-pub(crate) fn cut_end(engine: &Engine, spare: Spare) -> Result<u64> {
+pub(crate) fn truncate_end(engine: &Engine, spare: Spare) -> Result<u64> {
     let (storage, admission) = (&engine.storage, &engine.admission);
     let cut = {
         let mut txn = admission.begin(TxnOptions::new().label("vacuum"))?;
-        let cut = storage.space().start_cut(txn.session(), spare);
-        // It holds no lock and has changed nothing; only its session was needed.
+        let cut = storage.space().start_truncation(txn.session(), spare);
+        // The transaction has no lock and no undo: it lends its session. Map pages that the cut has dropped stay
+        // dropped.
         let ended = txn.rollback();
         admission.transaction_ended();
         ended.and(cut)?
     };
     let Some(cut) = cut else { return Ok(0) };
     pause::point("db: the end of the file is to be cut");
-    // Every record that changes a page beyond the new end is in a group before this one.
     storage.sync()?;
     let group = storage.log().next_group();
+    // All records of pages beyond the new end are in groups before `group`: the sync above has sealed them. The file
+    // gets shorter only if no restart would redo an earlier group.
     let pages = if storage.checkpointer().settle(group)? { cut.finish()? } else { 0 };
     Ok(pages * PAGE_SIZE as u64)
 }

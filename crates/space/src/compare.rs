@@ -83,7 +83,7 @@ impl Space {
         while region < self.mapped() {
             match self.pool().shared(map::map_of_region(region)) {
                 Ok(page) => return Ok(Some(page)),
-                // A cut may have dropped the map meanwhile, and its page; growth may have brought it back since.
+                // A truncation may have dropped the map meanwhile, and its page; growth may have brought it back since.
                 Err(_) if !failed => failed = true,
                 Err(error) => return Err(error),
             }

@@ -36,7 +36,7 @@ pub(crate) struct Free {
     file_pages: u64,
     /// The file may soon end here: pages from here on are all unused, and stay so.
     cut: Option<u64>,
-    /// Unused pages below the end, or the cut.
+    /// Unused pages below the end, or the truncation.
     count: u64,
     /// No page below is free.
     lowest: u64,
@@ -77,7 +77,7 @@ impl Free {
     }
 
     /// Unused pages that are kept back because the file may soon end before them.
-    pub(crate) fn beyond_cut(&self) -> u64 {
+    pub(crate) fn beyond_truncation(&self) -> u64 {
         self.cut.map_or(0, |cut| self.unused(cut, self.file_pages))
     }
 
@@ -187,10 +187,10 @@ impl Free {
         count
     }
 
-    /// Withholds the pages from the place of [`find_cut`](Self::find_cut) on, and returns it.
-    pub(crate) fn start_cut(&mut self, reserve: u64, least: u64, grain: u64) -> Option<u64> {
+    /// Withholds the pages from the place of [`find_truncation`](Self::find_truncation) on, and returns it.
+    pub(crate) fn start_truncation(&mut self, reserve: u64, least: u64, grain: u64) -> Option<u64> {
         assert!(self.cut.is_none(), "one cut at a time");
-        let cut = self.find_cut(reserve, least, grain)?;
+        let cut = self.find_truncation(reserve, least, grain)?;
         self.cut = Some(cut);
         self.count -= self.unused(cut, self.file_pages);
         Some(cut)
@@ -198,7 +198,7 @@ impl Free {
 
     /// Finds where the file can end so that `reserve` free pages are left: at a multiple of `grain`, or behind it near
     /// the begin of a region. `None` if fewer than `least` pages would be truncated.
-    pub(crate) fn find_cut(&self, reserve: u64, least: u64, grain: u64) -> Option<u64> {
+    pub(crate) fn find_truncation(&self, reserve: u64, least: u64, grain: u64) -> Option<u64> {
         let mut cut = self.used_end();
         loop {
             // The first pages of a region come with its map.
@@ -214,11 +214,15 @@ impl Free {
         }
     }
 
-    /// Releases the pages beyond the cut to threads that need pages. Returns whether there was a cut.
-    pub(crate) fn cancel_cut(&mut self) -> bool {
+    /// Releases the pages beyond the truncation to threads that need pages. Returns whether there was a truncation.
+    pub(crate) fn cancel_truncation(&mut self) -> bool {
         let Some(cut) = self.cut.take() else { return false };
         self.count += self.unused(cut, self.file_pages);
-        debug_assert!(self.is_counted(), "{} pages are counted as free when the cut at {cut} is over", self.count);
+        debug_assert!(
+            self.is_counted(),
+            "{} pages are counted as free when the truncation at {cut} is over",
+            self.count
+        );
         true
     }
 
@@ -227,20 +231,20 @@ impl Free {
         self.count == self.unused(0, self.end())
     }
 
-    /// Takes note that the file ends at the cut, and returns by how many pages it is shorter.
-    pub(crate) fn finish_cut(&mut self) -> u64 {
-        let cut = self.cut.take().expect("a cut was started");
+    /// Takes note that the file ends at the truncation, and returns by how many pages it is shorter.
+    pub(crate) fn finish_truncation(&mut self) -> u64 {
+        let cut = self.cut.take().expect("a truncation was started");
         assert!(cut <= self.file_pages, "a file of {} pages is cut at {cut}", self.file_pages);
         let gone = self.file_pages - cut;
         self.file_pages = cut;
         self.lowest = self.lowest.min(cut);
         self.regions.truncate(cut.div_ceil(REGION_PAGES) as usize);
-        debug_assert!(self.is_counted(), "{} pages are counted as free behind a cut at {cut}", self.count);
+        debug_assert!(self.is_counted(), "{} pages are counted as free behind a truncation at {cut}", self.count);
         gone
     }
 
-    /// The first region whose map page lies beyond the cut.
-    pub(crate) fn first_region_beyond_cut(&self) -> Option<u64> {
+    /// The first region whose map page lies beyond the truncation.
+    pub(crate) fn first_region_beyond_truncation(&self) -> Option<u64> {
         Some(map::region_of(PageId((self.cut? + REGION_PAGES - 1 - MAP_IN_REGION).max(REGION_PAGES))))
     }
 }

@@ -36,5 +36,5 @@ pub use growth::{Growth, SpaceOptions};
 pub use kinds::SpaceKind;
 pub use map::{is_allocated, map_of, mark_allocated, mark_free};
 pub use purpose::{Purpose, Spare};
-pub use shrink::Cut;
+pub use shrink::Truncation;
 pub use space::{Space, SpaceStats};

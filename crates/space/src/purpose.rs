@@ -10,7 +10,7 @@ pub enum Purpose {
     Rollback,
 }
 
-/// Free pages that a cut of the file leaves.
+/// Free pages that a truncation of the file leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spare {
     /// As many as writers will soon need.

@@ -145,7 +145,7 @@ impl Space {
         self.stock.with(|state| state.free.used_from(limit))
     }
 
-    /// Returns whether a cut that leaves only [`Spare::Least`](crate::Spare::Least) would make the file shorter.
+    /// Returns whether a truncation that leaves only [`Spare::Least`](crate::Spare::Least) would make the file shorter.
     #[must_use]
     pub fn has_free_end(&self) -> bool {
         self.stock.has_free_end()
@@ -220,7 +220,7 @@ impl Space {
 
     /// Regions that have a map page.
     pub(crate) fn mapped(&self) -> u64 {
-        // ORDERING: consume, pairs with the stores in `create_maps` and in `drop_maps`.
+        // ORDERING: Acquire, pairs with the stores in `create_maps` and in `drop_maps`.
         self.mapped.load(Ordering::Acquire)
     }
 

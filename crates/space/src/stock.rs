@@ -5,8 +5,8 @@
 //! ```
 //!
 //! **Magazines.** A worker takes pages from its own magazine. So it takes the shared lock, and searches the maps, once
-//! for sixteen pages. Pages in magazines are free like the others. They come back when a cut needs the end of the
-//! file, or when the disk is full and other workers have none.
+//! for sixteen pages. Pages in magazines are free like the others. They come back when a truncation needs the end of
+//! the file, or when the disk is full and other workers have none.
 //!
 //! **Growth** is a system call that may wait for the device, so no lock is held over it. One thread at a time changes
 //! the length, and says so in [`State::resizing`]; a thread that needs pages parks. With [`Growth::AHEAD`] it is the
@@ -42,7 +42,7 @@ pub(crate) struct State {
     cuts: u64,
     /// What the newest cut leaves.
     spare: Spare,
-    /// Whether a cut has left few pages on purpose, and none was handed out since.
+    /// Whether a truncation has left few pages on purpose, and none was handed out since.
     is_lean: bool,
     cuts_done: u64,
     /// Growths, and those by a thread that needed a page.
@@ -197,12 +197,12 @@ impl Stock {
         count
     }
 
-    /// Makes pages for `purpose`: grows the file, gives up a cut, or waits for another thread's growth.
+    /// Makes pages for `purpose`: grows the file, gives up a truncation, or waits for another thread's growth.
     fn grow(&self, purpose: Purpose) -> Result<()> {
         let (from, pages) = loop {
             let key = self.resized.prepare();
             let mut state = self.state.lock();
-            if state.ready(purpose) > 0 || (!state.resizing && state.free.cancel_cut()) {
+            if state.ready(purpose) > 0 || (!state.resizing && state.free.cancel_truncation()) {
                 self.resized.cancel(key);
                 return Ok(());
             }
@@ -287,7 +287,7 @@ impl Stock {
         }
         let plan = self.with(|state| {
             if state.is_lean || state.free.cut().is_some() && state.spare == Spare::Least {
-                // Few pages are left on purpose. A thread that finds none cancels the cut.
+                // Few pages are left on purpose. A thread that finds none cancels the truncation.
                 state.asked = false;
                 return Err(NextWake::OnSignal);
             }
@@ -302,7 +302,7 @@ impl Stock {
                 state.passed = true;
                 return Err(NextWake::OnSignal);
             }
-            if state.free.cancel_cut() {
+            if state.free.cancel_truncation() {
                 return Err(NextWake::Now);
             }
             state.resizing = true;
@@ -317,47 +317,51 @@ impl Stock {
     }
 
     /// Keeps the free pages at the end of the file back, except `spare`. Then runs `prepare` on the first region whose
-    /// map lies beyond the cut, while no thread can cancel it. Returns the number of the cut; `None` if there is too
-    /// little to cut or another thread changes the length.
-    pub(crate) fn start_cut(&self, spare: Spare, prepare: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
+    /// map lies beyond the truncation, while no thread can cancel it. Returns the number of the truncation; `None` if
+    /// there is too little to cut or another thread changes the length.
+    pub(crate) fn start_truncation(
+        &self,
+        spare: Spare,
+        prepare: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<Option<u64>> {
         self.recall();
         let started = self.with(|state| {
             if state.resizing {
                 return None;
             }
-            state.free.cancel_cut();
+            state.free.cancel_truncation();
             let (reserve, grain) = match spare {
                 // Twice of what growth keeps ready: it does not set in again at once.
                 Spare::Growth => (2 * state.pace.look(self.now(), state.free.file_pages()) + KEPT_BACK, GRAIN),
                 Spare::Least => (KEPT_BACK, 1),
             };
             (state.spare, state.is_lean) = (spare, spare == Spare::Least);
-            state.free.start_cut(reserve, MIN_EXTENT, grain)?;
+            state.free.start_truncation(reserve, MIN_EXTENT, grain)?;
             state.resizing = true;
             state.cuts += 1;
-            Some((state.cuts, state.free.first_region_beyond_cut().expect("just started")))
+            Some((state.cuts, state.free.first_region_beyond_truncation().expect("just started")))
         });
         let Some((number, region)) = started else { return Ok(None) };
         let prepared = prepare(region);
         self.resize(|state| {
             if prepared.is_err() {
-                state.free.cancel_cut();
+                state.free.cancel_truncation();
             }
         });
         prepared.map(|()| Some(number))
     }
 
-    /// Returns whether a cut would leave only [`Spare::Least`] and make the file shorter.
+    /// Returns whether a truncation would leave only [`Spare::Least`] and make the file shorter.
     pub(crate) fn has_free_end(&self) -> bool {
         self.recall();
-        self.with(|state| state.free.cut().is_none() && state.free.find_cut(KEPT_BACK, MIN_EXTENT, 1).is_some())
+        self.with(|state| state.free.cut().is_none() && state.free.find_truncation(KEPT_BACK, MIN_EXTENT, 1).is_some())
     }
 
-    /// Cuts the file, unless cut `number` was given up meanwhile. Returns how many pages are gone.
-    pub(crate) fn finish_cut(&self, number: u64) -> Result<u64> {
+    /// Truncates the file, unless cut `number` was given up meanwhile. Returns how many pages are gone.
+    pub(crate) fn finish_truncation(&self, number: u64) -> Result<u64> {
         let end = self.with(|state| {
             let end = state.free.cut().filter(|_| !state.resizing && state.cuts == number)?;
-            state.resizing = !mutant("space: a cut is finished behind the back of those who grow");
+            state.resizing = !mutant("space: a truncation is finished behind the back of those who grow");
             Some(end)
         });
         let Some(end) = end else { return Ok(0) };
@@ -365,7 +369,7 @@ impl Stock {
         pause::point("space: the data file is cut off");
         self.resize(|state| {
             // After an error, too: the file may have the new length all the same, so nothing beyond is relied on.
-            let gone = state.free.finish_cut();
+            let gone = state.free.finish_truncation();
             cut?;
             state.cuts_done += 1;
             Ok(gone)
@@ -373,10 +377,10 @@ impl Stock {
     }
 
     /// Gives up cut `number`, if it is under way.
-    pub(crate) fn cancel_cut(&self, number: u64) {
+    pub(crate) fn cancel_truncation(&self, number: u64) {
         self.with(|state| {
             if !state.resizing && state.cuts == number {
-                state.free.cancel_cut();
+                state.free.cancel_truncation();
             }
         });
     }
@@ -385,8 +389,8 @@ impl Stock {
         let held: usize = self.magazines.iter().map(|magazine| magazine.lock().len()).sum();
         let state = self.state.lock();
         let file_pages = state.free.file_pages();
-        // What lies beyond a cut is free, too. A page that came back from a magazine just now may count twice.
-        let free_pages = held as u64 + state.free.count() + state.free.beyond_cut();
+        // What lies beyond a truncation is free, too. A page that came back from a magazine just now may count twice.
+        let free_pages = held as u64 + state.free.count() + state.free.beyond_truncation();
         StockStats {
             file_pages,
             free_pages: free_pages.min(file_pages),

@@ -277,7 +277,7 @@ impl Loader<'_> {
             self.insert_all(txn, dep)?;
         }
         self.entered += self.leaf.len() as u64;
-        self.leaf.empty();
+        self.leaf.clear();
         Ok(())
     }
 

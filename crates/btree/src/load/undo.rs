@@ -11,7 +11,7 @@
 //! **Several leaves.** A transaction that inserts one of the keys again depends on the removal in that leaf, and not on
 //! the compensation in another one. So the compensation is durable before the undo ends, and the lock with it.
 
-use crate::damage::Row;
+use crate::damage::UnreachableRow;
 use crate::format::RowHeader;
 use crate::load::UNDO_STRUCTURE;
 use crate::load_record::{Loaded, encode_unload};
@@ -69,10 +69,20 @@ impl Trees {
                 Err(error) => return Err(error),
             };
             let is_at_restart = context.is_at_restart();
-            if tree.meet_damage(context.session(), &from, error, is_at_restart)? == Row::TryAgain {
+            if tree.decide_unreachable(context.session(), &from, error, is_at_restart)? == UnreachableRow::Retry {
                 continue;
             }
-            match tree.beyond_damage(&from)?.filter(|next| &**next <= loaded.last) {
+            let next = match tree.separator_after_damage(&from) {
+                // The damage is in each node above the leaf, as in the root.
+                Err(error @ Error::Corrupted { .. }) => {
+                    match tree.decide_unreachable(context.session(), &from, error, is_at_restart)? {
+                        UnreachableRow::Retry => continue,
+                        UnreachableRow::Lost => None,
+                    }
+                }
+                next => next?,
+            };
+            match next.filter(|next| &**next <= loaded.last) {
                 Some(next) => from = next,
                 None => {
                     // WAIT: help - or park behind the leader. No latch is held. The skip must not survive without the
@@ -112,15 +122,25 @@ impl Trees {
                 Err(error @ Error::Corrupted { .. }) => error,
                 Err(error) => return Err(error),
             };
-            match tree.meet_damage(txn.session(), &from, error, true) {
-                Ok(Row::TryAgain) => continue,
-                Ok(Row::Lost) => {}
+            let mut decide = |error| match tree.decide_unreachable(txn.session(), &from, error, true) {
                 Err(cause) => {
-                    txn.leave_out(cause)?;
                     is_whole = false;
+                    txn.leave_out(cause).map(|()| UnreachableRow::Lost)
                 }
+                decided => decided,
+            };
+            if decide(error)? == UnreachableRow::Retry {
+                continue;
             }
-            match tree.beyond_damage(&from)?.filter(|next| &**next <= loaded.last) {
+            let next = match tree.separator_after_damage(&from) {
+                // The damage is in each node above the leaf, as in the root.
+                Err(error @ Error::Corrupted { .. }) => match decide(error)? {
+                    UnreachableRow::Retry => continue,
+                    UnreachableRow::Lost => None,
+                },
+                next => next?,
+            };
+            match next.filter(|next| &**next <= loaded.last) {
                 Some(next) => from = next,
                 None => break,
             }

@@ -6,7 +6,8 @@ use crate::format::{LEAF_HEADER, MAX_LEAF_ENTRY, RowHeader, SLOT, SLOTS};
 use foreshore_base::TableId;
 use foreshore_base::limits::{MAX_KEY, PAGE_SIZE};
 
-/// A leaf without a high fence. It always has space for one, as long as its last key and one byte.
+/// A leaf without a high fence. It always has space for a high fence that is one byte longer than its last key: the
+/// separator before the next leaf is never longer.
 pub(crate) struct Packed {
     page: Box<[u8; PAGE_SIZE]>,
     table: TableId,
@@ -30,10 +31,11 @@ impl Packed {
         (self.len, self.heap) = (0, PAGE_SIZE - low.len());
     }
 
-    /// Returns whether a row fits, and at most `most` bytes of the leaf are then in use. An empty leaf takes any row.
-    pub(crate) const fn fits(&self, key_len: usize, value_len: usize, most: usize) -> bool {
+    /// Returns whether a row fits, and at most `limit` bytes of the leaf are then in use. An empty leaf takes any row.
+    pub(crate) const fn fits(&self, key_len: usize, value_len: usize, limit: usize) -> bool {
         let need = SLOT + LEAF_HEADER + key_len + value_len;
-        self.len == 0 || self.used() + need <= most && self.used() + need + key_len < CAPACITY
+        // `<`, not `<=`: one byte more than the key, for the high fence.
+        self.len == 0 || self.used() + need <= limit && self.used() + need + key_len < CAPACITY
     }
 
     /// Returns the bytes in use.
@@ -64,8 +66,8 @@ impl Packed {
         Node::parse(&*self.page)?.row(at)
     }
 
-    /// Drops the rows.
-    pub(crate) const fn empty(&mut self) {
+    /// Drops the rows. `begin` comes next; until then the page has its old content.
+    pub(crate) const fn clear(&mut self) {
         (self.len, self.heap) = (0, PAGE_SIZE);
     }
 }

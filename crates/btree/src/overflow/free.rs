@@ -93,10 +93,7 @@ impl Trees {
         match self.free_chains_in_leaf(txn, from, records) {
             // Its chains stay, and those behind it too if the path to them is lost.
             Err(error @ Error::Corrupted { .. }) => {
-                let next = match self.chains().beyond_damage(from) {
-                    Err(Error::Corrupted { .. }) => None,
-                    next => next?,
-                };
+                let next = self.chains().next_after_damage(from)?;
                 Ok(FreedChains { next, damage: Some(error), ..FreedChains::default() })
             }
             found => found,

@@ -129,8 +129,8 @@ fn a_separator_whose_head_lies_does_not_lead_in_a_circle() {
         // Four bytes into the first slot: all keys are below it, says the head of the first separator.
         page.write(64 + 4, &u32::MAX.to_le_bytes());
     }
-    let first = bed.tree.beyond_damage(b"").unwrap().expect("a first separator");
-    let outcome = bed.tree.beyond_damage(&first);
+    let first = bed.tree.separator_after_damage(b"").unwrap().expect("a first separator");
+    let outcome = bed.tree.separator_after_damage(&first);
     assert!(matches!(outcome, Err(Error::Corrupted { .. })), "{outcome:?} behind {first:?}");
 }
 

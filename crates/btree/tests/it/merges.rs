@@ -279,7 +279,8 @@ fn empty_and_cut(bed: &Bed) -> u64 {
     empty(bed, 0..bed.verify().rows as usize);
     purge(bed);
     assert_eq!(bed.verify().pages.len(), 1);
-    let cut = bed.space.start_cut(&mut bed.log.session().unwrap(), foreshore_space::Spare::Growth).unwrap().unwrap();
+    let cut =
+        bed.space.start_truncation(&mut bed.log.session().unwrap(), foreshore_space::Spare::Growth).unwrap().unwrap();
     bed.pool.flush_all().unwrap();
     cut.finish().unwrap()
 }

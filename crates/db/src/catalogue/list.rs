@@ -91,7 +91,7 @@ impl Catalogue {
                 return Err(error.into());
             }
             damage(error.into());
-            match self.tree.beyond_damage(&from)? {
+            match self.tree.separator_after_damage(&from)? {
                 Some(key) => from = key,
                 None => return Ok(()),
             }

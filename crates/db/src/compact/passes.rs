@@ -21,7 +21,7 @@
 
 use super::options::Compaction;
 use crate::engine::Engine;
-use crate::vacuum::{cut_end, free_unneeded};
+use crate::vacuum::{free_unneeded, truncate_end};
 use crate::{Db, Durability, Result, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, TableId};
@@ -92,7 +92,7 @@ impl<'e> Compactor<'e> {
             Err(Ended::Stopped) => Ok(self.done),
             Err(Ended::Failed(error)) => {
                 // The caller gets the error that was first.
-                let _ = cut_end(self.engine, Spare::Least);
+                let _ = truncate_end(self.engine, Spare::Least);
                 Err(*error)
             }
         }
@@ -128,7 +128,7 @@ impl<'e> Compactor<'e> {
                 break;
             }
             let began = self.clock.now();
-            let gone = cut_end(self.engine, spare)?;
+            let gone = truncate_end(self.engine, spare)?;
             all += gone;
             self.done.truncated = self.file_pages.saturating_sub(space.file_pages()) * PAGE_SIZE as u64;
             self.rest(began)?;
@@ -190,10 +190,7 @@ impl<'e> Compactor<'e> {
                     let Some(key) = all.next.take() else { return Ok((all, visited - 1)) };
                     let PackedLeaf { pages, next } = match tree.pack_leaf(txn, &key) {
                         // Damaged leaves are skipped, and so are those behind them if the path to them is lost.
-                        Err(Error::Corrupted { .. }) => match tree.beyond_damage(&key) {
-                            Err(Error::Corrupted { .. }) => PackedLeaf::default(),
-                            next => PackedLeaf { pages: 0, next: next? },
-                        },
+                        Err(Error::Corrupted { .. }) => PackedLeaf { pages: 0, next: tree.next_after_damage(&key)? },
                         packed => packed?,
                     };
                     (all.pages, all.next) = (all.pages + pages, next);
@@ -238,10 +235,7 @@ impl<'e> Compactor<'e> {
             left -= 1;
             let found = self.step(tree, |txn| match tree.far_values(txn, &key, end) {
                 // As for leaves that are packed.
-                Err(Error::Corrupted { .. }) => match tree.beyond_damage(&key) {
-                    Err(Error::Corrupted { .. }) => Ok(FarValues::default()),
-                    next => Ok(FarValues { rows: Vec::new(), next: next? }),
-                },
+                Err(Error::Corrupted { .. }) => Ok(FarValues { rows: Vec::new(), next: tree.next_after_damage(&key)? }),
                 found => found,
             });
             let Some(FarValues { rows, next }) = found? else { break };

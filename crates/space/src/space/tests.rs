@@ -132,7 +132,7 @@ fn the_file_grows_by_extents_into_a_second_region() {
 }
 
 #[test]
-fn a_cut_file_ends_behind_the_last_page_in_use_and_grows_again() {
+fn a_truncated_file_ends_behind_the_last_page_in_use_and_grows_again() {
     let bed = bed(Mem::null());
     let space = bed.space();
     let mut session = bed.log.session().unwrap();
@@ -145,7 +145,7 @@ fn a_cut_file_ends_behind_the_last_page_in_use_and_grows_again() {
     link(&bed, &space, CATALOGUE_ROOT);
     link(&bed, &space, last);
     taken.retain(|&pid| pid != CATALOGUE_ROOT && pid != last);
-    assert!(space.start_cut(&mut session, Spare::Growth).unwrap().is_none(), "a page at the end is in use");
+    assert!(space.start_truncation(&mut session, Spare::Growth).unwrap().is_none(), "a page at the end is in use");
     // It is freed, and with it goes the reason for two map pages.
     {
         let map = space.map_page(last, &mut session, Purpose::Data).unwrap();
@@ -159,7 +159,7 @@ fn a_cut_file_ends_behind_the_last_page_in_use_and_grows_again() {
     let before = space.stats();
 
     // Given up, the pages are there as before.
-    let cut = space.start_cut(&mut session, Spare::Growth).unwrap().unwrap();
+    let cut = space.start_truncation(&mut session, Spare::Growth).unwrap().unwrap();
     let promised = space.file_pages();
     assert!(promised < 300 && space.mapped() == 1, "{promised} pages, {} maps", space.mapped());
     assert_eq!(space.stats(), before);
@@ -169,7 +169,7 @@ fn a_cut_file_ends_behind_the_last_page_in_use_and_grows_again() {
     drop(space.map_page(pid, &mut session, Purpose::Data).unwrap());
     assert_eq!(space.mapped(), 3);
 
-    let cut = space.start_cut(&mut session, Spare::Growth).unwrap().unwrap();
+    let cut = space.start_truncation(&mut session, Spare::Growth).unwrap().unwrap();
     bed.pool.flush_all().unwrap();
     assert_eq!(cut.finish().unwrap(), before.file_pages - promised);
     assert_eq!(bed.file.len().unwrap(), PageId(promised).offset());
@@ -217,7 +217,7 @@ impl FileLayer for Interrupted {
 
 /// The regions that a check has counted may be fewer when it comes to the last.
 #[test]
-fn the_maps_are_verified_while_the_last_of_them_is_cut_off() {
+fn the_maps_are_verified_while_the_last_of_them_is_truncated() {
     let bed = bed(Mem::null());
     let used = PageId(2 * REGION_PAGES + 7);
     {
@@ -246,7 +246,7 @@ fn the_maps_are_verified_while_the_last_of_them_is_cut_off() {
     evict(&bed.pool);
     let (cutter, pool, log) = (space.clone(), bed.pool.clone(), bed.log.clone());
     let cut = move || {
-        let cut = cutter.start_cut(&mut log.session().unwrap(), Spare::Growth).unwrap().unwrap();
+        let cut = cutter.start_truncation(&mut log.session().unwrap(), Spare::Growth).unwrap().unwrap();
         pool.flush_all().unwrap();
         assert!(cut.finish().unwrap() > 0);
         evict(&pool);

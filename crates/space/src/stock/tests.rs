@@ -184,51 +184,51 @@ fn long(stock: &Stock) -> u64 {
 fn a_need_of_pages_cancels_a_truncation() {
     let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     let pages = long(&stock);
-    let number = stock.start_cut(Spare::Growth, |_| Ok(())).unwrap().unwrap();
+    let number = stock.start_truncation(Spare::Growth, |_| Ok(())).unwrap().unwrap();
     let (growths, end) = (stock.stats().growths, stock.with(|state| state.free.end()));
     while data(&stock, 0).unwrap() < end {}
-    assert_eq!(stock.stats().growths, growths, "the pages beyond the cut were there");
-    assert_eq!(stock.finish_cut(number).unwrap(), 0);
+    assert_eq!(stock.stats().growths, growths, "the pages beyond the truncation were there");
+    assert_eq!(stock.finish_truncation(number).unwrap(), 0);
     assert_eq!(file.len().unwrap(), PageId(pages).offset());
 }
 
 #[test]
-fn a_cut_is_finished_by_the_number_that_it_was_started_with() {
+fn a_truncation_is_finished_by_the_number_that_it_was_started_with() {
     let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     let pages = long(&stock);
-    let first = stock.start_cut(Spare::Growth, |_| Ok(())).unwrap().unwrap();
-    let second = stock.start_cut(Spare::Growth, |_| Ok(())).unwrap().unwrap();
-    assert_eq!(stock.finish_cut(first).unwrap(), 0, "another one has begun");
-    stock.cancel_cut(first);
-    let gone = stock.finish_cut(second).unwrap();
+    let first = stock.start_truncation(Spare::Growth, |_| Ok(())).unwrap().unwrap();
+    let second = stock.start_truncation(Spare::Growth, |_| Ok(())).unwrap().unwrap();
+    assert_eq!(stock.finish_truncation(first).unwrap(), 0, "another one has begun");
+    stock.cancel_truncation(first);
+    let gone = stock.finish_truncation(second).unwrap();
     assert!(gone > 4000 && file.len().unwrap() == PageId(pages - gone).offset());
-    assert_eq!((stock.finish_cut(second).unwrap(), stock.stats().cuts), (0, 1));
-    let failed = stock.start_cut(Spare::Growth, |_| Err(Error::Closed));
+    assert_eq!((stock.finish_truncation(second).unwrap(), stock.stats().cuts), (0, 1));
+    let failed = stock.start_truncation(Spare::Growth, |_| Err(Error::Closed));
     assert!(matches!(failed, Ok(None) | Err(Error::Closed)));
     assert!(data(&stock, 0).is_ok());
 }
 
 #[test]
-fn growth_does_not_follow_a_cut_at_once() {
+fn growth_does_not_follow_a_truncation_at_once() {
     let (stock, _file) = stock(Growth::AHEAD, MAX_PAGES);
     long(&stock);
-    let number = stock.start_cut(Spare::Growth, |_| Ok(())).unwrap().unwrap();
-    stock.finish_cut(number).unwrap();
+    let number = stock.start_truncation(Spare::Growth, |_| Ok(())).unwrap().unwrap();
+    stock.finish_truncation(number).unwrap();
     let pages = stock.stats().file_pages;
     (0..64).for_each(|_| assert!(data(&stock, 0).is_ok()));
     assert_ne!(stock.extend_step(), NextWake::Now);
     assert_eq!(stock.stats().file_pages, pages);
-    assert!(stock.start_cut(Spare::Growth, |_| Ok(())).unwrap().is_none(), "nor a cut a cut");
+    assert!(stock.start_truncation(Spare::Growth, |_| Ok(())).unwrap().is_none(), "nor a truncation a truncation");
 }
 
 /// A file system may set the new length and fail on the blocks behind it.
 #[test]
-fn a_cut_that_fails_leaves_no_page_without_space_behind_it() {
+fn a_truncation_that_fails_leaves_no_page_without_space_behind_it() {
     let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     long(&stock);
-    let number = stock.start_cut(Spare::Growth, |_| Ok(())).unwrap().unwrap();
+    let number = stock.start_truncation(Spare::Growth, |_| Ok(())).unwrap().unwrap();
     file.lies.store(true, Ordering::Relaxed);
-    assert!(matches!(stock.finish_cut(number), Err(Error::Io { .. })));
+    assert!(matches!(stock.finish_truncation(number), Err(Error::Io { .. })));
     assert_eq!(stock.stats().cuts, 0);
     for _ in 0..2000 {
         let pid = PageId(data(&stock, 0).unwrap());
@@ -262,22 +262,22 @@ fn the_background_thread_hears_of_the_end_of_a_change_that_it_met() {
         assert!(!is_rung());
         Ok(())
     };
-    let number = stock.start_cut(Spare::Growth, prepare).unwrap().unwrap();
+    let number = stock.start_truncation(Spare::Growth, prepare).unwrap().unwrap();
     assert!(is_rung());
     while stock.extend_step() == NextWake::Now {}
     assert!(stock.with(|state| state.ready(Purpose::Data)) > 0);
-    assert_eq!(stock.finish_cut(number).unwrap(), 0, "the cut was given up");
+    assert_eq!(stock.finish_truncation(number).unwrap(), 0, "the truncation was given up");
 }
 
 /// Nothing but the need of a thread ends it, whatever wakes the thread that grows the file.
 #[test]
-fn growth_ahead_does_not_cancel_a_cut_that_leaves_the_least() {
+fn growth_ahead_does_not_cancel_a_truncation_that_leaves_the_least() {
     let (stock, file) = stock(Growth::AHEAD, MAX_PAGES);
     long(&stock);
-    let number = stock.start_cut(Spare::Least, |_| Ok(())).unwrap().unwrap();
+    let number = stock.start_truncation(Spare::Least, |_| Ok(())).unwrap().unwrap();
     assert!(!stock.has_free_end(), "it is being cut");
     (0..3).for_each(|_| assert_eq!(stock.extend_step(), NextWake::OnSignal));
-    assert!(stock.finish_cut(number).unwrap() > 4000);
+    assert!(stock.finish_truncation(number).unwrap() > 4000);
     let pages = stock.stats().file_pages;
     assert!(pages <= 64 && !stock.has_free_end(), "{pages} pages");
     (0..3).for_each(|_| assert_eq!(stock.extend_step(), NextWake::OnSignal));

@@ -86,7 +86,7 @@ impl Bed {
 
     fn cut(&self) {
         for _ in 0..8 {
-            let cut = self.space.start_cut(&mut self.log.session().unwrap(), Spare::Growth).unwrap();
+            let cut = self.space.start_truncation(&mut self.log.session().unwrap(), Spare::Growth).unwrap();
             thread::yield_now();
             if let Some(cut) = cut {
                 let promised = self.space.file_pages();
@@ -112,8 +112,8 @@ fn run(growth: Growth) {
     // Two superblocks and a map.
     assert_eq!((stats.used_pages, stats.free_pages), (3, stats.file_pages - 3));
     assert_eq!(bed.file.len().unwrap(), PageId(stats.file_pages).offset());
-    // All of it can be used, what lay in magazines too, which a cut collects.
-    drop(bed.space.start_cut(&mut bed.log.session().unwrap(), Spare::Growth).unwrap());
+    // All of it can be used, what lay in magazines too, which a truncation collects.
+    drop(bed.space.start_truncation(&mut bed.log.session().unwrap(), Spare::Growth).unwrap());
     let mut all = HashSet::new();
     while (all.len() as u64) < stats.free_pages {
         let pid = bed.space.take(0, Purpose::Rollback).unwrap();
@@ -121,7 +121,7 @@ fn run(growth: Growth) {
     }
 }
 
-/// One that takes pages has all space of the log meanwhile, and a cut needs some.
+/// One that takes pages has all space of the log meanwhile, and a truncation needs some.
 fn truncation_beside_a_holder_of_the_log() {
     let bed = Arc::new(bed_with(INLINE, BufferKind::Mutex));
     let many = |bed: &Bed| (0..4 * TAKES).map(|_| bed.take(0)).collect::<Vec<_>>();
@@ -129,23 +129,24 @@ fn truncation_beside_a_holder_of_the_log() {
     let mut sessions = [(); 4].map(|()| bed.log.session().unwrap());
     sessions.iter_mut().for_each(|session| session.reserve(bed.log.max_reserve()).unwrap());
     let cutter = bed.clone();
-    let cuts =
-        thread::spawn(move || drop(cutter.space.start_cut(&mut cutter.log.session().unwrap(), Spare::Growth).unwrap()));
+    let cuts = thread::spawn(move || {
+        drop(cutter.space.start_truncation(&mut cutter.log.session().unwrap(), Spare::Growth).unwrap())
+    });
     many(&bed);
     drop(sessions);
     cuts.join().unwrap();
 }
 
 #[test]
-fn a_cut_waits_for_log_space_before_others_wait_for_it() {
+fn a_truncation_waits_for_log_space_before_others_wait_for_it() {
     shuttle(ITERATIONS / 3, truncation_beside_a_holder_of_the_log);
 }
 
-/// Both wait for ever then, the cut with looks at the log in between.
+/// Both wait for ever then, the truncation with looks at the log in between.
 #[test]
 #[should_panic(expected = "exceeded max_steps")]
-fn a_cut_that_asks_for_log_space_too_late_is_found() {
-    shuttle_mutated("space: a cut asks for log space while others wait for it", ITERATIONS, || {
+fn a_truncation_that_asks_for_log_space_too_late_is_found() {
+    shuttle_mutated("space: a truncation asks for log space while others wait for it", ITERATIONS, || {
         truncation_beside_a_holder_of_the_log();
     });
 }
@@ -168,8 +169,8 @@ fn two_that_grow_the_file_at_once_are_found() {
 
 #[test]
 #[should_panic]
-fn a_cut_that_others_do_not_wait_for_is_found() {
-    shuttle_mutated("space: a cut is finished behind the back of those who grow", 10 * ITERATIONS, || {
+fn a_truncation_that_others_do_not_wait_for_is_found() {
+    shuttle_mutated("space: a truncation is finished behind the back of those who grow", 10 * ITERATIONS, || {
         run(Growth::AHEAD)
     });
 }
