@@ -92,8 +92,13 @@ fn check_owner(files: &Files, fs: &dyn Fs) -> Result<()> {
     Err(Error::Foreign { path: files.log.clone(), why: "it holds no file of a log" })
 }
 
-/// Removes the files of an unfinished creation, except the marker, durably.
-fn clear(files: &Files, fs: &dyn Fs) -> Result<()> {
+/// Removes the files of an unfinished creation, backup or restore, except its marker, durably.
+pub(crate) fn clear(files: &Files, fs: &dyn Fs) -> Result<()> {
+    let remove = |path: &Path| if fs.kind(path)?.is_some() { fs.remove(path) } else { Ok(()) };
+    remove(&files.data)?;
+    // Before the rest: without a superblock it is no database, even if the marker is gone.
+    fs.sync_dir(&files.dir)?;
+    remove(&files.doublewrite)?;
     if fs.kind(&files.log)? == Some(Kind::Dir) {
         // Removed first and durably. Without it there is no log, whatever other files of it survive power loss.
         let control = files.log.join("ctl");
@@ -105,11 +110,6 @@ fn clear(files: &Files, fs: &dyn Fs) -> Result<()> {
             fs.remove(&files.log.join(name))?;
         }
         fs.sync_dir(&files.log)?;
-    }
-    for path in [&files.data, &files.doublewrite] {
-        if fs.kind(path)?.is_some() {
-            fs.remove(path)?;
-        }
     }
     fs.sync_dir(&files.dir)
 }

@@ -1,16 +1,17 @@
 //! The directory of a backup or a restore, from its creation until it is a database.
 //!
-//! 1. The directory is locked. It is empty.
-//! 2. The file `UNFINISHED_BACKUP` is created, durably. While it exists, no open accepts the directory.
-//! 3. The caller writes the other files. Without a superblock they are no database, whatever becomes of the marker.
+//! 1. The directory is created if it is missing. It must be empty, and is locked.
+//! 2. The file `UNFINISHED_BACKUP`, the marker, is created durably. While it exists, no open accepts the directory.
+//! 3. The caller writes the other files, the superblock last. Before that they are no database, even without the
+//!    marker.
 //! 4. When all of them are durable, the marker is removed.
 //!
-//! If it fails before step 4 ends, its files are removed, the marker last.
+//! If it fails before step 4 ends, its files are removed: the marker after all others, and then the lock file.
 
 use crate::create;
 use crate::files::Files;
 use crate::{Error, Result};
-use foreshore_base::Error as Storage;
+use foreshore_base::Error as StorageError;
 use foreshore_io::{DirLock, Fs, Kind};
 use foreshore_sync::pause;
 use std::path::Path;
@@ -26,7 +27,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Begins one in `dir`, which is missing or empty.
+    /// Begins an unfinished backup or restore in `dir`, which is missing or empty.
     pub(crate) fn create(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self> {
         create::create_dir(&*fs, dir)?;
         let files = Files::of(dir);
@@ -51,7 +52,7 @@ impl Target {
         &self.fs
     }
 
-    /// Makes the directory a database. All its files are durable.
+    /// Makes the directory a database. The caller has made all its other files durable.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.fs.remove(&self.files.unfinished_backup)?;
         self.fs.sync_dir(&self.files.dir)?;
@@ -59,34 +60,28 @@ impl Target {
         Ok(())
     }
 
-    fn clear(&self) -> Result<(), Storage> {
-        let Files { data, doublewrite, log, unfinished_backup, lock, .. } = &self.files;
-        let remove = |path: &Path| match self.fs.kind(path)? {
-            Some(Kind::File) => self.fs.remove(path),
-            _ => Ok(()),
-        };
-        remove(data)?;
-        remove(doublewrite)?;
-        if self.fs.kind(log)? == Some(Kind::Dir) {
-            self.fs.list(log)?.iter().try_for_each(|name| remove(&log.join(name)))?;
-            self.fs.sync_dir(log)?;
+    fn clear(&self) -> Result<(), StorageError> {
+        create::clear(&self.files, &*self.fs)?;
+        for path in [&self.files.unfinished_backup, &self.files.lock] {
+            if self.fs.kind(path)?.is_some() {
+                self.fs.remove(path)?;
+            }
         }
-        self.fs.sync_dir(&self.files.dir)?;
-        remove(unfinished_backup)?;
-        remove(lock)
+        Ok(())
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         if !self.is_finished {
-            // The error of the caller is the one to report. Files that stay are marked.
+            // The caller reports its own error. Files that stay are marked, unless `finish` has removed the marker.
             let _ = self.clear();
         }
     }
 }
 
-/// Refuses a directory with files. What a failed backup or restore leaves is no file: a directory for the log.
+/// Refuses a directory that is not empty. The lock file and an empty log directory are allowed, since a failed backup
+/// or restore may leave them.
 pub(crate) fn check_empty(fs: &dyn Fs, files: &Files) -> Result<()> {
     for name in fs.list(&files.dir)? {
         let path = files.dir.join(name);
