@@ -327,7 +327,7 @@ impl Log {
             callback_panics: pipeline.acks().panics(),
             yields: pipeline.yields_so_far(),
             slowed_nanos: self.core().throttle.waited(),
-            waits: pipeline.wait_times().map_or_else(Waits::default, |times| times.sums(slots.waited())),
+            waits: pipeline.wait_times().map_or_else(Waits::default, |times| times.sums(slots.append_nanos())),
         }
     }
 

@@ -1,14 +1,14 @@
-//! Requests for space: a writer that the disk has refused requests that the owner of the log truncates it.
+//! Requests for space: a writer that the disk has refused requests that the server truncates the log.
 //!
-//! 1. The writer draws a number, signals the owner's thread, and parks. It holds no latch, no lane and no ring space.
-//! 2. The owner's step takes the newest number, works, and answers it.
-//! 3. The answer says whether log was truncated. The writer tries again.
+//! 1. The writer takes a number, signals the server's thread, and parks. It holds no latch, no lane and no ring space.
+//! 2. The server reads the newest number, tries to truncate the log, and answers that number.
+//! 3. The answer covers all numbers up to it and says whether log was truncated. The writer then retries or fails.
 //!
-//! If the owner has no thread, the writer runs the owner's step itself. An owner that cannot answer yet keeps the
+//! If the server has no thread, the writer runs the server's step itself. A server that cannot answer yet keeps the
 //! request, and its step runs again soon.
 //!
 //! **Invariant:** the work behind the answer to a request began after the request was made.
-//! **Invariant:** a writer waits no longer than [`MAX_WAIT`] in all, and not at all without a server.
+//! **Invariant:** a writer parks for at most [`MAX_WAIT`] in all, and not at all without a server.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, Condvar, LockRank, Mutex, Nanos, Signal, Step, SystemClock};
@@ -19,8 +19,8 @@ use std::time::Duration;
 /// The longest wait of one writer for all its requests. A checkpoint that writes a large pool home takes seconds.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The pause between checks of a waiting writer. It checks whether the log has stopped, which sends no signal here, and
-/// repeats the step of an owner without a thread.
-const CHECK: Duration = Duration::from_millis(20);
+/// repeats the step of a server without a thread.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The server that truncates log on request.
 #[derive(Clone, Default)]
@@ -44,8 +44,8 @@ impl fmt::Debug for SpaceServer {
     }
 }
 
-/// The requests that an owner has to answer, returned by [`crate::Log::space_requested`].
-#[must_use = "a request is answered"]
+/// The requests that the server has to answer, returned by [`crate::Log::space_requested`].
+#[must_use = "a waiting writer needs the answer"]
 #[derive(Debug)]
 pub struct SpaceRequest {
     number: u64,
@@ -65,14 +65,14 @@ impl Default for SpaceWait {
 }
 
 impl SpaceWait {
-    /// Returns the time of a writer that may wait for at most `most`, if its waits are limited.
+    /// Returns the time of a writer that may wait for at most `max_wait`, if its waits are limited.
     #[must_use]
-    pub fn within(most: Option<Duration>) -> Self {
+    pub fn within(max_wait: Option<Duration>) -> Self {
         let clock = SystemClock::new();
-        Self { end: clock.now() + most.map_or(MAX_WAIT, |most| most.min(MAX_WAIT)), clock }
+        Self { end: clock.now() + max_wait.map_or(MAX_WAIT, |max_wait| max_wait.min(MAX_WAIT)), clock }
     }
 
-    pub(crate) fn left(&self) -> Duration {
+    pub(crate) fn time_left(&self) -> Duration {
         self.end.since(self.clock.now())
     }
 }
@@ -102,7 +102,7 @@ impl Default for SpaceRequests {
 
 impl SpaceRequests {
     /// Sets the server. Without one, waiting requests are refused.
-    pub fn serve(&self, server: SpaceServer) {
+    pub fn set_server(&self, server: SpaceServer) {
         self.state.lock().server = server;
         self.answered.notify_all();
     }
@@ -112,6 +112,9 @@ impl SpaceRequests {
     pub fn request(&self, wait: &SpaceWait, stopped: impl Fn() -> bool) -> bool {
         let (number, server) = {
             let mut state = self.state.lock();
+            if matches!(state.server, SpaceServer::None) {
+                return false;
+            }
             state.newest += 1;
             (state.newest, state.server.clone())
         };
@@ -121,7 +124,7 @@ impl SpaceRequests {
         loop {
             if let SpaceServer::Inline(step) = &server {
                 let Some(step) = step.upgrade() else { return false };
-                // WAIT: help - the writer does the owner's work.
+                // WAIT: help - the writer does the server's work.
                 step.step();
             }
             // Called without the lock here, because it takes the locks of the log.
@@ -130,17 +133,17 @@ impl SpaceRequests {
             if state.answered >= number {
                 return state.freed >= number;
             }
-            let left = wait.left();
+            let left = wait.time_left();
             if left.is_zero() || matches!(state.server, SpaceServer::None) || has_stopped {
                 return false;
             }
-            // WAIT: park - until the owner's answer notifies, or for one pause between checks.
-            drop(self.answered.wait_timeout(state, left.min(CHECK)));
+            // WAIT: park - until the answer notifies, or for one pause between checks.
+            drop(self.answered.wait_timeout(state, left.min(CHECK_INTERVAL)));
         }
     }
 
     /// Returns the newest request, if it has no answer yet.
-    pub fn requested(&self) -> Option<SpaceRequest> {
+    pub fn newest_unanswered(&self) -> Option<SpaceRequest> {
         let state = self.state.lock();
         let State { newest, answered, .. } = *state;
         assert!(answered <= newest, "{answered} of {newest} requests for space are answered");
@@ -156,10 +159,7 @@ impl SpaceRequests {
             state.freed = state.freed.max(number);
         }
         let State { newest, answered, freed, .. } = *state;
-        assert!(
-            freed <= answered && answered <= newest,
-            "of {newest} requests {answered} are answered, {freed} granted"
-        );
+        assert!(freed <= answered && answered <= newest, "of {newest} requests {answered} are answered, {freed} freed");
         drop(state);
         self.answered.notify_all();
     }
@@ -174,38 +174,39 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn without_an_owner_a_request_is_refused_at_once() {
+    fn without_a_server_a_request_is_refused_at_once() {
         let requests = SpaceRequests::default();
         let wait = SpaceWait::default();
         assert!(!requests.request(&wait, || false));
-        assert!(wait.left() > MAX_WAIT / 2, "it has not waited");
+        assert!(wait.time_left() > MAX_WAIT / 2, "it has not waited");
+        assert!(requests.newest_unanswered().is_none(), "a later server has nothing to do");
     }
 
     #[test]
     fn an_answer_covers_the_requests_before_it_and_none_after() {
         let requests = SpaceRequests::default();
         let signal = Signal::new();
-        requests.serve(SpaceServer::Thread(signal.clone()));
+        requests.set_server(SpaceServer::Thread(signal.clone()));
         thread::scope(|scope| {
             let first = scope.spawn(|| requests.request(&SpaceWait::default(), || false));
             assert!(signal.wait(None));
-            let request = requests.requested().expect("the request that signalled");
+            let request = requests.newest_unanswered().expect("the request that signalled");
             let second = scope.spawn(|| requests.request(&SpaceWait::default(), || false));
             assert!(signal.wait(None));
             requests.answer(&request, true);
             assert!(first.join().expect("no panic"));
-            let request = requests.requested().expect("the second request has no answer");
+            let request = requests.newest_unanswered().expect("the second request has no answer");
             requests.answer(&request, false);
             assert!(!second.join().expect("no panic"));
         });
-        assert!(requests.requested().is_none());
+        assert!(requests.newest_unanswered().is_none());
     }
 
     #[test]
-    fn a_writer_does_not_wait_for_an_owner_that_has_gone_or_a_log_that_has_stopped() {
+    fn a_writer_stops_waiting_when_the_server_is_removed_or_the_log_has_stopped() {
         let requests = SpaceRequests::default();
         let signal = Signal::new();
-        requests.serve(SpaceServer::Thread(signal.clone()));
+        requests.set_server(SpaceServer::Thread(signal.clone()));
         // Why the log has stopped is behind a lock that ranks below the one of the requests.
         let cause = Mutex::new(LockRank::LogWaiters, true);
         assert!(!requests.request(&SpaceWait::default(), || *cause.lock()));
@@ -213,17 +214,17 @@ mod tests {
         thread::scope(|scope| {
             let writer = scope.spawn(|| requests.request(&SpaceWait::default(), || false));
             assert!(signal.wait(None));
-            requests.serve(SpaceServer::None);
+            requests.set_server(SpaceServer::None);
             assert!(!writer.join().expect("no panic"));
         });
     }
 
     #[test]
-    fn an_owner_without_a_thread_is_run_by_the_writer() {
-        struct Owner(Arc<SpaceRequests>);
-        impl Step for Owner {
+    fn a_server_without_a_thread_is_run_by_the_writer() {
+        struct Server(Arc<SpaceRequests>);
+        impl Step for Server {
             fn step(&self) -> NextWake {
-                let request = self.0.requested().expect("the writer has asked");
+                let request = self.0.newest_unanswered().expect("the writer has asked");
                 self.0.answer(&request, true);
                 NextWake::OnSignal
             }
@@ -237,23 +238,23 @@ mod tests {
             fn step(&self) -> NextWake {
                 // ORDERING: Relaxed, one thread.
                 if (self.steps.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(3) {
-                    let request = self.requests.requested().expect("the writer has asked");
+                    let request = self.requests.newest_unanswered().expect("the writer has asked");
                     self.requests.answer(&request, true);
                 }
                 NextWake::OnSignal
             }
         }
         let requests = Arc::new(SpaceRequests::default());
-        let owner: Arc<dyn Step> = Arc::new(Owner(Arc::clone(&requests)));
-        requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
+        let server: Arc<dyn Step> = Arc::new(Server(Arc::clone(&requests)));
+        requests.set_server(SpaceServer::Inline(Arc::downgrade(&server)));
         assert!(requests.request(&SpaceWait::default(), || false));
         let hesitant = Hesitant { requests: Arc::clone(&requests), steps: AtomicU64::new(0) };
         let hesitant: Arc<dyn Step> = Arc::new(hesitant);
-        requests.serve(SpaceServer::Inline(Arc::downgrade(&hesitant)));
+        requests.set_server(SpaceServer::Inline(Arc::downgrade(&hesitant)));
         assert!(requests.request(&SpaceWait::default(), || false), "answered at the third step");
         assert!(!requests.request(&SpaceWait::within(Some(Duration::ZERO)), || false), "no time is left");
-        requests.serve(SpaceServer::Inline(Arc::downgrade(&owner)));
-        drop(owner);
-        assert!(!requests.request(&SpaceWait::default(), || false), "the owner has gone");
+        requests.set_server(SpaceServer::Inline(Arc::downgrade(&server)));
+        drop(server);
+        assert!(!requests.request(&SpaceWait::default(), || false), "the server is dropped");
     }
 }

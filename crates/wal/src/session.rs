@@ -188,7 +188,7 @@ impl Session {
         let from = self.core.measured_now();
         let result = work(self);
         if let (Some(times), Some(from)) = (self.core.pipeline.wait_times(), from) {
-            self.own_slot().count_wait(times.now().0.saturating_sub(from.0));
+            self.own_slot().count_append(times.now().0.saturating_sub(from.0));
         }
         result
     }
@@ -297,7 +297,7 @@ impl Session {
             Some(_) => self
                 .measured(|session| spent::during(Spent::LogInsert, || session.core.buffer.append(lane, &record, dep))),
         };
-        self.own_slot().count(size);
+        self.own_slot().count_record(size);
         lsn
     }
 

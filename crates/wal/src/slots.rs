@@ -1,4 +1,4 @@
-//! The leased slots of sessions: words that one session writes and every thread may read.
+//! The slots that sessions lease. A slot has words that its session writes and every thread may read.
 
 use foreshore_base::{Error, Lsn, Result};
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,13 +8,13 @@ use foreshore_sync::{CachePadded, LockRank, Mutex};
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     /// The greatest LSN that the session requested from the flusher.
-    last_commit: AtomicU64,
+    requested: AtomicU64,
     /// Greatest LSN of a commit of the session that no thread waits for at all.
     last_relaxed: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
-    /// Nanoseconds until records were in the buffer, if they are measured.
-    waited: AtomicU64,
+    /// Nanoseconds that the session has spent in reserving and appending, if measured.
+    append_nanos: AtomicU64,
     /// Whether its transaction holds log space for its rollback: 0 or 1.
     holds: AtomicU64,
 }
@@ -25,7 +25,7 @@ pub struct Slots {
     slots: Box<[CachePadded<Slot>]>,
     /// Slots below this index may have been used.
     used: AtomicUsize,
-    /// Free indexes below `used`, with the next one to lease at the end.
+    /// The free indexes, descending: the lowest is leased next.
     free: Mutex<Vec<usize>>,
 }
 
@@ -41,10 +41,10 @@ impl Slots {
     pub fn lease(&self) -> Result<usize> {
         let mut free = self.free.lock();
         let index = free.pop().ok_or(Error::TooManyTransactions { max: self.slots.len(), oldest: "" })?;
-        debug_assert!(!free.contains(&index), "session {index} is leased and free");
-        // ORDERING: Relaxed, every store into the slot is published by a later Release operation of its session: the
-        // draw of a position, or a store into the slot itself followed by a fence. A cut of `lanes` that does not count
-        // this slot has raised its floor before the session reads it: the fence of each append lies in between.
+        debug_assert!(!free.contains(&index), "slot {index} is leased and free");
+        // ORDERING: Relaxed. Each store of the session is published later: by its draw of a position, or by a store
+        // into the slot and a fence. A cut of `lanes` may miss this slot. Then the cut has raised the floor before the
+        // session's first append reads the floor, because that append fences first.
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         Ok(index)
     }
@@ -53,7 +53,7 @@ impl Slots {
     pub(crate) fn release(&self, index: usize) {
         let mut free = self.free.lock();
         let at = free.partition_point(|&other| other > index);
-        assert!(index < self.slots.len() && free.get(at) != Some(&index), "session {index} is given back twice");
+        assert!(index < self.slots.len() && free.get(at) != Some(&index), "slot {index} is released twice");
         free.insert(at, index);
     }
 
@@ -83,9 +83,9 @@ impl Slots {
     /// Whether any session has requested more than `lsn` from the flusher. Under load one of the first slots decides.
     /// The caller has issued a `SeqCst` fence.
     pub(crate) fn wants_beyond(&self, lsn: Lsn) -> bool {
-        // ORDERING: Acquire, pairs with `Slot::want`; otherwise the fences on both sides order it: see
+        // ORDERING: Acquire, pairs with `Slot::request_flush`; otherwise the fences on both sides order it: see
         // `Pipeline::flush_soon`.
-        self.used().any(|slot| slot.last_commit.load(Ordering::Acquire) > lsn.0)
+        self.used().any(|slot| slot.requested.load(Ordering::Acquire) > lsn.0)
     }
 
     /// Whether any session has a relaxed commit above `lsn`. The caller has issued a `SeqCst` fence.
@@ -103,24 +103,24 @@ impl Slots {
     }
 
     /// Returns the count of records appended by other sessions than the one with this slot.
-    pub(crate) fn records_but(&self, index: usize) -> u64 {
+    pub(crate) fn records_of_others(&self, index: usize) -> u64 {
         // ORDERING: Relaxed, a counter. Read first: both only grow.
         let own = self.get(index).records.load(Ordering::Relaxed);
         self.totals().0 - own
     }
 
-    /// Returns the sum of the counts of [`Slot::count_wait`].
-    pub(crate) fn waited(&self) -> u64 {
+    /// Returns the nanoseconds that all sessions have spent in reserving and appending, if measured.
+    pub(crate) fn append_nanos(&self) -> u64 {
         // ORDERING: Relaxed, counters.
-        self.used().map(|slot| slot.waited.load(Ordering::Relaxed)).sum()
+        self.used().map(|slot| slot.append_nanos.load(Ordering::Relaxed)).sum()
     }
 }
 
 impl Slot {
-    /// Counts nanoseconds until a record was in the buffer.
-    pub(crate) fn count_wait(&self, nanos: u64) {
+    /// Counts nanoseconds spent in reserving and appending.
+    pub(crate) fn count_append(&self, nanos: u64) {
         // ORDERING: Relaxed, a counter with one writer.
-        self.waited.store(self.waited.load(Ordering::Relaxed) + nanos, Ordering::Relaxed);
+        self.append_nanos.store(self.append_nanos.load(Ordering::Relaxed) + nanos, Ordering::Relaxed);
     }
 
     /// Notes whether the transaction holds log space for its rollback.
@@ -137,19 +137,19 @@ impl Slot {
 
     /// Counts a record of `size` bytes.
     #[inline]
-    pub(crate) fn count(&self, size: usize) {
+    pub(crate) fn count_record(&self, size: usize) {
         // ORDERING: Relaxed, counters with one writer.
         self.records.store(self.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + size as u64, Ordering::Relaxed);
     }
 
     /// Requests a flush of `lsn`. The caller then fences and checks for a leader.
-    pub(crate) fn want(&self, lsn: Lsn) {
-        raise(&self.last_commit, lsn);
+    pub(crate) fn request_flush(&self, lsn: Lsn) {
+        raise(&self.requested, lsn);
     }
 
     /// Notes the relaxed commit at `lsn`. The caller fences and checks for a leader after.
-    pub(crate) fn want_later(&self, lsn: Lsn) {
+    pub(crate) fn note_relaxed(&self, lsn: Lsn) {
         raise(&self.last_relaxed, lsn);
     }
 }

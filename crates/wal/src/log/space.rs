@@ -24,14 +24,14 @@ impl Log {
 
     /// Sets the server that truncates log on request of sessions that find the disk full.
     pub fn serve_space(&self, server: SpaceServer) {
-        self.core().requests.serve(server);
+        self.core().requests.set_server(server);
     }
 
     /// Returns the newest unanswered request for space. The server calls it, and begins the work for the request after
     /// this call.
     #[must_use]
     pub fn space_requested(&self) -> Option<SpaceRequest> {
-        self.core().requests.requested()
+        self.core().requests.newest_unanswered()
     }
 
     /// Answers a request and all before it: whether log was truncated.

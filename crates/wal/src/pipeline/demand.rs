@@ -30,12 +30,12 @@ impl Demand {
 
     /// Requests `lsn` for the session in `slot`. The caller then fences and checks for a leader.
     pub(super) fn request_pipelined(&self, slot: usize, lsn: Lsn) {
-        self.slots.get(slot).want(lsn);
+        self.slots.get(slot).request_flush(lsn);
     }
 
     /// Requests the relaxed commit `lsn` of the session in `slot`. The caller fences and checks for a leader after.
     pub(super) fn request_later(&self, slot: usize, lsn: Lsn) {
-        self.slots.get(slot).want_later(lsn);
+        self.slots.get(slot).note_relaxed(lsn);
     }
 
     /// Whether a future or callback waits for more than `sealed`. Behind a `SeqCst` fence.

@@ -35,9 +35,9 @@ impl Session {
                     self.release_all();
                     let holds = self.show_holds();
                     let holders = || core.slots.used().filter(|slot| slot.holds_space()).count();
-                    let work = || core.slots.records_but(slot);
+                    let work = || core.slots.records_of_others(slot);
                     // WAIT: park - see `returns`.
-                    if !spent::during(Spent::LogWait, || registered.wait(holds, holders, work, wait.left())) {
+                    if !spent::during(Spent::LogWait, || registered.wait(holds, holders, work, wait.time_left())) {
                         return Err(error);
                     }
                 }

@@ -17,7 +17,7 @@ const SCHEDULES: usize = 2000;
 #[derive(Default)]
 struct Shared {
     requests: SpaceRequests,
-    /// The count of needs of writers so far, and how many the owner had seen when its newest answered work began.
+    /// The count of needs of writers so far, and how many the server had seen when its newest answered work began.
     needed: AtomicU64,
     known: AtomicU64,
     ends: AtomicBool,
@@ -27,7 +27,7 @@ fn write(shared: &Shared) {
     for _ in 0..REQUESTS {
         // ORDERING: Relaxed, shuttle takes every access as SeqCst; here and below.
         let need = shared.needed.fetch_add(1, Ordering::Relaxed) + 1;
-        assert!(shared.requests.request(&SpaceWait::default(), || false), "the owner gives log up each time");
+        assert!(shared.requests.request(&SpaceWait::default(), || false), "the server frees log each time");
         assert!(shared.known.load(Ordering::Relaxed) >= need, "answered by work that did not know of the request");
     }
 }
@@ -35,7 +35,7 @@ fn write(shared: &Shared) {
 fn serve(shared: &Shared, signal: &Signal) {
     while !shared.ends.load(Ordering::Relaxed) {
         signal.wait(None);
-        if let Some(request) = shared.requests.requested() {
+        if let Some(request) = shared.requests.newest_unanswered() {
             let known = shared.needed.load(Ordering::Relaxed);
             thread::yield_now();
             shared.known.store(known, Ordering::Relaxed);
@@ -46,8 +46,8 @@ fn serve(shared: &Shared, signal: &Signal) {
 
 fn storm() {
     let (shared, signal) = (Arc::new(Shared::default()), Signal::new());
-    shared.requests.serve(SpaceServer::Thread(signal.clone()));
-    let owner = {
+    shared.requests.set_server(SpaceServer::Thread(signal.clone()));
+    let server = {
         let (shared, signal) = (Arc::clone(&shared), signal.clone());
         thread::spawn(move || serve(&shared, &signal))
     };
@@ -59,7 +59,7 @@ fn storm() {
     writers.into_iter().for_each(|writer| writer.join().expect("a writer ends"));
     shared.ends.store(true, Ordering::Relaxed);
     signal.notify();
-    owner.join().expect("the owner ends");
+    server.join().expect("the server ends");
 }
 
 #[test]
