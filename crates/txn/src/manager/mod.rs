@@ -335,15 +335,15 @@ impl TxnManager {
 }
 
 impl Holders for TxnManager {
-    fn any_goes_on(&self, holders: &[usize], mut waiters: Vec<usize>) -> bool {
+    fn can_any_continue(&self, holders: &[usize], mut waiters: Vec<usize>) -> bool {
         if !mutant("parked: a parked rollback goes on") {
             self.parked.add_owners(&mut waiters);
         }
         self.locks.any_goes_on(holders, &waiters)
     }
 
-    fn is_any_held(&self) -> bool {
-        self.sessions.is_any_held()
+    fn has_held_commit(&self) -> bool {
+        self.sessions.has_held_commit()
     }
 }
 

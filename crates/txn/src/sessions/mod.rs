@@ -255,7 +255,7 @@ impl Sessions {
     }
 
     /// Returns whether a commit holds its undo until it is durable.
-    pub(crate) fn is_any_held(&self) -> bool {
+    pub(crate) fn has_held_commit(&self) -> bool {
         self.pools.iter().any(|pool| pool.held().now > 0)
     }
 

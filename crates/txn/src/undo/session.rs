@@ -237,13 +237,13 @@ impl Undo {
     }
 
     /// Begins a search for space for an entry of `bytes`, by a session in the queue.
-    pub(crate) fn begin_look(&self, bytes: usize) -> Queued {
-        self.arena.begin_look(&self.holder, bytes)
+    pub(crate) fn begin_search(&self, bytes: usize) -> Queued {
+        self.arena.begin_search(&self.holder, bytes)
     }
 
     /// Ends a search in which the first session of the queue found nothing.
-    pub(crate) fn end_look(&self) {
-        self.arena.end_look();
+    pub(crate) fn end_search(&self) {
+        self.arena.end_search();
     }
 
     /// Returns the state of the queue for this session, which waits for an entry of `bytes`.
@@ -253,7 +253,7 @@ impl Undo {
 
     /// Returns to others what the session does not need, when memory is spent. Donates its open chunks and closes
     /// donated chunks with little capacity. If `may_spill`, makes its full chunks spillable.
-    pub(crate) fn fill_up(&mut self, may_spill: bool) {
+    pub(crate) fn return_unneeded(&mut self, may_spill: bool) {
         self.release(false);
         if self.arena.can_spill() {
             self.arena.close_donated();

@@ -13,12 +13,13 @@
 //! Chunks in the spill file are freed in the same way, since they too take a part of the memory. If running
 //! transactions hold all memory, their full chunks are moved to the spill file.
 //!
-//! If no remedy helps, the session waits. Its transaction fails only in these cases:
+//! If no remedy helps, the session waits. Besides a disk error or a halt, its transaction fails only in these cases:
 //!
 //! | case | error |
 //! |---|---|
 //! | no other session holds memory | `TransactionTooLarge`: it does not fit alone |
 //! | the same, but ended transactions left entries among its own | `UndoMemory`: its end frees them, and then it fits |
+//! | the request may not wait for transactions (`Request::waits`), and only they hold memory | `UndoMemory` |
 //! | the session joined last, and no holder can continue | `UndoMemory`: the rollback lets the others continue |
 //! | the time limit of the wait or of the transaction has passed | `UndoMemory` |
 //!
@@ -26,8 +27,7 @@
 //! rollback.
 //!
 //! **Invariant:** no deadlock. When the last running holder begins to wait, for a lock or for memory, all sessions in
-//! the queue check again. Then the one that joined last fails. The first session of the queue fails only if no other
-//! session waits for memory.
+//! the queue check again. Then the one that joined last fails. That is the first one only if it is alone in the queue.
 
 use super::arena::{Arena, Queued};
 use super::session::Undo;
@@ -57,10 +57,10 @@ pub(crate) struct UndoSpace {
 /// What a wait has to know about the transactions that hold undo memory.
 pub(crate) trait Holders {
     /// Returns whether one of the lock owners `holders` can continue, now that `waiters` wait for memory.
-    fn any_goes_on(&self, holders: &[usize], waiters: Vec<usize>) -> bool;
+    fn can_any_continue(&self, holders: &[usize], waiters: Vec<usize>) -> bool;
 
     /// Returns whether some commit keeps its undo until it is durable.
-    fn is_any_held(&self) -> bool;
+    fn has_held_commit(&self) -> bool;
 }
 
 /// A request for undo memory.
@@ -73,7 +73,7 @@ pub(crate) struct Request {
     /// Whether to wait for running transactions.
     pub(crate) waits: bool,
     /// The longest time to wait, if the transaction's waits are limited.
-    pub(crate) most: Option<Duration>,
+    pub(crate) max_wait: Option<Duration>,
 }
 
 /// The search for memory for one entry.
@@ -84,8 +84,8 @@ struct Search<'a> {
     until: Option<Nanos>,
     /// Whether the log has been forced. Some commits keep their undo until they are durable.
     forced: bool,
-    /// The error for which nothing was moved to the file.
-    not_moved: Option<Error>,
+    /// The error of the last attempt to move undo to the file.
+    spill_error: Option<Error>,
 }
 
 /// A registration for a wait. Its drop cancels the registration.
@@ -99,10 +99,10 @@ impl<'a> Wait<'a> {
         Self { event, key: Some(event.prepare()) }
     }
 
-    fn wait(mut self, most: Option<Duration>) {
+    fn wait(mut self, max_wait: Option<Duration>) {
         if let Some(key) = self.key.take() {
             // WAIT: park - see the caller.
-            self.event.wait(key, most);
+            self.event.wait(key, max_wait);
         }
     }
 }
@@ -134,23 +134,21 @@ impl UndoSpace {
         &self.arena
     }
 
-    /// Reserves space for one entry of `bytes`, if there is some.
-    ///
-    /// # Errors
-    /// `TransactionTooLarge` if there is none.
-    pub(crate) fn try_reserve(&self, undo: &mut Undo, view: &mut KeptView, bytes: usize) -> Result<()> {
-        let kept = view.newest_reader().is_some();
-        undo.reserve(bytes, kept, || {
+    /// Reserves space for one entry of `bytes`. Returns false if there is none.
+    pub(crate) fn try_reserve(&self, undo: &mut Undo, view: &mut KeptView, bytes: usize) -> bool {
+        let has_old_readers = view.newest_reader().is_some();
+        let reserved = undo.reserve(bytes, has_old_readers, || {
             *view = self.visibility.refresh_view();
             view.horizon()
-        })
+        });
+        reserved.is_ok()
     }
 
     /// Waits in the queue until the requested space is reserved. The caller has returned its log space before, because
     /// the holders may need log space to end.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`; the error for which nothing was moved to the file; the error that has
+    /// `TransactionTooLarge`, `UndoMemory`; the error of the last attempt to move undo to the file; the error that has
     /// halted all transactions.
     #[cold]
     pub(crate) fn wait(
@@ -161,9 +159,9 @@ impl UndoSpace {
         holders: &dyn Holders,
     ) -> Result<()> {
         undo.join_queue();
-        let most = request.most.map_or(self.timeout, |most| most.min(self.timeout));
-        let until = (most < Duration::MAX).then(|| self.time.now() + most);
-        let mut search = Search { request, holders, until, forced: false, not_moved: None };
+        let max_wait = request.max_wait.map_or(self.timeout, |max_wait| max_wait.min(self.timeout));
+        let until = (max_wait < Duration::MAX).then(|| self.time.now() + max_wait);
+        let mut search = Search { request, holders, until, forced: false, spill_error: None };
         let outcome = self.search(&mut search, undo, view);
         undo.leave_queue();
         outcome
@@ -173,13 +171,13 @@ impl UndoSpace {
         let Request { bytes, may_spill, .. } = search.request;
         loop {
             self.halt.check()?;
-            undo.fill_up(may_spill);
+            undo.return_unneeded(may_spill);
             let mut wait = Wait::prepare(self.arena.changed());
-            let before = undo.begin_look(bytes);
+            let before = undo.begin_search(bytes);
             if before.is_first {
                 undo.clear_shelves();
             }
-            if self.try_reserve(undo, view, bytes).is_ok() {
+            if self.try_reserve(undo, view, bytes) {
                 return Ok(());
             }
             pause::point("txn: found no space for undo");
@@ -187,9 +185,9 @@ impl UndoSpace {
                 if !self.is_over(search.until) && self.make_space(search, undo)? {
                     continue;
                 }
-                // Or `end_look` would wake this session itself.
+                // Or `end_search` would wake the caller itself.
                 drop(wait);
-                undo.end_look();
+                undo.end_search();
                 wait = Wait::prepare(self.arena.changed());
             }
             if self.may_wait(search, undo, &before)? {
@@ -205,32 +203,35 @@ impl UndoSpace {
     /// search began.
     ///
     /// # Errors
-    /// `TransactionTooLarge`, `UndoMemory`; the error for which nothing was moved to the file.
+    /// `TransactionTooLarge`, `UndoMemory`; the error of the last attempt to move undo to the file.
     fn may_wait(&self, search: &mut Search<'_>, undo: &Undo, before: &Queued) -> Result<bool> {
         let now = undo.queued(search.request.bytes);
-        let (comes_free, is_over) = (now.soonest.is_some(), self.is_over(search.until));
-        if (comes_free || now.first_looks) && !is_over {
+        let (can_be_freed, is_over) = (now.soonest.is_some(), self.is_over(search.until));
+        if (can_be_freed || now.first_searches) && !is_over {
             return Ok(!now.is_first);
         }
         let max = self.arena.limit_bytes();
-        if now.is_first && !comes_free && now.none_has_held_since(before) {
-            let mixed = undo.fits_alone() && !mutant("undo: entries of others count as its own");
-            let refused =
-                if mixed { Error::UndoMemory { max, holder: "" } } else { Error::TransactionTooLarge { max } };
-            return Err(search.not_moved.take().unwrap_or(refused));
+        if now.is_first && !can_be_freed && now.none_has_held_since(before) {
+            let has_entries_of_others =
+                undo.fits_alone() && !mutant("undo: entries of others make a transaction too large");
+            let refused = match has_entries_of_others {
+                true => Error::UndoMemory { max, holder: "" },
+                false => Error::TransactionTooLarge { max },
+            };
+            return Err(search.spill_error.take().unwrap_or(refused));
         }
         let waits_behind = mutant("undo: a session that holds all memory waits behind others");
         if now.holders.is_empty() && (now.is_first || waits_behind) && !is_over && search.request.waits {
-            // The holders have returned their memory, so the first session searches again. Any other session may hold
-            // all memory itself, and the sessions before it wait for that.
+            // No other session holds memory any more, so the first session searches again. Another session must not
+            // wait here: it may hold all memory itself, while the sessions before it wait for that memory.
             return Ok(!now.is_first);
         }
         let is_stuck = || {
-            let goes_on = search.holders.any_goes_on(&now.holders, now.waiters.clone());
+            let can_continue = search.holders.can_any_continue(&now.holders, now.waiters.clone());
             // The state has changed if one of the waiters has got memory meanwhile.
-            now.is_last && !goes_on && undo.queued(search.request.bytes) == now
+            now.is_last && !can_continue && undo.queued(search.request.bytes) == now
         };
-        if is_over || !search.request.waits || is_stuck() && !mutant("undo: no wait for memory is in vain") {
+        if is_over || !search.request.waits || is_stuck() && !mutant("undo: a deadlock over memory is not detected") {
             let running = now.holders.iter().find_map(|&holder| self.locks.running(holder));
             return Err(Error::UndoMemory { max, holder: running.map_or("", |(label, _)| label) });
         }
@@ -241,21 +242,22 @@ impl UndoSpace {
     fn make_space(&self, search: &mut Search<'_>, undo: &Undo) -> Result<bool> {
         let until = search.until;
         match undo.queued(search.request.bytes).soonest {
-            None if self.has_moved_undo(search) => {}
+            None if self.spill(search) => {}
             None if search.forced => {
-                if search.holders.is_any_held() && !mutant("undo: a commit that holds its undo is not made durable") {
+                if search.holders.has_held_commit() && !mutant("undo: a commit that holds its undo is not made durable")
+                {
                     // WAIT: help - or park behind the leader. The commit may have come since the log was forced.
                     self.log.force(self.log.current())?;
                 }
                 return Ok(false);
             }
-            Some(newest) if newest <= self.log.durable().csn() => match self.visibility.oldest_csn() {
-                Some(csn) if csn < newest && self.has_moved_undo(search) => {}
-                Some(csn) if csn < newest || mutant("undo: what passes soon costs one more snapshot") => {
+            Some(horizon) if horizon <= self.log.durable().csn() => match self.visibility.oldest_csn() {
+                Some(csn) if csn < horizon && self.spill(search) => {}
+                Some(csn) if csn < horizon || mutant("undo: a snapshot is cancelled where a pin ends soon") => {
                     // Only the snapshot at `csn`: it may have ended meanwhile, which may be enough.
                     self.visibility.cancel_at(csn);
                 }
-                _ => self.visibility.wait_for_pins(newest, || self.is_over(until)),
+                _ => self.visibility.wait_for_pins(horizon, || self.is_over(until)),
             },
             _ => {
                 // WAIT: help - or park behind the leader.
@@ -272,13 +274,14 @@ impl UndoSpace {
 
     /// Moves undo to the file. Returns whether there is space in memory then, perhaps because another session moved
     /// some.
-    fn has_moved_undo(&self, search: &mut Search<'_>) -> bool {
+    fn spill(&self, search: &mut Search<'_>) -> bool {
         let until = search.until;
         let unpinned = || self.visibility.have_all_unpinned(|| !self.is_over(until));
-        let moved = self.arena.spill(self.log.durable().csn(), unpinned);
-        moved.unwrap_or_else(|error| {
-            search.not_moved = Some(error);
-            false
-        })
+        let (has_space, error) = match self.arena.spill(self.log.durable().csn(), unpinned) {
+            Ok(has_space) => (has_space, None),
+            Err(error) => (false, Some(error)),
+        };
+        search.spill_error = error;
+        has_space
     }
 }

@@ -1,19 +1,21 @@
-//! Pinned xids: transactions that still run although the status window has passed their xids.
+//! The pinned xids: xids of running transactions that are below the start of the status window.
 //!
-//! A pinned xid keeps its word of the window. This list has the xids below the window's start that have a word.
+//! A pinned xid keeps its status word. This list has all xids below the start of the window that have one. The slider
+//! is the thread in [`StatusWindow::slide`](super::status::StatusWindow::slide); its mutex is that of the late commits.
+//! An xid below the start that is not in this list is frozen: its outcome is final.
 //!
 //! | role | does |
 //! |---|---|
 //! | the slider, under its mutex | adds an xid before it raises the start of the window over it |
-//! | the slider, under its mutex | removes an xid once its outcome is durable |
+//! | the slider, under its mutex | removes an xid once it was rolled back, or its commit is durable |
 //! | readers of an xid below the start | search the list before they call the xid frozen |
 //!
 //! 1. A reader that finds the start of the window above an xid finds the xid here, unless it was removed since.
 //! 2. A removed xid never comes back.
-//! 3. `oldest`, `newest` and `used` cover every xid in `slots` at all times. A reader that finds an xid outside of them
-//!    has synchronised with its removal.
+//! 3. `oldest`, `newest` and `used_len` cover every xid in `slots`, except one that `add` is entering. A reader that
+//!    finds an xid below the start of the window and outside of them has synchronised with its removal.
 //!
-//! In the usual case nothing is pinned, `oldest` is above all xids, and a reader loads one word.
+//! Usually no xid is pinned. Then `oldest` is above all xids, and a reader loads only that word.
 
 use foreshore_base::Xid;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,19 +30,19 @@ pub(crate) struct PinnedXids {
     /// The largest pinned xid; zero if there is none.
     newest: AtomicU64,
     /// Slots from here on are empty.
-    used: AtomicUsize,
+    used_len: AtomicUsize,
     /// The pinned xids in no order. Zero is an empty slot.
     slots: Box<[AtomicU64]>,
 }
 
 impl PinnedXids {
-    /// Returns an empty list with space for `most` xids.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Returns an empty list with space for `capacity` xids.
+    pub(crate) fn new(capacity: usize) -> Self {
         Self {
             oldest: AtomicU64::new(NONE),
             newest: AtomicU64::new(0),
-            used: AtomicUsize::new(0),
-            slots: (0..most).map(|_| AtomicU64::new(0)).collect(),
+            used_len: AtomicUsize::new(0),
+            slots: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -56,7 +58,8 @@ impl PinnedXids {
 
     /// Returns a bound: no xid below it is pinned.
     pub(crate) fn oldest(&self) -> Xid {
-        // ORDERING: Acquire, pairs with `cover`: the removal of an xid that is missing is visible, and all before it.
+        // ORDERING: Acquire, pairs with `fit_bounds`: the removal of an xid that is missing is visible, and all before
+        // it.
         Xid(self.oldest.load(Ordering::Acquire))
     }
 
@@ -71,63 +74,63 @@ impl PinnedXids {
         if xid < self.oldest() || xid > self.newest() {
             return None;
         }
-        self.used().iter().position(|slot| at(slot) == xid)
+        self.used_slots().iter().position(|slot| xid_in(slot) == xid)
     }
 
     /// Returns whether `xid`, found in `slot`, is still pinned.
-    pub(crate) fn is_in(&self, slot: usize, xid: Xid) -> bool {
-        at(&self.slots[slot]) == xid
+    pub(crate) fn still_has(&self, slot: usize, xid: Xid) -> bool {
+        xid_in(&self.slots[slot]) == xid
     }
 
     /// Returns the pinned xids, in no order. Exact only for the slider.
     pub(crate) fn all(&self) -> impl Iterator<Item = Xid> {
-        self.used().iter().map(at).filter(|&xid| xid > Xid::ZERO)
+        self.used_slots().iter().map(xid_in).filter(|&xid| xid > Xid::ZERO)
     }
 
     /// Pins an xid. Called by the slider before it raises the start of the window over `xid`. The slider has checked
     /// that there is space.
     pub(crate) fn add(&self, xid: Xid) {
         debug_assert!(self.all().all(|pinned| pinned != xid), "{xid} is pinned twice");
-        let slot = self.slots.iter().position(|slot| at(slot) == Xid::ZERO).expect("space for a pinned xid");
+        let slot = self.slots.iter().position(|slot| xid_in(slot) == Xid::ZERO).expect("space for a pinned xid");
         // ORDERING: Relaxed, the raise of the window's start publishes all of this (rule 1).
         self.slots[slot].store(xid.0, Ordering::Relaxed);
         // ORDERING: AcqRel, as above; a reader of the new value has synchronised with the removals before, too.
-        self.used.fetch_max(slot + 1, Ordering::AcqRel);
+        self.used_len.fetch_max(slot + 1, Ordering::AcqRel);
         // ORDERING: AcqRel, as above.
         self.newest.fetch_max(xid.0, Ordering::AcqRel);
         // ORDERING: AcqRel, as above.
         self.oldest.fetch_min(xid.0, Ordering::AcqRel);
     }
 
-    /// Unpins an xid whose late commit is noted. Called by the slider.
+    /// Unpins an xid. Called by the slider, after it has noted the late commit if a reader needs it.
     pub(crate) fn remove(&self, xid: Xid) {
-        let slot = self.used().iter().position(|slot| at(slot) == xid).expect("a pinned xid");
-        // ORDERING: Release, pairs with `at`: a reader that misses the xid finds its late commit.
+        let slot = self.used_slots().iter().position(|slot| xid_in(slot) == xid).expect("a pinned xid");
+        // ORDERING: Release, pairs with `xid_in`: a reader that misses the xid finds its late commit.
         self.slots[slot].store(0, Ordering::Release);
-        self.cover();
+        self.fit_bounds();
         debug_assert!(self.all().all(|pinned| pinned != xid), "{xid} is unpinned and still in the list");
     }
 
     /// Fits the bounds to the remaining xids. Called by the slider.
-    fn cover(&self) {
+    fn fit_bounds(&self) {
         let (oldest, newest) = self.all().fold((NONE, 0), |(least, most), Xid(xid)| (least.min(xid), most.max(xid)));
-        let used = self.slots.iter().rposition(|slot| at(slot) > Xid::ZERO).map_or(0, |last| last + 1);
-        // ORDERING: Release, pairs with `oldest`, `newest` and `used` (rule 3).
+        let used = self.slots.iter().rposition(|slot| xid_in(slot) > Xid::ZERO).map_or(0, |last| last + 1);
+        // ORDERING: Release, pairs with `oldest`, `newest` and `used_slots` (rule 3).
         self.oldest.store(oldest, Ordering::Release);
         // ORDERING: as above.
         self.newest.store(newest, Ordering::Release);
         // ORDERING: as above.
-        self.used.store(used, Ordering::Release);
+        self.used_len.store(used, Ordering::Release);
     }
 
-    fn used(&self) -> &[AtomicU64] {
+    fn used_slots(&self) -> &[AtomicU64] {
         // ORDERING: Acquire, as in `oldest`.
-        &self.slots[..self.used.load(Ordering::Acquire)]
+        &self.slots[..self.used_len.load(Ordering::Acquire)]
     }
 }
 
 /// Returns the xid in a slot, zero if the slot is empty.
-fn at(slot: &AtomicU64) -> Xid {
+fn xid_in(slot: &AtomicU64) -> Xid {
     // ORDERING: Acquire, pairs with `remove`.
     Xid(slot.load(Ordering::Acquire))
 }

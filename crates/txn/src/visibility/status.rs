@@ -217,7 +217,7 @@ impl StatusWindow {
     fn is_still(&self, claim: Claim, xid: Xid) -> bool {
         match claim {
             Claim::Recent => xid >= self.lo(),
-            Claim::Pinned(slot) => mutant("status: no second look at the pin") || self.pinned.is_in(slot, xid),
+            Claim::Pinned(slot) => mutant("status: no second look at the pin") || self.pinned.still_has(slot, xid),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Snapshots: what they see stays as it is, and what was acknowledged is in them.
+//! Snapshots: their answers never change, and they include every commit that was acknowledged before.
 
 use crate::toy::{Toy, small};
 use foreshore_base::{Csn, Xid};
@@ -7,7 +7,6 @@ use foreshore_io::Mem;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{Snapshot, SnapshotKind, TxnManagerOptions};
-
 use std::sync::Mutex;
 
 fn snapshot(toy: &Toy, kind: SnapshotKind) -> Snapshot {
@@ -27,11 +26,11 @@ fn sees(snapshot: &Snapshot, xid: Xid) -> bool {
 }
 
 #[test]
-fn the_latest_sees_what_has_committed_and_the_durable_what_is_durable() {
+fn a_latest_snapshot_sees_all_commits_and_a_durable_one_only_durable_ones() {
     let toy = Toy::lazy(&[0]);
     let (first, csn) = commit_one(&toy, 0);
     let (durable, latest) = (snapshot(&toy, SnapshotKind::Durable), snapshot(&toy, SnapshotKind::Latest));
-    assert_eq!(latest.sees(first), Some(csn), "it rests on that commit");
+    assert_eq!(latest.sees(first), Some(csn), "it depends on that commit");
     assert_eq!(durable.sees(first), None);
     toy.log.force(csn.lsn()).expect("durable");
     assert_eq!(durable.sees(first), None, "as before");
@@ -45,12 +44,12 @@ fn the_latest_sees_what_has_committed_and_the_durable_what_is_durable() {
     drop(running.commit().expect("committed"));
     assert!(!sees(&before, xid) && !sees(&latest, xid), "a commit after the snapshot");
     assert!(sees(&snapshot(&toy, SnapshotKind::Latest), xid));
-    assert!(sees(&before, Xid::ZERO), "rows that nobody has changed");
+    assert!(sees(&before, Xid::ZERO), "a row without a writer is visible");
 }
 
-/// A reader of long ago neither holds the numbers of transactions up nor forgets what it does not see.
+/// The window passes the xids of later commits while an old snapshot is in use. Its answers do not change.
 #[test]
-fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
+fn an_old_snapshot_stays_the_same_while_the_window_moves() {
     let options = TxnManagerOptions { status_capacity: 16, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
     let (seen, csn) = commit_one(&toy, 0);
@@ -70,12 +69,12 @@ fn an_old_snapshot_lets_the_window_move_and_sees_the_same() {
         assert_eq!([seen, late, after].map(|xid| sees(&old, xid)), [true, false, false], "turn {n}");
     }
     assert!(toy.manager.checkpoint_view().window_lo > late);
-    let mut judge = toy.begin("judge");
-    assert!(judge.is_settled(seen) && !judge.is_settled(late) && !judge.is_settled(after));
-    assert_eq!(judge.refresh_view().newest_reader(), Some(old.csn()));
+    let mut observer = toy.begin("observer");
+    assert!(observer.is_settled(seen) && !observer.is_settled(late) && !observer.is_settled(after));
+    assert_eq!(observer.refresh_view().newest_reader(), Some(old.csn()));
     drop(old);
-    assert!(judge.refresh_view().newest_reader().is_none());
-    assert!(judge.is_settled(late) && judge.is_settled(after));
+    assert!(observer.refresh_view().newest_reader().is_none());
+    assert!(observer.is_settled(late) && observer.is_settled(after));
 }
 
 /// An old transaction that the window has passed, and has pinned, ends while snapshots from before and after that are
@@ -95,6 +94,8 @@ fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
         toy.add(&mut other, 2, 1).expect("free");
         let passed = other.xid().expect("it wrote");
         let late = snapshot(&toy, SnapshotKind::Latest);
+        // For `early`, the xid of the change is not drawn yet. To the others a rolled-back change shows the state
+        // before it: hence [false, true, true] below.
         let all = [&early, &middle, &late];
         let look = |turn| {
             assert_eq!(all.map(|one| sees(one, pinned)), [false; 3], "{turn}");
@@ -105,8 +106,8 @@ fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
         drop(other.commit().expect("committed"));
         (0..100).for_each(|_| _ = commit_one(&toy, 0));
         assert!(!sees(&late, passed), "what it knows of the past it has learned while the old one is pinned");
-        let mut judge = toy.begin("judge");
-        assert!(!judge.is_settled(pinned), "it runs");
+        let mut observer = toy.begin("observer");
+        assert!(!observer.is_settled(pinned), "it runs");
         if commits {
             drop(idle.commit().expect("committed"));
             look("when it has committed");
@@ -118,31 +119,31 @@ fn snapshots_see_the_end_of_a_pinned_transaction_as_any_other() {
         assert_eq!(toy.manager.stats().status_pinned, 0);
         if commits {
             look("when it is not pinned any more");
-            assert!(!judge.is_settled(pinned), "a reader needs what was before");
+            assert!(!observer.is_settled(pinned), "a reader needs what was before");
         } else {
             assert_eq!(all.map(|one| sees(one, pinned)), [false, true, true], "what it left is what was before");
         }
         assert!(sees(&snapshot(&toy, SnapshotKind::Durable), pinned));
         drop((early, middle, late));
-        judge.refresh_view();
-        assert!(judge.is_settled(pinned));
+        observer.refresh_view();
+        assert!(observer.is_settled(pinned));
     }
 }
 
-/// What is known of the past covers more than what the snapshot could see.
+/// The window has passed xids that committed after the snapshot.
 #[test]
-fn a_snapshot_that_the_window_has_passed_sees_nothing_new() {
+fn a_snapshot_sees_no_later_commit_when_the_window_has_passed_it() {
     let (toy, _) = Toy::new(Mem::null(), &[0], TxnManagerOptions { status_capacity: 16, ..small() });
     let (seen, _) = commit_one(&toy, 0);
     let old = snapshot(&toy, SnapshotKind::Latest);
-    let mut after = Xid::ZERO;
-    while toy.manager.checkpoint_view().window_lo <= after || after == Xid::ZERO {
+    let mut first_after = None;
+    while first_after.is_none_or(|first| toy.manager.checkpoint_view().window_lo <= first) {
         let (xid, csn) = commit_one(&toy, 0);
         toy.log.force(csn.lsn()).expect("durable");
-        after = if after == Xid::ZERO { xid } else { after };
+        first_after.get_or_insert(xid);
     }
     assert!(sees(&old, seen), "asked of the past for the first time");
-    assert!(!sees(&old, after));
+    assert!(!sees(&old, first_after.expect("a commit after the snapshot")));
 }
 
 /// Sessions draw xids in blocks, so a transaction may begin after a snapshot with an xid that was drawn before it.
@@ -178,7 +179,7 @@ fn a_snapshot_does_not_see_a_later_transaction_with_an_earlier_xid() {
 
 /// A row lock that was not logged stands on a change that a reader does not see, and must not show it.
 #[test]
-fn a_lock_of_a_row_keeps_its_writer() {
+fn the_end_of_a_row_lock_restores_the_writer_in_the_header() {
     let options = TxnManagerOptions { status_capacity: 16, ..small() };
     let (toy, _) = Toy::new(Mem::null(), &[0; 3], options);
     let mut locker = toy.begin("locker");
@@ -198,22 +199,22 @@ fn a_lock_of_a_row_keeps_its_writer() {
 }
 
 #[test]
-fn a_killed_snapshot_knows_it_and_the_next_one_is_the_oldest() {
+fn a_cancelled_snapshot_is_marked_and_the_next_one_is_the_oldest() {
     let (toy, _) = Toy::new(Mem::null(), &[0], small());
     assert_eq!(toy.manager.visibility().oldest_snapshot(), None);
     let first = toy.manager.snapshot(SnapshotKind::Latest, "first");
     let (_, csn) = commit_one(&toy, 0);
     let second = toy.manager.snapshot(SnapshotKind::Latest, "second");
     assert!(second.csn() >= csn && first.csn() < csn);
-    let killed = toy.manager.visibility().cancel_oldest().expect("two are in use");
-    assert_eq!((killed.label, killed.csn), ("first", first.csn()));
+    let cancelled = toy.manager.visibility().cancel_oldest().expect("two are in use");
+    assert_eq!((cancelled.label, cancelled.csn), ("first", first.csn()));
     assert!(first.is_cancelled() && !second.is_cancelled());
     assert_eq!(toy.manager.visibility().oldest_snapshot().map(|oldest| oldest.label), Some("second"));
 }
 
 /// More snapshots than fixed slots, each with a row's version that it alone needs.
 #[test]
-fn snapshots_are_as_many_as_are_taken() {
+fn snapshots_may_outnumber_the_fixed_slots() {
     let (toy, _) = Toy::new(Mem::null(), &[0], TxnManagerOptions { snapshot_slots: 2, ..small() });
     for _ in 0..3 {
         let mut held: Vec<_> = (0..40).map(|_| (snapshot(&toy, SnapshotKind::Latest), commit_one(&toy, 0))).collect();
@@ -229,23 +230,23 @@ fn snapshots_are_as_many_as_are_taken() {
             Some(newest.csn()),
             "in an extra slot"
         );
-        assert_eq!(toy.manager.visibility().cancel_oldest().map(|killed| killed.csn), Some(newest.csn()));
+        assert_eq!(toy.manager.visibility().cancel_oldest().map(|cancelled| cancelled.csn), Some(newest.csn()));
         assert!(newest.is_cancelled());
     }
     assert_eq!(toy.manager.visibility().oldest_snapshot(), None);
 }
 
-/// Writers commit while readers push them: each answer stays, agrees with the number that the writer was told, and a
-/// commit that was told of is in every later snapshot.
+/// Writers commit while readers push their status words. Each answer stays and agrees with the number of the commit,
+/// and every later snapshot has each commit whose number was returned before.
 fn writers_and_readers(buffer: BufferKind) {
     let toy = Toy::with_buffer(buffer, &[0; 2]);
-    let told = Mutex::new(Vec::<(Xid, Csn)>::new());
+    let committed = Mutex::new(Vec::<(Xid, Csn)>::new());
     // Whatever their transactions do meanwhile. Rows have no other xids.
     let drawn = Mutex::new(Vec::<Xid>::new());
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers = [0, 1].map(|row| {
-            let (toy, told, drawn) = (&toy, &told, &drawn);
+            let (toy, committed, drawn) = (&toy, &committed, &drawn);
             scope.spawn(move || {
                 for n in 0..300 {
                     let mut txn = toy.begin("writer");
@@ -253,7 +254,7 @@ fn writers_and_readers(buffer: BufferKind) {
                     let xid = txn.xid().expect("it wrote");
                     drawn.lock().expect("no panics").push(xid);
                     let ticket = txn.commit_pipelined().expect("committed");
-                    told.lock().expect("no panics").push((xid, ticket.csn()));
+                    committed.lock().expect("no panics").push((xid, ticket.csn()));
                     if n % 16 == 0 {
                         let csn = ticket.csn();
                         ticket.wait().expect("durable");
@@ -263,13 +264,13 @@ fn writers_and_readers(buffer: BufferKind) {
             })
         });
         for _ in 0..2 {
-            let (toy, told, drawn, stop) = (&toy, &told, &drawn, &stop);
+            let (toy, committed, drawn, stop) = (&toy, &committed, &drawn, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let known = told.lock().expect("no panics").last().copied();
+                    let known = committed.lock().expect("no panics").last().copied();
                     let snapshot = snapshot(toy, SnapshotKind::Latest);
                     if let Some((xid, csn)) = known {
-                        assert!(csn <= snapshot.csn() && sees(&snapshot, xid), "told and not seen");
+                        assert!(csn <= snapshot.csn() && sees(&snapshot, xid), "committed and not seen");
                     }
                     // Those that no transaction has had until now come after the snapshot, if ever.
                     let next = toy.manager.checkpoint_view().next_xid.0;
@@ -278,18 +279,20 @@ fn writers_and_readers(buffer: BufferKind) {
                     let looks: [Vec<bool>; 2] =
                         [(), ()].map(|()| xids.iter().map(|&xid| sees(&snapshot, xid)).collect());
                     assert_eq!(looks[0], looks[1], "a snapshot changes");
-                    for &(xid, csn) in told.lock().expect("no panics").iter().rev().take(16) {
+                    for &(xid, csn) in committed.lock().expect("no panics").iter().rev().take(16) {
                         assert_eq!(sees(&snapshot, xid), csn <= snapshot.csn(), "{xid} committed as {csn:?}");
                     }
                 }
             });
         }
-        writers.into_iter().for_each(|writer| writer.join().expect("writers end"));
+        let ends = writers.map(|writer| writer.join());
+        // Before a writer's panic is passed on: the readers end, too.
         stop.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.expect("writers end"));
     });
 }
 
 #[test]
-fn snapshots_agree_with_the_numbers_of_commits_whatever_the_log_buffer() {
+fn snapshots_agree_with_commit_numbers_for_every_log_buffer() {
     BufferKind::ALL.into_iter().for_each(writers_and_readers);
 }

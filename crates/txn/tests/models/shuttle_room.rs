@@ -71,7 +71,7 @@ fn one_snapshot_is_given_up_and_not_the_next() {
 #[test]
 #[should_panic(expected = "was enough")]
 fn a_pin_must_not_cost_the_next_snapshot() {
-    shuttle_mutated("undo: what passes soon costs one more snapshot", 20 * ITERATIONS, one_is_given_up);
+    shuttle_mutated("undo: a snapshot is cancelled where a pin ends soon", 20 * ITERATIONS, one_is_given_up);
 }
 
 /// Two writers and one chunk that has room. Neither keeps it for longer than its operation takes, or its rollback.
@@ -279,7 +279,7 @@ fn waits_for_locks_and_memory_end() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn waits_for_memory_are_found_in_vain() {
-    shuttle_mutated("undo: no wait for memory is in vain", ITERATIONS, locks_and_memory);
+    shuttle_mutated("undo: a deadlock over memory is not detected", ITERATIONS, locks_and_memory);
 }
 
 #[test]
@@ -410,5 +410,5 @@ fn a_transaction_that_fits_alone_is_not_too_large() {
 #[test]
 #[should_panic(expected = "TransactionTooLarge")]
 fn entries_of_ended_transactions_do_not_count() {
-    shuttle_mutated("undo: entries of others count as its own", ITERATIONS, small_beside_large);
+    shuttle_mutated("undo: entries of others make a transaction too large", ITERATIONS, small_beside_large);
 }

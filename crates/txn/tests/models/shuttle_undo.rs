@@ -200,7 +200,7 @@ fn patience(mut turns: u32) -> impl FnMut() -> bool {
 /// Makes room for one more entry; false if there is none.
 fn make_room(arena: &Arena, pins: &Pins, undo: &mut Undo) -> bool {
     while undo.reserve(VALUE, false, || Csn::ZERO).is_err() {
-        undo.fill_up(true);
+        undo.return_unneeded(true);
         if !arena.spill(Csn(40), || pins.have_all_been_off(patience(1000))).expect("a file") {
             return false;
         }

@@ -90,10 +90,10 @@ impl Txn {
     /// Does the same as [`reserve_undo`](Self::reserve_undo). `waits` says whether it may wait for other transactions.
     pub(super) fn reserve_undo_or_wait(&mut self, bytes: usize, waits: bool) -> Result<()> {
         let (manager, Lease { undo, view, .. }) = self.manager_and_lease();
-        if manager.undo.try_reserve(undo, view, bytes).is_ok() {
+        if manager.undo.try_reserve(undo, view, bytes) {
             return Ok(());
         }
-        let request = Request { bytes, may_spill: self.may_spill(), waits, most: self.time_left() };
+        let request = Request { bytes, may_spill: self.may_spill(), waits, max_wait: self.time_left() };
         let (manager, Lease { session, undo, view, .. }) = self.manager_and_lease();
         session.release();
         // WAIT: park - see `UndoSpace::wait`.

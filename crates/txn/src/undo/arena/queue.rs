@@ -31,7 +31,7 @@ pub(crate) struct Queued {
     /// Whether the session is the last in the queue.
     pub(crate) is_last: bool,
     /// Whether the first session of the queue is searching for memory, or is about to.
-    pub(crate) first_looks: bool,
+    pub(crate) first_searches: bool,
     /// The result of [`Arena::soonest`].
     pub(crate) soonest: Option<Csn>,
     /// The lock owners of all sessions in the queue.
@@ -92,7 +92,7 @@ impl Arena {
     }
 
     /// Begins a search for space for an entry of `bytes`.
-    pub(in crate::undo) fn begin_look(&self, me: &Arc<Holder>, bytes: usize) -> Queued {
+    pub(in crate::undo) fn begin_search(&self, me: &Arc<Holder>, bytes: usize) -> Queued {
         let mut lists = self.lists.lock();
         if lists.is_first(me) {
             (lists.is_looking, lists.turn_due) = (true, false);
@@ -102,7 +102,7 @@ impl Arena {
 
     /// Ends a search in which the first session of the queue found nothing. The other sessions check again whether to
     /// wait.
-    pub(in crate::undo) fn end_look(&self) {
+    pub(in crate::undo) fn end_search(&self) {
         self.lists.lock().is_looking = false;
         self.tell();
     }
@@ -125,7 +125,7 @@ impl Arena {
         Queued {
             is_first: lists.is_first(me),
             is_last: lists.queue.back().is_some_and(|last| Arc::ptr_eq(last, me)),
-            first_looks: lists.is_looking || lists.turn_due,
+            first_searches: lists.is_looking || lists.turn_due,
             soonest: self.soonest(lists, bytes),
             waiters: lists.queue.iter().map(|waiter| waiter.owner()).collect(),
             holders,
