@@ -20,19 +20,22 @@ pub(crate) struct TableInfo {
     pub(crate) name: Arc<str>,
     pub(crate) tree: Tree,
     pub(crate) key_type: Box<str>,
+    /// For an index: the type of the table's primary key.
     pub(crate) value_type: Box<str>,
-    /// The commit that created it. A transaction that uses the table depends on that commit.
+    /// The commit that created it, or a later one. Zero if that was before the database was opened, or is still to
+    /// come. A transaction that uses the table depends on this commit.
     pub(crate) created: Csn,
     /// Present if this is an index.
     pub(crate) index: Option<IndexRow>,
-    /// The indexes of the table. The creator of the table shares it with the tables that it has opened.
+    /// The state of the table's indexes. Handles that the creating transaction has opened share it.
     pub(crate) indexes: Arc<IndexState>,
     /// The types that first matched the stored names, so that a later open compares no text.
-    checked: OnceLock<(TypeId, TypeId)>,
+    matched: OnceLock<(TypeId, TypeId)>,
 }
 
 impl TableInfo {
-    /// Returns its name and the name of its key type, for errors. An index has the name of its table before its own.
+    /// Returns its name and the name of its key type, for errors and statistics. An index is named `table.index`. The
+    /// key of an index that is not unique is a pair of index key and primary key.
     pub(crate) fn names(&self) -> (Arc<str>, Arc<str>) {
         let Some((table, index)) = split_index_key(&self.name) else {
             return (Arc::clone(&self.name), (&*self.key_type).into());
@@ -53,22 +56,23 @@ impl TableInfo {
             created,
             index: row.index,
             indexes: Arc::new(indexes),
-            checked: OnceLock::new(),
+            matched: OnceLock::new(),
         }
     }
 
     /// Returns whether types with these ids have been found to match.
-    pub(crate) fn fits(&self, types: (TypeId, TypeId)) -> bool {
-        self.checked.get() == Some(&types)
+    pub(crate) fn has_matched(&self, types: (TypeId, TypeId)) -> bool {
+        self.matched.get() == Some(&types)
     }
 
-    pub(crate) fn remember_fit(&self, types: (TypeId, TypeId)) {
-        // Other types that fit as well are compared as text each time.
-        let _ = self.checked.set(types);
+    pub(crate) fn remember_match(&self, types: (TypeId, TypeId)) {
+        // Other types that match as well are compared as text each time.
+        let _ = self.matched.set(types);
     }
 }
 
-/// Settles the indexes of all tables, while no transaction runs and no damage hides any.
+/// Stores in each table's [`IndexState`] how many indexes it has. `known` has all tables and indexes of the catalogue.
+/// No transaction is running.
 pub(crate) fn settle_indexes(known: &[&TableInfo]) {
     let mut counts = HashMap::<TableId, usize>::new();
     known.iter().filter_map(|info| info.index).for_each(|index| *counts.entry(index.of).or_default() += 1);
@@ -77,11 +81,11 @@ pub(crate) fn settle_indexes(known: &[&TableInfo]) {
     }
 }
 
-/// What a [`Tables`] holds.
+/// A table that [`Tables`] can list.
 pub(crate) trait Named {
-    /// The name it is found by.
+    /// Its name.
     fn name(&self) -> &str;
-    /// Grows from one table of that name to the next.
+    /// Its id. A later table of the same name has a larger one.
     fn id(&self) -> TableId;
     /// Whether the table was dropped.
     fn is_dropped(&self) -> bool;
@@ -105,7 +109,7 @@ impl Named for TableInfo {
 const FIRST: usize = 64;
 /// Slots that a name may lie in, per level.
 const PROBES: usize = 8;
-/// Levels: more than there can be table ids.
+/// A name may lie in `LEVELS * PROBES` slots. The hash is seeded, so in practice they are never all taken.
 const LEVELS: usize = 16;
 /// Tables in the first chunk; each next chunk has twice as many.
 const CHUNK: usize = 32;
@@ -132,13 +136,13 @@ type Chunk<T> = Box<[OnceLock<Listed<T>>]>;
 /// A map from names to tables, to which entries are only added.
 ///
 /// A reader follows set-once cells and writes nothing, so opening a table causes no contention. A dropped table stays
-/// in memory until the database is closed, since readers may refer to it. That costs some hundred bytes each.
+/// in memory until the database is closed, since readers may refer to it. That costs a few hundred bytes each.
 pub(crate) struct Tables<T> {
     hasher: SeededHash,
     levels: [OnceLock<Box<[OnceLock<Entry>]>>; LEVELS],
     list: [OnceLock<Chunk<T>>; CHUNKS],
-    /// Tables in the list.
-    writer: Mutex<usize>,
+    /// The number of tables in the list. A thread that adds one holds the mutex.
+    len: Mutex<usize>,
 }
 
 impl<T: Named> Tables<T> {
@@ -147,7 +151,7 @@ impl<T: Named> Tables<T> {
             hasher: SeededHash::new(),
             levels: [const { OnceLock::new() }; LEVELS],
             list: [const { OnceLock::new() }; CHUNKS],
-            writer: Mutex::new(LockRank::Catalogue, 0),
+            len: Mutex::new(LockRank::Catalogue, 0),
         }
     }
 
@@ -164,21 +168,29 @@ impl<T: Named> Tables<T> {
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {
+        self.slot(name, false)?.get()
+    }
+
+    /// Returns the slot of `name`, or the empty slot where its entry belongs. `None` if that slot is in a level that
+    /// does not exist yet, unless `grows` is true.
+    fn slot(&self, name: &str, grows: bool) -> Option<&OnceLock<Entry>> {
         let hash = self.hasher.hash(0, name.as_bytes());
-        for level in &self.levels {
-            for slot in probe(level.get()?, hash) {
-                // An empty slot ends the search: entries go to the first free one and never leave.
-                let entry = slot.get()?;
-                if *entry.name == *name {
-                    return Some(entry);
-                }
+        for (depth, level) in self.levels.iter().enumerate() {
+            let slots = match grows {
+                true => level.get_or_init(|| (0..FIRST << (2 * depth)).map(|_| OnceLock::new()).collect()),
+                false => level.get()?,
+            };
+            // An empty slot ends the search: entries go to the first free one and never leave.
+            let mut slots = probe(slots, hash);
+            if let Some(slot) = slots.find(|slot| slot.get().is_none_or(|entry| *entry.name == *name)) {
+                return Some(slot);
             }
         }
         None
     }
 
     fn newest(&self, entry: &Entry) -> &Listed<T> {
-        // ORDERING: consume, pairs with the store in `add`.
+        // ORDERING: Acquire, pairs with the publishing store in `add`.
         self.at(entry.newest.load(Ordering::Acquire))
     }
 
@@ -198,46 +210,35 @@ impl<T: Named> Tables<T> {
         known.map(|listed| &listed.table)
     }
 
-    /// Adds a table, unless it or a later one of that name is known. Returns the one that is known then.
+    /// Adds a table, unless it or a later one of its name is known. Returns the newest table of that name.
     pub(crate) fn add(&self, table: T) -> &T {
-        let mut count = self.writer.lock();
-        let hash = self.hasher.hash(0, table.name().as_bytes());
-        for (depth, level) in self.levels.iter().enumerate() {
-            let slots = level.get_or_init(|| (0..FIRST << (2 * depth)).map(|_| OnceLock::new()).collect());
-            for slot in probe(slots, hash) {
-                match slot.get() {
-                    Some(entry) if *entry.name == *table.name() => {
-                        let known = &self.newest(entry).table;
-                        // The creator of a table may add it after another transaction has dropped it.
-                        if known.id() < table.id() {
-                            // ORDERING: Relaxed, stored under the lock.
-                            let before = Some(entry.newest.load(Ordering::Relaxed));
-                            let at = self.push(&mut count, Listed { table, before });
-                            // ORDERING: publish, pairs with `newest`.
-                            entry.newest.store(at, Ordering::Release);
-                            return &self.newest(entry).table;
-                        }
-                        return known;
-                    }
-                    Some(_) => {}
-                    None => {
-                        let name = table.name().into();
-                        let newest = AtomicUsize::new(self.push(&mut count, Listed { table, before: None }));
-                        return &self.newest(slot.get_or_init(|| Entry { name, newest })).table;
-                    }
-                }
-            }
+        let mut len = self.len.lock();
+        let slot = self.slot(table.name(), true).expect("sixteen levels hold more tables than there are ids");
+        let Some(entry) = slot.get() else {
+            let name = table.name().into();
+            let newest = AtomicUsize::new(self.push(&mut len, Listed { table, before: None }));
+            return &self.newest(slot.get_or_init(|| Entry { name, newest })).table;
+        };
+        let known = &self.newest(entry).table;
+        // The creator of a table may add it after another transaction has dropped it.
+        if known.id() >= table.id() {
+            return known;
         }
-        unreachable!("sixteen levels hold more tables than there are ids")
+        // ORDERING: Relaxed, stored under the lock.
+        let before = Some(entry.newest.load(Ordering::Relaxed));
+        let at = self.push(&mut len, Listed { table, before });
+        // ORDERING: publish, pairs with `newest`.
+        entry.newest.store(at, Ordering::Release);
+        &self.newest(entry).table
     }
 
     /// Appends to the list and returns the place.
-    fn push(&self, count: &mut usize, table: Listed<T>) -> usize {
-        let (chunk, at) = place(*count);
+    fn push(&self, len: &mut usize, table: Listed<T>) -> usize {
+        let (chunk, at) = place(*len);
         let slots = self.list[chunk].get_or_init(|| (0..CHUNK << chunk).map(|_| OnceLock::new()).collect());
         assert!(slots[at].set(table).is_ok(), "a place is given once");
-        *count += 1;
-        *count - 1
+        *len += 1;
+        *len - 1
     }
 }
 
@@ -246,7 +247,7 @@ fn probe<T>(slots: &[OnceLock<T>], hash: u64) -> impl Iterator<Item = &OnceLock<
     (0..PROBES).map(move |i| &slots[(hash as usize).wrapping_add(i) & mask])
 }
 
-/// Chunk of a place in the list, and the place in the chunk.
+/// Returns the chunk of a place in the list, and the index in that chunk.
 const fn place(index: usize) -> (usize, usize) {
     let chunk = (index / CHUNK + 1).ilog2() as usize;
     (chunk, index - CHUNK * ((1 << chunk) - 1))
@@ -255,25 +256,30 @@ const fn place(index: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foreshore_sync::primitive::atomic::AtomicBool;
 
-    struct Entry(String, u32, AtomicUsize);
+    struct FakeTable {
+        name: String,
+        id: u32,
+        is_dropped: AtomicBool,
+    }
 
-    impl Named for Entry {
+    impl Named for FakeTable {
         fn name(&self) -> &str {
-            &self.0
+            &self.name
         }
 
         fn id(&self) -> TableId {
-            TableId(self.1)
+            TableId(self.id)
         }
 
         fn is_dropped(&self) -> bool {
-            self.2.load(Ordering::Relaxed) != 0
+            self.is_dropped.load(Ordering::Relaxed)
         }
     }
 
-    fn entry(name: &str, id: u32) -> Entry {
-        Entry(name.to_owned(), id, AtomicUsize::new(0))
+    fn table(name: &str, id: u32, is_dropped: bool) -> FakeTable {
+        FakeTable { name: name.to_owned(), id, is_dropped: AtomicBool::new(is_dropped) }
     }
 
     #[test]
@@ -282,12 +288,12 @@ mod tests {
         let name = |n: u32| format!("table {n}");
         for n in 0..3000 {
             assert!(tables.get(&name(n)).is_none());
-            assert_eq!(tables.add(entry(&name(n), n)).1, n);
+            assert_eq!(tables.add(table(&name(n), n, false)).id, n);
         }
         for n in 0..3000 {
-            assert_eq!(tables.get(&name(n)).map(|entry| entry.1), Some(n));
-            assert_eq!(tables.add(entry(&name(n), n)).1, n, "the first entry stays");
-            assert_eq!(tables.by_id(TableId(n)).map(|entry| &*entry.0), Some(&*name(n)));
+            assert_eq!(tables.get(&name(n)).map(|table| table.id), Some(n));
+            assert!(!tables.add(table(&name(n), n, true)).is_dropped(), "the first table of {n} stays");
+            assert_eq!(tables.by_id(TableId(n)).map(|table| &*table.name), Some(&*name(n)));
         }
         assert!(tables.by_id(TableId(3000)).is_none());
     }
@@ -296,14 +302,14 @@ mod tests {
     fn a_dropped_table_gives_way_to_later_ones_and_never_comes_back() {
         let tables = Tables::new();
         for id in 1..500 {
-            assert_eq!(tables.add(entry("again", id)).1, id);
+            assert_eq!(tables.add(table("again", id, false)).id, id);
             let found = tables.get("again").unwrap();
-            assert_eq!(found.1, id);
-            found.2.store(1, Ordering::Relaxed);
+            assert_eq!(found.id, id);
+            found.is_dropped.store(true, Ordering::Relaxed);
             assert!(tables.get("again").is_none());
-            assert_eq!(tables.add(entry("again", id)).2.load(Ordering::Relaxed), 1, "its creator comes late");
+            assert!(tables.add(table("again", id, false)).is_dropped(), "its creator comes late");
             assert!(tables.get("again").is_none());
-            assert!(tables.all("again").map(|entry| entry.1).eq((1..=id).rev()), "the newest first");
+            assert!(tables.all("again").map(|table| table.id).eq((1..=id).rev()), "the newest first");
         }
         assert_eq!(tables.all("never").count(), 0);
     }

@@ -36,7 +36,7 @@ impl RowTypes<'_> {
     #[inline]
     pub(crate) fn check(self, info: &TableInfo) -> Result<()> {
         let (key, value) = match self {
-            Self::Static { ids, .. } if info.fits(ids) => return Ok(()),
+            Self::Static { ids, .. } if info.has_matched(ids) => return Ok(()),
             Self::Stored => return Ok(()),
             Self::Static { names, .. } => names(),
             Self::Named(key, value) => (key.to_owned(), value.to_owned()),
@@ -49,7 +49,7 @@ impl RowTypes<'_> {
             });
         }
         if let Self::Static { ids, .. } = self {
-            info.remember_fit(ids);
+            info.remember_match(ids);
         }
         Ok(())
     }
