@@ -315,7 +315,7 @@ fn no_table(name: &str) -> Error {
 }
 
 fn use_table<'e>(info: &'e TableInfo, live: &mut Live, types: RowTypes<'_>) -> Result<TreeRef<'e>> {
-    // Rows that are read, and the types of the table, rest on the commit that created it.
+    // Rows that are read, and the types of the table, depend on the commit that created it.
     live.txn.observe(info.created);
     types.check(info)?;
     Ok(TreeRef::Known(info))

@@ -120,7 +120,7 @@ impl Db {
         Transaction::begin(self.hand_out(), options)
     }
 
-    /// Returns the newest commit that survives power loss; all commits before it do too.
+    /// Returns the commit number up to which all commits survive power loss.
     #[must_use]
     pub fn durable_csn(&self) -> Csn {
         self.engine().storage.log().durable().csn()
@@ -136,8 +136,8 @@ impl Db {
         Ok(engine.storage.sync()?)
     }
 
-    /// Takes a checkpoint: writes committed changes to the data file, so that a restart has almost nothing to redo. No
-    /// other operation waits for it.
+    /// Takes a checkpoint: writes changed pages to the data file, so that a restart has almost nothing to redo. Reads
+    /// and writes continue meanwhile.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`, `DiskFull`.
@@ -149,7 +149,7 @@ impl Db {
 
     /// Truncates the data file. Returns the number of bytes cut off.
     ///
-    /// 1. Frees the pages of dropped tables, unless a snapshot from before the drop needs them. Without `vacuum`,
+    /// 1. Frees the pages of dropped tables and of replaced large values that no snapshot needs. Without `vacuum`,
     ///    background work frees them.
     /// 2. Truncates the free pages at the end of the file, except a reserve.
     ///
@@ -175,8 +175,8 @@ impl Db {
         Stats::of(self.engine())
     }
 
-    /// Lists the prepared transactions by name. For each, [`Transaction::prepare`](crate::Transaction::prepare) has
-    /// returned, in this run or an earlier one, and it is neither committed nor rolled back.
+    /// Lists the prepared transactions: those that [`Transaction::prepare`](crate::Transaction::prepare) has prepared,
+    /// in this run or an earlier one, and that are neither committed nor rolled back.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`.

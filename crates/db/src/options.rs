@@ -179,8 +179,8 @@ impl Options {
         self
     }
 
-    /// Sets how long a transaction waits for a lock, unless its [`TxnOptions`] say otherwise. Deadlocks are found at
-    /// once, independently of it.
+    /// Sets how long a transaction waits for a lock, unless its [`TxnOptions`] say otherwise. Deadlocks are
+    /// detected at once, whatever the timeout.
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
@@ -256,11 +256,10 @@ impl Options {
     /// is created if it is missing. It may be on another device, and holds the archive of this database alone.
     ///
     /// A segment is copied when it is full, and the end of the log once a minute, at the close, and by
-    /// [`Db::archive`](crate::Db::archive). While the directory cannot be written, the log is kept, beyond its budget
-    /// by once that much. Then, or when writers find the disk full, the oldest log is reused, and the archive has a
-    /// gap. A device that takes 20 seconds for one file counts as one that fails.
-    /// [`Stats::archive`](crate::Stats::archive) shows all that. A damaged file of the archive is counted there, and
-    /// does not keep the database from opening.
+    /// [`Db::archive`](crate::Db::archive). While the directory cannot be written, the log is kept, up to twice its
+    /// budget. Then, or when writers find the disk full, the oldest log is reused, and the archive has a gap. A device
+    /// that takes 20 seconds for one file counts as one that fails. [`Stats::archive`](crate::Stats::archive) shows all
+    /// that. A damaged file of the archive is counted there, and does not keep the database from opening.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-options-{}", std::process::id()));
@@ -276,9 +275,9 @@ impl Options {
         self
     }
 
-    /// Sets the largest size of the archive in bytes; 0, the default, means no limit. The oldest files are removed,
-    /// damaged ones too, and [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) names the log in them.
-    /// The newest file always stays.
+    /// Sets the largest size of the archive in bytes; 0, the default, means no limit. When it is exceeded, the oldest
+    /// files are removed, damaged ones too; [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) is the LSN
+    /// up to which log was removed. The newest file always stays.
     #[must_use]
     pub fn archive_limit(mut self, bytes: u64) -> Self {
         self.archive.limit = bytes;

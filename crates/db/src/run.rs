@@ -85,7 +85,7 @@ impl Db {
     /// the ticket of the commit.
     ///
     /// The commit order is fixed and the locks are free. The value may depend on commits that are not durable, until
-    /// the ticket resolves. An error is returned only after every commit that it rests on is durable.
+    /// the ticket resolves. An error is returned only after every commit that it depends on is durable.
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -121,7 +121,7 @@ impl Db {
         match result {
             Ok(value) => Ok((value, ended.into_ticket())),
             Err(error) => {
-                // WAIT: park - for what the error rests on, or help by writing the group.
+                // WAIT: park - for what the error depends on, or help by writing the group.
                 ended.wait()?;
                 Err(error)
             }
@@ -225,7 +225,7 @@ enum End {
         ticket: CommitTicket,
         is_check: bool,
     },
-    /// It was rolled back, and its results rest on commits up to this one.
+    /// It was rolled back, and its results depend on commits up to this one.
     Rollback(Csn),
 }
 

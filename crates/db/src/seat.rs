@@ -19,7 +19,7 @@ pub(crate) type State = Custody<Live, Failure>;
 /// Reason why a transaction does not run.
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// The newest commit that the error rests on.
+    /// The newest commit that the error depends on.
     pub(crate) watermark: Csn,
     /// Whether it ran before, so that the caller has got the error.
     pub(crate) has_begun: bool,

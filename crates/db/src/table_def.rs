@@ -15,7 +15,8 @@ use std::{any::Any, fmt, marker::PhantomData};
 ///
 /// **Types.** Keys and values are integers, `f32`, `f64`, `bool`, `char`, `&str` or `String`, `&[u8]` or `Vec<u8>`,
 /// `[u8; N]`, `Option`, `Reverse`, tuples of 1 to 8, [`Uuid`](crate::Uuid), [`Timestamp`](crate::Timestamp) and
-/// `Duration`; `()` is a value. `TableDef<String, u64>` and `TableDef<&str, u64>` open the same table.
+/// `Duration`. `()` may be a value, but not a key. `TableDef<String, u64>` and `TableDef<&str, u64>` open the same
+/// table.
 ///
 /// **Types of an application** implement [`Key`] and [`Value`]. The crate `foreshore-derive` writes the
 /// implementations of structs and enums, and `foreshore-serde` stores values by serde. By hand, a type is best encoded
@@ -77,8 +78,7 @@ pub struct TableDef<'n, K: 'static, V: 'static> {
 }
 
 impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
-    /// Defines the table `name`, of 1 to 255 bytes, none of them zero. Another name is refused when the table is
-    /// opened.
+    /// Defines the table `name`. A name has 1 to 255 bytes and no zero byte; `open` refuses any other.
     #[must_use]
     pub const fn new(name: &'n str) -> Self {
         Self { name, indexes: &[], merge: None, types: PhantomData }

@@ -38,7 +38,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 /// - [`Error::ReaderFailed`], by the reader of a new value
 /// - [`Error::ReadOnly`], of a database that is [opened for reading only](crate::Db::open_read_only).
 ///
-/// **Reads of commits that are not durable.** Values and errors of a transaction may rest on commits that become
+/// **Reads of commits that are not durable.** Values and errors of a transaction may depend on commits that become
 /// durable only later. A caller that acts upon them ends the transaction first: a durable [`commit`](Self::commit)
 /// waits for those commits. So does [`rollback`](Self::rollback), also after an error that has ended the transaction.
 /// [`Db::run`](crate::Db::run) does both. A drop never waits. With [`Durability::Relaxed`] no call waits.
@@ -110,14 +110,14 @@ impl Transaction {
         })
     }
 
-    /// Rolls back the changes since `savepoint`, tables created and dropped included, and the transaction goes on. It
-    /// may roll back to the same savepoint again. Savepoints taken after it are gone.
+    /// Rolls back the changes since `savepoint`, including tables created and dropped. The transaction continues, and
+    /// the savepoint stays valid. Later savepoints do not.
     ///
     /// - Locks stay until the transaction ends, also those of rows that are rolled back: the caller may have acted on
     ///   what it read.
     /// - Inserted rows stay in their pages as ghosts, which no reader sees. A later write into the page removes them
     ///   once the transaction has ended.
-    /// - An iteration continues behind the last key that it has returned.
+    /// - An iteration continues after the last key that it has returned.
     /// - A [`Table`](crate::Table) that was created and opened since returns [`Error::TableDropped`], which ends the
     ///   transaction.
     ///

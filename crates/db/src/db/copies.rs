@@ -50,8 +50,8 @@ impl Db {
         backup::backup(self.engine(), dir.as_ref())
     }
 
-    /// Copies the log to the archive up to what is durable, and returns the LSN up to which it is archived. Does
-    /// nothing without [`Options::archive`](crate::Options::archive), and returns zero.
+    /// Copies the durable log to the archive, and returns the LSN up to which it is archived. Without
+    /// [`Options::archive`](crate::Options::archive) it does nothing and returns zero.
     ///
     /// ```
     /// # use foreshore::{Db, Error, Lsn, Options, TableDef};

@@ -77,8 +77,8 @@ impl Options {
         open::open(path.as_ref(), self).map(Db::new)
     }
 
-    /// Opens the database in directory `path` as [`open`](Self::open) does, if there is one, and creates none. Then a
-    /// directory without a database stays as it is.
+    /// Opens the database in directory `path` as [`open`](Self::open) does, but creates none. A directory without a
+    /// database stays unchanged.
     ///
     /// # Errors
     /// `NoDatabase` if there is none, or only one whose creation has not finished. Otherwise those of

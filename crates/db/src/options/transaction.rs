@@ -114,8 +114,8 @@ impl TxnOptions {
         self
     }
 
-    /// Sets how long [`Db::run_with`](crate::Db::run_with) retries the transaction, counted from the call of the first
-    /// run.
+    /// Sets how long [`Db::run_with`](crate::Db::run_with) retries the transaction, counted from the call of
+    /// `run_with`.
     ///
     /// Without it the limit is three times the lock timeout, or three times the database's if that is longer. After
     /// the limit a run that would be retried returns [`Deadline`](crate::Error::Deadline). A run that needs no wait
@@ -141,8 +141,8 @@ impl TxnOptions {
     }
 
     /// Sets the largest age of the transaction's snapshot, in place of the database's
-    /// [`snapshot_max_age`](crate::Options::snapshot_max_age). [`Duration::MAX`] means no limit but space. With zero
-    /// the first operation returns `InvalidOption`.
+    /// [`snapshot_max_age`](crate::Options::snapshot_max_age). [`Duration::MAX`] means that only the lack of
+    /// undo space ends the snapshot. With zero the first operation returns `InvalidOption`.
     #[must_use]
     pub const fn snapshot_max_age(mut self, age: Duration) -> Self {
         self.snapshot_max_age = Some(age);
@@ -150,8 +150,8 @@ impl TxnOptions {
     }
 
     /// Sets how many bytes may be kept for the transaction's snapshot alone, in place of the database's
-    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes). [`u64::MAX`] means no limit but space. With fewer
-    /// than 8 KiB the first operation returns `InvalidOption`.
+    /// [`snapshot_max_bytes`](crate::Options::snapshot_max_bytes). [`u64::MAX`] means that only the lack of
+    /// undo space ends the snapshot. With fewer than 8 KiB the first operation returns `InvalidOption`.
     #[must_use]
     pub const fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_max_bytes = Some(bytes);

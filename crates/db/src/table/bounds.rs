@@ -88,8 +88,8 @@ strings! {
 /// that is passed for it and its index; then the types of the other parts.
 macro_rules! tuple {
     ($($part:ident $given:ident $index:tt),* ; $($rest:ident)*) => {
-        impl<'k, $($part: Key,)* $($rest: Key,)* $($given: Borrow<$part::Ref<'k>>,)*> KeyPrefix<'k, ($($part,)* $($rest,)*)>
-            for ($($given,)*)
+        impl<'k, $($part: Key,)* $($rest: Key,)* $($given: Borrow<$part::Ref<'k>>,)*>
+            KeyPrefix<'k, ($($part,)* $($rest,)*)> for ($($given,)*)
         {
             fn encode(&self, out: &mut Vec<u8>) {
                 $($part::encode_key_part(self.$index.borrow(), out);)*

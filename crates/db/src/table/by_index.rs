@@ -8,7 +8,7 @@ use crate::{IndexDef, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use std::{borrow::Borrow, fmt, ops::Bound};
 
-/// An index of a table open in a transaction. [`Table::by_index`] makes it.
+/// An index of a table that is open in a transaction. [`Table::by_index`] returns it.
 ///
 /// Index keys are passed by value or by reference, as the keys of a table. Reads see the same rows as reads of the
 /// table do, and lock what they return in the same way. A serializable transaction also locks the interval of index
@@ -17,8 +17,8 @@ use std::{borrow::Borrow, fmt, ops::Bound};
 /// At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) an iterator reads the index and each row at
 /// different times. It leaves out a row that no longer has the index key.
 ///
-/// An iteration may come again to a row whose index key the transaction changes meanwhile, as an iteration over the
-/// table does not. So collect the rows of [`range`](Self::range), [`prefix`](Self::prefix) or [`keys`](Self::keys)
+/// If the transaction changes the index key of a row during an iteration, the iteration may return the row again.
+/// So collect the rows of [`range`](Self::range), [`prefix`](Self::prefix) or [`keys`](Self::keys)
 /// first, and then change them.
 ///
 /// Every method may return the errors of [`Table`], and `IndexMismatch` if the index has an entry without a row.
@@ -96,8 +96,9 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
         Ok(self.keys((Bound::Included(key), Bound::Included(key))).next().transpose()?.is_some())
     }
 
-    /// Iterates over the rows with index keys in `range`, by index key, and those of one index key by primary key. From
-    /// either end or both. A row with several index keys in the range comes once for each.
+    /// Iterates over the rows with index keys in `range`, from either end or both. The order is that of the index keys,
+    /// and of the primary keys among rows with one index key. A row with several index keys in the range comes once
+    /// for each.
     ///
     /// ```
     /// # use foreshore::{Db, Error, IndexDef, TableDef};

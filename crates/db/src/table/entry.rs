@@ -35,7 +35,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 
 /// A row of a table, existing or not, that [`Table::entry`] has locked for a write.
 ///
-/// Whether there is a row, and with which value, is judged when the entry is made. A later write of the row through the
+/// The entry has the state of the row at the time when the entry was made. A later write of the row through the
 /// table is not seen by [`get`](Self::get), and [`and_modify`](Self::and_modify) writes over it.
 ///
 /// The absence of a row is locked at [`Isolation::Serializable`](crate::Isolation::Serializable) only. At the other

@@ -52,8 +52,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.count(..)
     }
 
-    /// Returns the number of rows with keys in `range`. It is exact, and takes a scan of the range. Locks as
-    /// [`range`](Self::range) does.
+    /// Counts the rows with keys in `range`, exactly, by a scan. Locks as [`range`](Self::range) does.
     ///
     /// # Errors
     /// Those of every method.

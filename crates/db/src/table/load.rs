@@ -46,8 +46,8 @@ impl LoadOptions {
         Self::default()
     }
 
-    /// Sets how much of each page is filled, in percent: 10 to 100, and 100 unless set. Free space takes rows that are
-    /// inserted between those that were loaded, and values that grow. Without it the first of these splits a page.
+    /// Sets how much of each page is filled, in percent: 10 to 100, and 100 unless set. The free space is for later
+    /// inserts between the loaded rows, and for values that grow. A full page is split by the first of these.
     #[must_use]
     pub const fn fill_percent(self, percent: u8) -> Self {
         Self { fill_percent: percent }
@@ -131,12 +131,12 @@ struct Loading<'t> {
 }
 
 impl<K: Key, V: Value> Table<'_, K, V> {
-    /// Inserts many rows with ascending keys at the end of the table, and returns how many. All keys of the table are
-    /// below the first one. That is much faster than to insert them one by one, and fills the pages: rows are packed
-    /// into pages, and the log gets the pages and not the rows.
+    /// Inserts many rows with ascending keys at the end of the table, and returns how many. The first key must be above
+    /// all keys of the table. That is much faster than single inserts: rows are packed into full pages, which are
+    /// logged whole.
     ///
-    /// The table is locked exclusively until the transaction ends. Readers by a snapshot go on, and do not see the rows
-    /// before the commit. `rows` may use the transaction, and sees the rows of this load a page at a time.
+    /// The table is locked exclusively until the transaction ends. Readers by a snapshot continue, and do not see the
+    /// rows before the commit. `rows` may use the transaction, and sees the rows of this load a page at a time.
     ///
     /// All rows are loaded or none. A transaction may load several times, and a savepoint before a load undoes it. In
     /// memory a load keeps about 100 bytes for each page of 8 KiB until the transaction ends, and as much as any write
@@ -146,7 +146,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     ///
     /// # Errors
     /// - `LoadOrder` for the first key that is not above those before it, and above all of the table. Nothing is
-    ///   loaded, and the transaction goes on.
+    ///   loaded, and the transaction continues.
     /// - `Conflict` if the snapshot of the transaction does not see the last row of the table.
     /// - `NoSavepoint` if `rows` has rolled back rows that were loaded already. The transaction ends if that went back
     ///   to before the load.

@@ -9,7 +9,7 @@ use std::{borrow::Borrow, mem};
 
 impl<K: Key, V: Value> Table<'_, K, V> {
     /// Returns the values of `keys`, in their order, and `None` for a key without a row. Reads as [`get`](Self::get)
-    /// does. Where that reads by a snapshot, all keys are read by one, and their waits for memory overlap.
+    /// does. A read by snapshot uses one snapshot for all keys, and overlaps their cache misses.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.

@@ -30,7 +30,7 @@ impl Transaction {
         self.open_indexes(table, def, Missing::Create)
     }
 
-    /// Opens a table that exists, and creates none, nor an index. At
+    /// Opens an existing table. Creates neither a table nor an index. At
     /// [`Isolation::Serializable`](crate::Isolation::Serializable) the answer stays true until the transaction ends: no
     /// other one drops the table, or creates it if it is absent. At the other levels the call waits for no other
     /// transaction, unless the definition declares an index that is not known yet.

@@ -8,7 +8,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Estimates the number of rows. The time that it takes does not depend on that number.
     ///
     /// The estimate comes from 16 paths from the root to a leaf, spread over the table. It is exact if all rows lie in
-    /// one page. Otherwise it is mostly right to a tenth. It may be wrong by more if parts of the table are much fuller
+    /// one page. Otherwise it is usually within 10 %. The error may be larger if parts of the table are much fuller
     /// than others, as after deletes. Rows of running transactions count. No row is locked.
     ///
     /// # Errors

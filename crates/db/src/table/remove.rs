@@ -32,12 +32,12 @@ struct Read<K: Key, V: Value> {
 }
 
 impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
-    /// Removes the rows with keys in `range` for which `is_wanted` returns true, and returns each when the iterator
+    /// Removes the rows with keys in `range` for which `removes` returns true, and returns each when the iterator
     /// reaches it. The rows that the iterator does not reach stay.
     ///
     /// Locks as [`range`](Self::range) does, somewhat ahead of what it returns. At
     /// [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the rows are read in batches, each batch as of its
-    /// own time. `is_wanted` may be called twice for a row. A call that writes makes the iterator read again what lies
+    /// own time. `removes` may be called twice for a row. A call that writes makes the iterator read again what lies
     /// ahead.
     ///
     /// ```
@@ -57,10 +57,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn extract_if<'t, 'k, F: FnMut(&K::Owned, &V::Owned) -> bool>(
         &'t self,
         range: impl KeyRange<'k, K>,
-        is_wanted: F,
+        removes: F,
     ) -> ExtractIf<'t, 'tx, K, V, F> {
         let ahead = Ahead { rows: VecDeque::new(), is_last: false, at: None, most: FIRST, may_change: false };
-        ExtractIf { table: self, is_wanted, left: Some(Span::of::<K>(&range)), ahead }
+        ExtractIf { table: self, removes, left: Some(Span::of::<K>(&range)), ahead }
     }
 
     /// Removes the rows for which `is_kept` returns false, and returns how many. Reads and locks as
@@ -85,10 +85,10 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.extract_if(.., |key, value| !is_kept(key, value)).try_fold(0, |count, row| row.map(|_| count + 1))
     }
 
-    /// Removes the rows with keys in `range` and returns how many. No value is decoded, unless the table
-    /// has indexes. Locks as
-    /// [`range`](Self::range) does. At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the keys are read
-    /// in batches, each batch as of its own time: rows that are inserted meanwhile may stay.
+    /// Removes the rows with keys in `range` and returns how many. Values are decoded only if the table has
+    /// indexes. Locks as [`range`](Self::range) does. At
+    /// [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the keys are read in batches, each batch as of its
+    /// own time: rows that are inserted meanwhile may stay.
     ///
     /// # Errors
     /// Those of every method.
@@ -166,7 +166,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 #[must_use = "rows that the iterator does not reach are not removed"]
 pub struct ExtractIf<'t, 'tx, K: Key, V: Value, F> {
     table: &'t Table<'tx, K, V>,
-    is_wanted: F,
+    removes: F,
     /// The keys behind the last row that was asked for; `None` at the end.
     left: Option<Span>,
     ahead: Ahead<K, V>,
@@ -186,10 +186,10 @@ struct Ahead<K: Key, V: Value> {
 }
 
 impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_, K, V, F> {
-    /// Removes and returns the next row that is wanted.
+    /// Removes and returns the next row for which `removes` returns true.
     fn extract(&mut self) -> Result<Option<(K::Owned, V::Owned)>> {
         while let Some(mut row) = self.take()? {
-            let is_removed = (self.is_wanted)(&row.key, &row.value) && self.remove(&mut row)?;
+            let is_removed = (self.removes)(&row.key, &row.value) && self.remove(&mut row)?;
             if let Some(left) = &mut self.left {
                 left.lower = Bound::Excluded(row.encoded);
             }
@@ -228,12 +228,12 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
         Ok(ahead.rows.pop_front())
     }
 
-    /// Removes a row and returns whether it was there and is still wanted.
+    /// Removes a row and returns whether it was there and `removes` still returns true.
     fn remove(&mut self, row: &mut Read<K, V>) -> Result<bool> {
         if self.ahead.may_change || self.has_written() {
             let Some(newest) = self.table.lock_encoded(&row.encoded)? else { return Ok(false) };
             row.value = newest;
-            if !(self.is_wanted)(&row.key, &row.value) {
+            if !(self.removes)(&row.key, &row.value) {
                 return Ok(false);
             }
         }

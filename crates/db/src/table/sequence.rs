@@ -8,7 +8,8 @@ use std::ptr;
 const MAX_SKIPPED: u64 = i64::MAX as u64;
 
 impl Transaction {
-    /// Returns a number that no other call has returned for this table, in growing order.
+    /// Returns a number for a new row, which no other call has returned for this table. Calls of one transaction get
+    /// growing numbers.
     ///
     /// Transactions that ask do not wait for each other, and a rollback takes no number back. So numbers may be
     /// missing, up to a thousand of them after a restart, and those of two transactions come in any order. Once in a

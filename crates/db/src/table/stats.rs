@@ -33,7 +33,7 @@ pub struct TableStats {
     pub levels: u64,
     /// Bytes of all pages.
     pub bytes: u64,
-    /// Bytes of the pages with rows that are in use, out of 1000.
+    /// Share of the bytes of leaf pages that is in use, in thousandths.
     pub fill_permille: u64,
 }
 

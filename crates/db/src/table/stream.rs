@@ -193,7 +193,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     }
 
     /// Returns the bytes of the encoded value of `key` that lie in `range`, or `None` if there is no row. What lies
-    /// behind the end of the value is left out. Reads and locks as [`get`](Self::get) does, but only the pages with
+    /// after the end of the value is left out. Reads and locks as [`get`](Self::get) does, but only the pages with
     /// these bytes.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 
     /// Changes the value of `key` as `change` says, under a lock of the row, and returns the new value. `change` gets
-    /// the value, or `None` if there is no row. If it returns `None`, there is none afterwards.
+    /// the value, or `None` if there is no row. If it returns `None`, the row is removed.
     ///
     /// A row that exists is locked as by [`get_for_update`](Self::get_for_update), so no change is lost and none fails
     /// by a deadlock over this row. At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) `change` is called

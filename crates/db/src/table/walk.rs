@@ -6,7 +6,7 @@ use crate::Result;
 use foreshore_base::key::{Key, Value};
 use std::{borrow::Borrow, fmt, ops::Bound};
 
-/// A position among the rows of a table: at a row, or before or behind all. [`Table::cursor`] makes it.
+/// A position in a table: at a row, before the first or after the last. [`Table::cursor`] returns it.
 ///
 /// It sees rows that the transaction writes meanwhile. Each move locks the keys that it passes, as
 /// [`Table::range`] does.
@@ -51,7 +51,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 
 #[expect(clippy::should_implement_trait, reason = "an iterator has no way back")]
 impl<K: Key, V: Value> Cursor<'_, '_, K, V> {
-    /// Moves to the first row whose key is `key` or above, and returns it. If there is none, moves behind the last row.
+    /// Moves to the first row whose key is `key` or above, and returns it. If there is none, moves after the last row.
     ///
     /// # Errors
     /// Those of every method of [`Table`], and `KeyTooLarge`.
@@ -97,7 +97,7 @@ impl<K: Key, V: Value> Cursor<'_, '_, K, V> {
         self.scan_from(End::Back, Span::all())
     }
 
-    /// Moves to the next row and returns it. At the last row, moves behind it and returns `None`.
+    /// Moves to the next row and returns it. At the last row, moves after it and returns `None`.
     ///
     /// # Errors
     /// Those of every method of [`Table`].

@@ -88,7 +88,7 @@ impl Transaction {
         prepared.map_err(|error| error.by_deadline(|| self.overdue()))
     }
 
-    /// Rolls the transaction back, and waits until every commit that its results rest on is durable. With
+    /// Rolls the transaction back, and waits until every commit that its results depend on is durable. With
     /// [`Durability::Relaxed`] it does not wait. Mostly there is nothing to wait for, because those commits are durable
     /// already. [`rollback_pipelined`](Self::rollback_pipelined) is for a thread that must not wait, as in a callback
     /// of a ticket.
@@ -107,7 +107,8 @@ impl Transaction {
     }
 
     /// Rolls the transaction back without waiting for the disk. The ticket resolves when every commit that its results
-    /// rest on is durable, and has the number of the newest of them. With [`Durability::Relaxed`] it resolves at once.
+    /// depend on is durable, and has the number of the newest of them. With [`Durability::Relaxed`] it resolves at
+    /// once.
     ///
     /// # Errors
     /// Those of [`rollback`](Self::rollback).
@@ -140,7 +141,7 @@ impl Transaction {
         })
     }
 
-    /// Rolls back and returns the newest commit that the transaction's results rest on.
+    /// Rolls back and returns the newest commit that the transaction's results depend on.
     fn undo(&self) -> Result<Csn> {
         match self.seat.replace(State::Over) {
             State::Live(live) => {
@@ -230,7 +231,7 @@ impl Transaction {
         });
     }
 
-    /// Ends the transaction without a commit and returns the newest commit that its results rest on.
+    /// Ends the transaction without a commit and returns the newest commit that its results depend on.
     pub(crate) fn end_without_commit(&self) -> Csn {
         match self.seat.replace(State::Over) {
             State::Live(live) => self.take_back(live),
