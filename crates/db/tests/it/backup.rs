@@ -4,7 +4,7 @@
 //! `FORESHORE_BACKUPS=100` makes so many beside writers, and `FORESHORE_CRASH_STRIDE=1` loses power at each operation.
 
 use crate::script::{Loss, Random, Script, disk, lose_power, options};
-use crate::support::{DIR, NUMBERS, POLICIES, Snapshot, TempDir, fill, numbers, small};
+use crate::support::{DIR, NUMBERS, POLICIES, SetOnDrop, Snapshot, TempDir, fill, numbers, small};
 use foreshore::{Backup, Db, Error, Options, Place, TableDef};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_io::sim::{Fault, FaultKind};
@@ -131,15 +131,6 @@ fn a_copy_is_a_prefix_of_the_commits_whatever_happens_while_it_is_made() {
     assert!(torn > 0 && later > 0, "{torn} pages were written meanwhile, {later} copies have later commits");
 }
 
-/// Tells the writers to end when it is dropped.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Moves between accounts keep their sum, and each thread numbers its own. A copy has all moves of a thread up to a
 /// number, at least up to the last that was acknowledged before the call.
 #[test]
@@ -178,8 +169,7 @@ fn copies_beside_many_writers_have_every_acknowledged_commit_and_the_right_sum()
                 }
             });
         }
-        // A failed assertion ends the writers, too.
-        let _ends = End(&is_over);
+        let _ends = SetOnDrop(&is_over);
         let rounds = number("FORESHORE_BACKUPS", 12);
         for round in 0..rounds {
             let dir = format!("/copy-{round}");

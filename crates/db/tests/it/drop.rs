@@ -1,11 +1,12 @@
 //! A dropped table goes as a whole, with the transaction that drops it, and its pages come back.
 
-use crate::quarantine::{Kind, damage, options, pages};
+use crate::quarantine::{Kind, damage, on_sim, options, pages};
 use crate::support::{DIR, NUMBERS, Snapshot, TEXTS, fill, in_memory, numbers, open, small};
 use foreshore::limits::{BLOCK, PAGE_SIZE};
 use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, TxnOptions};
 use foreshore_base::codec::u16_at;
 use foreshore_base::crc32c;
+use foreshore_io::sim::{Fault, FaultKind};
 use foreshore_io::{Fs, Mem};
 use std::sync::{Arc, mpsc};
 use std::{thread, time::Duration};
@@ -333,6 +334,36 @@ fn a_damaged_table_keeps_no_other_from_being_freed() {
     }
     assert!(db.stats().space.used_pages <= before - 40);
     fill(&db, 10);
+}
+
+/// Damage that is found while pages become free is reported also if the truncation fails after that.
+#[test]
+fn a_failing_truncation_hides_no_damage() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = options(&fs).open(DIR).unwrap();
+    fill_blobs(&db, 60);
+    fill(&db, 2000);
+    db.close(Duration::ZERO).unwrap();
+    let mut files = Snapshot::of(&fs);
+    let leaf = pages(&files).into_iter().find(|&(page, kind, level)| page > 5 && (kind, level) == (3, 0)).unwrap().0;
+    damage(&mut files, leaf, Kind::Flip);
+    let base = on_sim(&files);
+    let vacuum = |fault: Option<u64>| {
+        let sim = base.fork();
+        let db = options(&(Arc::new(sim.clone()) as Arc<dyn Fs>)).open(DIR).unwrap();
+        for table in [BLOBS.name(), NUMBERS.name()] {
+            assert!(db.run(|tx| tx.drop_table(table)).unwrap());
+        }
+        let before = sim.faults_met();
+        if let Some(at) = fault {
+            sim.inject(Fault { at, kind: FaultKind::Eio, sticky: true });
+        }
+        let outcome = db.vacuum();
+        assert!(matches!(outcome, Err(Error::Corrupted { .. })), "fault at {fault:?}: {outcome:?}");
+        (sim.ops(), sim.faults_met() > before)
+    };
+    let (end, _) = vacuum(None);
+    assert!((end - 3..end).all(|at| vacuum(Some(at)).1), "each fault is met");
 }
 
 /// Closing does not wait for all pages to be free, nor does it leave anything behind for that.

@@ -1,11 +1,12 @@
-//! A database in memory: after a close it can be opened again by the same options; other options do not know it.
+//! A database in memory: after a close, its `Options` value or a clone of it opens it again. Another value does not,
+//! even with equal settings.
 
 use crate::support::NUMBERS;
 use foreshore::{Db, Options};
 use std::time::Duration;
 
 #[test]
-fn a_database_in_memory_lives_as_long_as_its_options() {
+fn its_options_or_a_clone_open_a_database_in_memory_again() {
     let options = Options::in_memory().memory_limit(8 << 20);
     let db = options.open("bank").unwrap();
     db.run(|tx| tx.open(NUMBERS)?.insert(&1, &10)).unwrap();

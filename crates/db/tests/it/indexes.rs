@@ -29,7 +29,7 @@ pub(crate) const USERS: TableDef<u64, User> = PLAIN.with_indexes(&[&BY_EMAIL, &B
 pub(crate) type Users<'tx> = Table<'tx, u64, User>;
 
 /// Checks each index against the table, both ways, and returns the rows.
-pub(crate) fn sound(users: &Users<'_>) -> Result<BTreeMap<u64, OwnedUser>, Error> {
+pub(crate) fn check_indexes(users: &Users<'_>) -> Result<BTreeMap<u64, OwnedUser>, Error> {
     let rows: BTreeMap<_, _> = users.iter().collect::<Result<_, _>>()?;
     assert_eq!(users.by_index(BY_EMAIL)?.check()?, rows.values().filter(|user| !user.0.is_empty()).count() as u64);
     assert_eq!(users.by_index(BY_CITY)?.check()?, rows.len() as u64);
@@ -43,9 +43,14 @@ pub(crate) fn sound(users: &Users<'_>) -> Result<BTreeMap<u64, OwnedUser>, Error
     Ok(rows)
 }
 
-fn fill(db: &Db, count: u64) {
+/// Checks all indexes in a transaction of its own, and returns the rows.
+pub(crate) fn check_all(db: &Db) -> BTreeMap<u64, OwnedUser> {
+    db.run(|tx| check_indexes(&tx.open(USERS)?)).unwrap()
+}
+
+pub(crate) fn fill(db: &Db, def: TableDef<'static, u64, User>, count: u64) {
     db.run(|tx| {
-        let users = tx.open(USERS)?;
+        let users = tx.open(def)?;
         (0..count).try_for_each(|id| users.put(id, (&*format!("{id}@x"), id as u32 % 3, "a b")))
     })
     .unwrap();
@@ -65,43 +70,43 @@ fn every_method_that_writes_keeps_them() {
         for id in 0..20 {
             users.insert_new(id, (&*format!("{id}@x"), id as u32 % 4, "some words"))?;
         }
-        assert_eq!(sound(&users)?.len(), 20);
+        assert_eq!(check_indexes(&users)?.len(), 20);
         assert_eq!(users.insert(3, ("", 9, "other words other"))?, Some(owned("3@x", 3, "some words")));
         users.put(4, ("3@x", 4, ""))?;
-        assert_eq!(sound(&users)?[&4], owned("3@x", 4, ""));
+        assert_eq!(check_indexes(&users)?[&4], owned("3@x", 4, ""));
         users.update_with(5, |_| None)?;
         users.update_with(6, |user| user.map(|user| (user.0, 100, user.2)))?;
         users.update_with(50, |_| Some(owned("50@x", 50, "new")))?;
-        assert!(!sound(&users)?.contains_key(&5));
+        assert!(!check_indexes(&users)?.contains_key(&5));
         users.entry(51)?.or_insert(owned("51@x", 1, "x"))?;
         users.entry(51)?.and_modify(|user| user.0.push('x'))?.or_insert(owned("", 0, ""))?;
         users.entry(7)?.insert(("7@y", 7, "y"))?;
         users.entry(8)?.remove()?;
-        assert_eq!(sound(&users)?[&51], owned("51@xx", 1, "x"));
+        assert_eq!(check_indexes(&users)?[&51], owned("51@xx", 1, "x"));
         assert_eq!(users.remove(9)?, Some(owned("9@x", 1, "some words")));
         assert_eq!(users.pop_first()?.unwrap().0, 0);
         assert_eq!(users.pop_last()?.unwrap().0, 51);
-        assert_eq!(sound(&users)?.len(), 20 + 2 - 5);
+        assert_eq!(check_indexes(&users)?.len(), 20 + 2 - 5);
         assert_eq!(users.retain(|&id, _| id != 10)?, 1);
         assert_eq!(users.extract_if(..=12, |_, user| user.1 == 100).count(), 1);
-        sound(&users)?;
+        check_indexes(&users)?;
         assert_eq!(users.remove_range(..12)?, 6);
-        assert!(sound(&users)?.keys().eq(&[12, 13, 14, 15, 16, 17, 18, 19, 50]));
+        assert!(check_indexes(&users)?.keys().eq(&[12, 13, 14, 15, 16, 17, 18, 19, 50]));
         users.range_locked(.., RowLock::update()).count();
         assert_eq!(users.clear()?, 9);
-        assert!(sound(&users)?.is_empty());
+        assert!(check_indexes(&users)?.is_empty());
         let large = "a ".repeat(3000);
         users.put(60, ("60@x", 1, &*large))?;
         users.put(60, ("60@x", 1, &*format!("{large} b")))?;
         users.put(61, ("61@x", 1, &*large))?;
         assert_eq!(users.by_index(BY_WORD)?.get("b")?.unwrap().0, 60);
-        sound(&users)?;
+        check_indexes(&users)?;
         assert_eq!(users.remove_range(60..)?, 2);
         users.put(1, ("1@x", 1, "again"))?;
-        sound(&users)
+        check_indexes(&users)
     })
     .unwrap();
-    db.run(|tx| sound(&tx.open(USERS)?)).unwrap();
+    check_all(&db);
     let report = db.check().unwrap();
     assert_eq!((report.tables, report.rows, report.indexes, report.entries), (1, 1, 3, 3));
 }
@@ -110,7 +115,7 @@ fn every_method_that_writes_keeps_them() {
 #[test]
 fn a_change_that_keeps_the_index_keys_writes_no_entry() {
     let (db, _) = in_memory();
-    fill(&db, 3);
+    fill(&db, USERS, 3);
     let reader = db.begin();
     let users = reader.open(USERS).unwrap();
     assert_eq!(users.by_index(BY_WORD).unwrap().keys(..).count(), 6);
@@ -124,11 +129,11 @@ fn a_change_that_keeps_the_index_keys_writes_no_entry() {
 #[test]
 fn a_second_row_with_a_unique_key_is_refused_and_nothing_changes() {
     let (db, _) = in_memory();
-    fill(&db, 4);
+    fill(&db, USERS, 4);
     for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
         let tx = db.begin_with(TxnOptions::new().isolation(isolation));
         let users = tx.open(USERS).unwrap();
-        let before = sound(&users).unwrap();
+        let before = check_indexes(&users).unwrap();
         assert!(is_taken(users.insert_new(10, ("1@x", 5, "w")), "1@x"));
         assert!(is_taken(users.put(2, ("1@x", 5, "w")), "1@x"));
         assert!(is_taken(users.insert(2, ("1@x", 5, "w")), "1@x"));
@@ -137,13 +142,13 @@ fn a_second_row_with_a_unique_key_is_refused_and_nothing_changes() {
         assert!(is_taken(users.entry(12).unwrap().or_insert(("3@x".into(), 5, "w".into())), "3@x"));
         assert!(is_taken(users.entry(2).unwrap().and_modify(|user| user.0 = "0@x".into()), "0@x"));
         assert!(matches!(users.insert_new(2, ("2@y", 5, "w")), Err(Error::KeyExists { .. })));
-        assert_eq!(sound(&users).unwrap(), before);
+        assert_eq!(check_indexes(&users).unwrap(), before);
         users.put(1, ("", 1, "")).unwrap();
         users.put(2, ("1@x", 1, "")).unwrap();
         assert_eq!(users.by_index(BY_EMAIL).unwrap().get("1@x").unwrap().unwrap().0, 2);
-        sound(&users).unwrap();
+        check_indexes(&users).unwrap();
         tx.rollback().unwrap();
-        assert_eq!(db.run(|tx| sound(&tx.open(USERS)?)).unwrap(), before);
+        assert_eq!(check_all(&db), before);
     }
     let message = db.run(|tx| tx.open(USERS)?.put(9, ("1@x", 0, ""))).unwrap_err().to_string();
     assert!(message.contains("\"users.by email\"") && message.contains("1@x"), "{message}");
@@ -177,7 +182,7 @@ fn a_value_from_a_reader_has_its_entries() {
 #[test]
 fn a_key_of_an_index_that_is_too_long_is_refused_and_nothing_changes() {
     let (db, _) = in_memory();
-    fill(&db, 2);
+    fill(&db, USERS, 2);
     let tx = db.begin();
     let users = tx.open(USERS).unwrap();
     // The entry has the terminated word and the primary key.
@@ -188,9 +193,9 @@ fn a_key_of_an_index_that_is_too_long_is_refused_and_nothing_changes() {
             if *len == MAX_KEY + 1 && table.name.as_deref() == Some("users.by word")),
         "{refused:?}"
     );
-    assert_eq!(sound(&users).unwrap()[&1], ("1@x".into(), 1, "a b".into()));
+    assert_eq!(check_indexes(&users).unwrap()[&1], ("1@x".into(), 1, "a b".into()));
     users.put(1, ("new@x", 9, &*fits)).unwrap();
-    sound(&users).unwrap();
+    check_indexes(&users).unwrap();
     tx.commit().unwrap();
 }
 
@@ -247,7 +252,7 @@ fn a_changed_function_without_a_new_version_is_found_by_a_write() {
     const CITY: IndexDef<u64, User, u32> = IndexDef::new("by city", |_, user: &OwnedUser, keys| keys.add(user.1 + 1));
     const CHANGED: TableDef<u64, User> = PLAIN.with_indexes(&[&BY_EMAIL, &CITY, &BY_WORD]);
     let (db, _) = in_memory();
-    fill(&db, 3);
+    fill(&db, USERS, 3);
     let tx = db.begin();
     let users = tx.open(CHANGED).unwrap();
     assert!(matches!(users.put(1, ("1@y", 1, "z")), Ok(())), "the entry of the city stays as it is");
@@ -258,7 +263,7 @@ fn a_changed_function_without_a_new_version_is_found_by_a_write() {
     assert!(matches!(users.by_index(CITY).unwrap().check(), Err(Error::IndexMismatch { .. })));
     drop(users);
     let users = tx.open(USERS).unwrap();
-    assert_eq!(sound(&users).unwrap()[&1], ("1@y".into(), 1, "z".into()));
+    assert_eq!(check_indexes(&users).unwrap()[&1], ("1@y".into(), 1, "z".into()));
     tx.commit().unwrap();
 }
 
@@ -269,15 +274,15 @@ fn a_write_removes_no_unique_key_of_another_row() {
         IndexDef::unique("by email", |id, _: &OwnedUser, keys| keys.add(format!("{}@x", id + 1).as_str()));
     const CHANGED: TableDef<u64, User> = PLAIN.with_indexes(&[&NEXT, &BY_CITY, &BY_WORD]);
     let (db, _) = in_memory();
-    fill(&db, 4);
+    fill(&db, USERS, 4);
     let tx = db.begin();
     let users = tx.open(CHANGED).unwrap();
     let Err(Error::IndexMismatch { index, entry }) = users.remove(1) else { panic!("removed") };
     assert_eq!((index.name.as_deref(), &*entry), (Some("users.by email"), &b"2@x"[..]));
     drop(users);
-    assert_eq!(sound(&tx.open(USERS).unwrap()).unwrap().len(), 4);
+    assert_eq!(check_indexes(&tx.open(USERS).unwrap()).unwrap().len(), 4);
     tx.commit().unwrap();
-    assert_eq!(db.run(|tx| sound(&tx.open(USERS)?)).unwrap().len(), 4);
+    assert_eq!(check_all(&db).len(), 4);
 }
 
 #[test]
@@ -325,7 +330,7 @@ fn snapshots_see_the_index_as_they_see_the_table() {
     let (db, _) = in_memory();
     db.run(|tx| tx.open(PLAIN)?.put(1, ("1@x", 1, ""))).unwrap();
     let before = [db.read(), db.read()];
-    fill(&db, 5);
+    fill(&db, USERS, 5);
     let there = db.read();
     db.run(|tx| {
         let users = tx.open(USERS)?;
@@ -352,7 +357,7 @@ fn snapshots_see_the_index_as_they_see_the_table() {
 #[test]
 fn a_dropped_table_takes_its_indexes_with_it() {
     let (db, fs) = in_memory();
-    fill(&db, 300);
+    fill(&db, USERS, 300);
     let reader = db.read();
     assert!(db.run(|tx| tx.drop_table("users")).unwrap());
     assert_eq!(reader.open(PLAIN).unwrap().by_index(BY_CITY).unwrap().check().unwrap(), 300);
@@ -360,7 +365,7 @@ fn a_dropped_table_takes_its_indexes_with_it() {
     db.vacuum().unwrap();
     let report = db.check().unwrap();
     assert_eq!((report.tables, report.indexes, report.entries), (0, 0, 0));
-    fill(&db, 10);
+    fill(&db, USERS, 10);
     let listed = db.read().tables().unwrap();
     let indexes: Vec<_> =
         listed[0].indexes.iter().map(|index| (&*index.name, index.is_unique, index.version)).collect();
@@ -368,7 +373,7 @@ fn a_dropped_table_takes_its_indexes_with_it() {
     assert_eq!(indexes, [("by city", false, 1), ("by email", true, 1), ("by word", false, 1)]);
     db.close(Duration::from_secs(10)).unwrap();
     let db = open(&fs).unwrap();
-    assert_eq!(db.run(|tx| sound(&tx.open(USERS)?)).unwrap().len(), 10);
+    assert_eq!(check_all(&db).len(), 10);
     db.run(|tx| tx.open(USERS)?.put(11, ("11@x", 1, "w"))).unwrap();
 }
 
@@ -376,7 +381,7 @@ fn a_dropped_table_takes_its_indexes_with_it() {
 fn prepared_changes_and_builds_survive_restarts() {
     for commits in [true, false] {
         let (db, fs) = in_memory();
-        fill(&db, 4);
+        fill(&db, USERS, 4);
         db.run(|tx| tx.open(TableDef::<u64, User>::new("others"))?.put(1, ("o@x", 1, ""))).unwrap();
         const OTHERS: TableDef<u64, User> = TableDef::<u64, User>::new("others").with_indexes(&[&BY_EMAIL]);
         let tx = db.begin();
@@ -410,7 +415,7 @@ fn prepared_changes_and_builds_survive_restarts() {
             Ok::<_, Error>(())
         })
         .unwrap();
-        let rows = db.run(|tx| sound(&tx.open(USERS)?)).unwrap();
+        let rows = check_all(&db);
         assert_eq!(rows.contains_key(&2), !commits);
         assert_eq!(rows[&1].0 == "new@x", commits);
     }

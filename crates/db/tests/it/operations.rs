@@ -1,7 +1,7 @@
 //! All operations of a table together behave as those of a `BTreeMap`, at each isolation level, through savepoints,
 //! while a reader beside them sees only whole transactions.
 
-use crate::support::in_memory;
+use crate::support::{SetOnDrop, in_memory};
 use foreshore::{Db, Error, Isolation, Savepoint, Table, TableDef, Transaction, TxnOptions};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -127,8 +127,7 @@ proptest! {
                     read(&db, &states);
                 }
             });
-            // The reader ends also if this panics.
-            let over = Over(&is_over);
+            let over = SetOnDrop(&is_over);
             let is_end = |operation: &Operation| matches!(operation, Operation::Commit | Operation::Rollback);
             for (number, part) in operations.split_inclusive(is_end).enumerate() {
                 transaction(&db, &states, number, part);
@@ -137,14 +136,6 @@ proptest! {
             reader.join().unwrap();
         });
         db.check().unwrap();
-    }
-}
-
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,8 +1,9 @@
-//! Promise: rows are where their writers left them, whatever is purged, merged, moved, freed, checked and cut off
-//! beside them.
+//! Promise: a table has exactly the rows that its writers left, whatever pages are purged, merged, moved, freed,
+//! checked and truncated meanwhile.
 
-use crate::support::DIR;
-use foreshore::{Db, Error, Options, ReadOptions, Savepoint, TableDef, Transaction};
+use crate::script::Random;
+use crate::support::{DIR, SetOnDrop};
+use foreshore::{Db, Error, Options, ReadOptions, TableDef, Transaction};
 use foreshore_io::{Fs, Mem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,34 +19,38 @@ const SPAN: u64 = 800;
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
 fn key(number: u64) -> String {
     format!("{number:0600}")
 }
 
 /// Removes or inserts a run of the writer's keys.
 fn change(tx: &Transaction, random: &mut Random, me: u64, after: &mut Model) -> Result<(), Error> {
-    let (removes, from, len) = (random.below(10) < 7, random.below(SPAN), 1 + random.below(SPAN / 2));
+    let (is_removal, from, len) = (random.below(10) < 7, random.below(SPAN), 1 + random.below(SPAN / 2));
     let value = vec![from as u8; random.below(60) as usize];
     let table = tx.open(ROWS)?;
     for n in from..from + len {
         let number = n % SPAN * WRITERS + me;
-        let (found, known) = if removes {
+        let (found, expected) = if is_removal {
             (table.remove(&*key(number))?, after.remove(&number))
         } else {
             (table.insert(&*key(number), &value[..])?, after.insert(number, value.clone()))
         };
-        assert_eq!(found, known, "row {number}");
+        assert_eq!(found, expected, "row {number}");
+    }
+    Ok(())
+}
+
+/// Changes rows, and in some turns changes more and rolls that back to a savepoint. Others change nothing before it.
+fn change_in_parts(tx: &Transaction, random: &mut Random, me: u64, after: &mut Model) -> Result<(), Error> {
+    let turn = random.below(4);
+    if turn > 0 {
+        change(tx, random, me, after)?;
+    }
+    if turn < 2 {
+        let (savepoint, before) = (tx.savepoint()?, after.clone());
+        change(tx, random, me, after)?;
+        tx.rollback_to(&savepoint)?;
+        *after = before;
     }
     Ok(())
 }
@@ -56,11 +61,7 @@ fn write(db: &Db, me: u64) -> Model {
     for _ in 0..ROUNDS {
         let tx = db.begin();
         let mut after = model.clone();
-        let savepoint: Option<Savepoint> = (random.below(3) == 0).then(|| tx.savepoint().unwrap());
-        let done = change(&tx, &mut random, me, &mut after).and_then(|()| match &savepoint {
-            Some(savepoint) => tx.rollback_to(savepoint).map(|()| after.clone_from(&model)),
-            None => Ok(()),
-        });
+        let done = change_in_parts(&tx, &mut random, me, &mut after);
         match done {
             Ok(()) if random.below(4) > 0 => {
                 tx.commit().unwrap();
@@ -96,9 +97,9 @@ fn scan(db: &Db) {
 fn scan_locked(db: &Db, from: u64) {
     let tx = db.begin();
     let table = tx.open(ROWS).unwrap();
-    let scan = || table.range(&*key(from)..).take(40).collect::<Result<Vec<_>, Error>>();
-    match scan().and_then(|one| Ok((one, scan()?))) {
-        Ok((one, two)) => assert!(one == two, "a serializable scan"),
+    let read = || table.range(&*key(from)..).take(40).collect::<Result<Vec<_>, Error>>();
+    match read().and_then(|first| Ok((first, read()?))) {
+        Ok((first, second)) => assert!(first == second, "two scans of a serializable transaction differ"),
         Err(error) if error.is_retryable() => {}
         Err(error) => panic!("a locked scan: {error}"),
     }
@@ -106,7 +107,7 @@ fn scan_locked(db: &Db, from: u64) {
 }
 
 #[test]
-fn rows_stay_beside_merges_checks_and_cuts() {
+fn rows_survive_merges_checks_and_truncations() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let options = Options::new().memory_limit(12 << 20).lab(|lab| lab.segment_bytes = 256 << 10).log_budget(2 << 20);
     let db = options.lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap();
@@ -134,9 +135,8 @@ fn rows_stay_beside_merges_checks_and_cuts() {
                 (0..8).try_for_each(|_| db.vacuum().map(drop)).unwrap();
             }
         });
-        let models = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-        has_ended.store(true, Ordering::Relaxed);
-        models
+        let _ends = SetOnDrop(&has_ended);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
     let all: Model = models.into_iter().flatten().collect();
     let tx = db.begin();

@@ -5,6 +5,7 @@
 //! roll back beside the readers. The model of a reader is the map of committed rows, copied under the mutex under
 //! which writers commit.
 
+use crate::script::Random;
 use crate::support::{DIR, small};
 use foreshore::{Db, Device, Error, Isolation, Range, Savepoint, Table, TableDef, Transaction, TxnOptions};
 use std::collections::BTreeMap;
@@ -26,16 +27,7 @@ const BESIDE: u64 = 60;
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
     fn is_one_of(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
     pin::pin,
     sync::Arc,
+    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll, Wake},
     thread,
 };
@@ -83,6 +84,16 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park(),
         }
+    }
+}
+
+/// Sets a flag when it is dropped. So threads that run until the flag is set end also after a failed assertion.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        // ORDERING: hint, the threads end a little later.
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Changes whose rows lie behind a quarantined page: a rollback skips them for good, logs that, and ends.
 
 use crate::quarantine::{Kind, WIDE, damage, on_sim, options, pages, wide};
-use crate::support::{DIR, Snapshot};
-use foreshore::{Db, Error, Place};
+use crate::support::{DIR, NUMBERS, Snapshot};
+use foreshore::{Db, Error, Place, Transaction};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem, Sim};
 use std::sync::Arc;
@@ -108,4 +108,69 @@ fn a_prepared_transaction_is_rolled_back_behind_the_changes_that_it_passed_over(
     drop(db);
     let in_part = lose_power(&sim, page, ROWS - lost);
     assert!(in_part > 2, "{in_part} rollbacks cut short");
+}
+
+/// A transaction has loaded rows, and then the root of the table is damaged. No change since the checkpoint rebuilds
+/// it.
+fn loaded_below_a_damaged_root(is_prepared: bool) -> (Arc<dyn Fs>, u64) {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = open(&fs).unwrap();
+    let rows: Vec<_> = (0..600).map(|n| (n, wide(n, 0))).collect();
+    let load =
+        |tx: &Transaction, rows: &[(u64, Vec<u8>)]| tx.open(WIDE)?.load(rows.iter().map(|(n, row)| (n, &row[..])));
+    db.run(|tx| load(tx, &rows[..300])).unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(1, 1).map(drop)).unwrap();
+    db.checkpoint().unwrap();
+    let tx = db.begin();
+    load(&tx, &rows[300..]).unwrap();
+    match is_prepared {
+        true => tx.prepare(NAME).unwrap(),
+        false => std::mem::forget(tx),
+    }
+    db.sync().unwrap();
+    let mut files = Snapshot::of(&fs);
+    let roots: Vec<_> = pages(&files).into_iter().filter(|&(_, kind, level)| (kind, level) == (3, 1)).collect();
+    let &[(root, ..)] = &roots[..] else { panic!("{roots:?}") };
+    damage(&mut files, root, Kind::Flip);
+    (files.restore(), root)
+}
+
+/// The table with the damaged root is lost, and nothing else.
+fn only_the_table_is_lost(db: &Db, root: u64) {
+    assert_eq!(db.stats().txn.parked, 0);
+    match db.read().open(WIDE).and_then(|table| table.get(7)) {
+        Err(Error::Corrupted { place: Place::Page(page), .. }) => assert_eq!(page.0, root),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(db.read().open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
+    db.run(|tx| tx.open(NUMBERS)?.insert(2, 2).map(drop)).unwrap();
+    db.checkpoint().unwrap();
+}
+
+#[test]
+fn the_undo_of_a_load_below_a_damaged_root_is_skipped() {
+    let (fs, root) = loaded_below_a_damaged_root(false);
+    for losers in [1, 0] {
+        let db = open(&fs).unwrap();
+        let recovery = db.stats().recovery;
+        assert_eq!((recovery.losers, recovery.parked), (losers, 0), "{recovery:?}");
+        only_the_table_is_lost(&db, root);
+    }
+}
+
+#[test]
+fn a_prepared_load_below_a_damaged_root_is_resolved() {
+    for commits in [false, true] {
+        let (fs, root) = loaded_below_a_damaged_root(true);
+        for prepared in [1, 0] {
+            let db = open(&fs).unwrap();
+            assert_eq!(db.prepared().unwrap().len(), prepared);
+            match commits {
+                _ if prepared == 0 => {}
+                true => drop(db.commit_prepared(NAME).unwrap()),
+                false => db.rollback_prepared(NAME).unwrap(),
+            }
+            only_the_table_is_lost(&db, root);
+        }
+    }
 }
