@@ -1,4 +1,5 @@
-//! Models of the log buffers and of Nb-GCLOCK, and of protocols among many threads. Nothing in ordinary builds.
+//! Models of the log buffers and of Nb-GCLOCK by loom, and of protocols among many threads by shuttle. Empty in
+//! ordinary builds: each needs `--cfg foreshore_loom` or `--cfg foreshore_shuttle`.
 
 #[cfg(any(foreshore_loom, foreshore_shuttle))]
 mod regions;

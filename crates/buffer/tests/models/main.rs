@@ -1,4 +1,4 @@
-//! loom models of the lock-free structures, and shuttle models of protocols among many threads. Empty without
+//! Models of the kernels by loom, and of protocols among many threads by shuttle. Empty in ordinary builds: each needs
 //! `--cfg foreshore_loom` or `--cfg foreshore_shuttle`.
 
 #[cfg(foreshore_shuttle)]
@@ -11,8 +11,8 @@ mod loom_frame;
 #[cfg(foreshore_loom)]
 mod loom_free;
 #[cfg(foreshore_shuttle)]
-mod shuttle_helped;
+mod shuttle_doublewrite;
 #[cfg(foreshore_shuttle)]
 mod shuttle_pool;
 #[cfg(foreshore_shuttle)]
-mod shuttle_rounds;
+mod shuttle_shared_pass;

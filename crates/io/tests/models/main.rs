@@ -1,4 +1,4 @@
-//! Models of the kernels. Empty in ordinary builds.
+//! Models of the kernels by loom. Empty in ordinary builds: they need `--cfg foreshore_loom`.
 
 #[cfg(foreshore_loom)]
 mod loom_reap;

@@ -1,4 +1,4 @@
-//! Models of protocols among many threads. Nothing in ordinary builds.
+//! Models of protocols among many threads by shuttle. Empty in ordinary builds: they need `--cfg foreshore_shuttle`.
 
 #[cfg(foreshore_shuttle)]
 mod shuttle_space;

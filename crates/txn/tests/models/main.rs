@@ -1,4 +1,5 @@
-//! Models of the kernels, and of protocols among many threads. Nothing in ordinary builds.
+//! Models of the kernels by loom, and of protocols among many threads by shuttle. Empty in ordinary builds: each needs
+//! `--cfg foreshore_loom` or `--cfg foreshore_shuttle`.
 #![cfg_attr(
     any(foreshore_loom, foreshore_shuttle),
     allow(dead_code, unreachable_pub, unused_imports, reason = "the parts of the crate are taken as a whole")
