@@ -16,9 +16,9 @@
 //! initialises it. A new length may be lost, or bring back a page's former bytes. Then redo of that record finds a
 //! smaller LSN: the record depends on the map page, which the record that freed the page has changed.
 //!
-//! **Growth and truncation do not conflict:** a truncation for [`Spare::Growth`] leaves twice the pages that growth keeps
-//! ready, and growth starts at half of them. During a truncation for [`Spare::Least`] the file does not grow ahead of
-//! need.
+//! **Growth and truncation do not conflict:** a truncation for [`Spare::Growth`] leaves twice the pages that growth
+//! keeps ready, and growth starts at half of them. During a truncation for [`Spare::Least`] the file does not grow
+//! ahead of need.
 
 use crate::Space;
 use crate::purpose::Spare;

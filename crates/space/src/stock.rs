@@ -316,14 +316,10 @@ impl Stock {
         }
     }
 
-    /// Keeps the free pages at the end of the file back, except `spare`. Then runs `prepare` on the first region whose
-    /// map lies beyond the truncation, while no thread can cancel it. Returns the number of the truncation; `None` if
-    /// there is too little to cut or another thread changes the length.
-    pub(crate) fn start_truncation(
-        &self,
-        spare: Spare,
-        prepare: impl FnOnce(u64) -> Result<()>,
-    ) -> Result<Option<u64>> {
+    /// Keeps the free pages at the end of the file back, except `spare`. Then runs `work` on the first region whose
+    /// map lies beyond the truncation, while no thread can cancel it. Returns its number; `None` if there is too
+    /// little to truncate or another thread changes the length.
+    pub(crate) fn start_truncation(&self, spare: Spare, work: impl FnOnce(u64) -> Result<()>) -> Result<Option<u64>> {
         self.recall();
         let started = self.with(|state| {
             if state.resizing {
@@ -342,13 +338,13 @@ impl Stock {
             Some((state.cuts, state.free.first_region_beyond_truncation().expect("just started")))
         });
         let Some((number, region)) = started else { return Ok(None) };
-        let prepared = prepare(region);
+        let done = work(region);
         self.resize(|state| {
-            if prepared.is_err() {
+            if done.is_err() {
                 state.free.cancel_truncation();
             }
         });
-        prepared.map(|()| Some(number))
+        done.map(|()| Some(number))
     }
 
     /// Returns whether a truncation would leave only [`Spare::Least`] and make the file shorter.
@@ -357,7 +353,7 @@ impl Stock {
         self.with(|state| state.free.cut().is_none() && state.free.find_truncation(KEPT_BACK, MIN_EXTENT, 1).is_some())
     }
 
-    /// Truncates the file, unless cut `number` was given up meanwhile. Returns how many pages are gone.
+    /// Truncates the file, unless truncation `number` was given up meanwhile. Returns how many pages are gone.
     pub(crate) fn finish_truncation(&self, number: u64) -> Result<u64> {
         let end = self.with(|state| {
             let end = state.free.cut().filter(|_| !state.resizing && state.cuts == number)?;
@@ -376,7 +372,7 @@ impl Stock {
         })
     }
 
-    /// Gives up cut `number`, if it is under way.
+    /// Gives up truncation `number`, if it is under way.
     pub(crate) fn cancel_truncation(&self, number: u64) {
         self.with(|state| {
             if !state.resizing && state.cuts == number {
