@@ -276,8 +276,8 @@ impl Options {
     }
 
     /// Sets the largest size of the archive in bytes; 0, the default, means no limit. When it is exceeded, the oldest
-    /// files are removed, damaged ones too; [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) is the LSN
-    /// up to which log was removed. The newest file always stays.
+    /// files are removed, damaged ones too; [`ArchiveStats::dropped_upto`](crate::ArchiveStats::dropped_upto) is the
+    /// LSN up to which log was removed. The newest file always stays.
     #[must_use]
     pub fn archive_limit(mut self, bytes: u64) -> Self {
         self.archive.limit = bytes;

@@ -90,7 +90,7 @@ impl Archive {
                 return state.next == before;
             }
             let is_over = state.next > goal || state.lock.is_none() || core.pipeline.progress().stop_error().is_some();
-            if is_over || !is_urgent && core.requests.requested().is_some() {
+            if is_over || !is_urgent && core.requests.newest_unanswered().is_some() {
                 return false;
             }
             if state.at_work.is_some() || core.options.background {
