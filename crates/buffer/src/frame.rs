@@ -3,7 +3,7 @@
 use foreshore_base::{GroupNo, PageId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
-use foreshore_sync::{HybridLatch, ParkTable, rmw};
+use foreshore_sync::{HybridLatch, ParkTable};
 
 /// Index of a frame.
 pub type FrameNo = u32;
@@ -147,7 +147,6 @@ impl Frame {
 
     /// Adds a pin. The caller holds a latch of the frame.
     pub fn pin(&self) {
-        rmw::contended_at(&self.meta);
         // ORDERING: Release, pairs with `pin_again`: a thread that shares the pin sees the id of the page that is
         // pinned. The latch orders the first pin against eviction.
         let order = if mutant("frame: relaxed pin") { Ordering::Relaxed } else { Ordering::Release };
@@ -161,7 +160,6 @@ impl Frame {
         let mut meta = self.meta.load(Ordering::Relaxed);
         while meta & PINS != 0 || mutant("frame: pin without a latch") {
             assert!(meta & PINS < PINS, "too many pins on page {}", self.pid());
-            rmw::contended_at(&self.meta);
             // ORDERING: Acquire, pairs with `pin`.
             match self.meta.compare_exchange_weak(meta, meta + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -173,7 +171,6 @@ impl Frame {
 
     /// Removes a pin.
     pub fn unpin(&self) {
-        rmw::contended_at(&self.meta);
         // ORDERING: Release, pairs with `meta`: what was done under the pin comes before the eviction.
         let before = self.meta.fetch_sub(1, Ordering::Release);
         assert!(before & PINS != 0, "page {} was not pinned", self.pid());
@@ -210,7 +207,6 @@ impl Frame {
         // ORDERING: Relaxed, a hint for the policy, which orders nothing; here and below.
         let meta = self.meta.load(Ordering::Relaxed);
         if meta & (RECENCY | USES) < enough(cap) {
-            rmw::contended_at(&self.meta);
             let _ = self.meta.compare_exchange(meta, used(meta, cap), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -312,7 +308,6 @@ impl Frame {
         debug_assert!(self.latch.is_exclusive() && !self.is_dirty(), "dirty twice or unlatched: {self:?}");
         // ORDERING: Relaxed, published by the next line.
         self.rec_group.store(group.0, Ordering::Relaxed);
-        rmw::contended_at(&self.meta);
         // ORDERING: Release publishes `rec_group`, pairs with `meta`. A checkpoint that loads the next group number
         // first and then finds this page clean misses nothing: had the record gone into an older group, the cut of that
         // group would have acquired it, and this store with it.

@@ -4,9 +4,9 @@
 //! thread that reads the link of a frame that another has just taken reads a stale link and nothing worse.
 
 use crate::frame::{Frame, FrameNo};
+use foreshore_sync::CachePadded;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, rmw};
 
 // The top word.
 //
@@ -51,7 +51,6 @@ impl FreeList {
             // ORDERING: Relaxed, published by the exchange.
             link.store((Self::count(frames, top) + 1) << 32 | top & TOP, Ordering::Relaxed);
             let tag = if mutant("free list: no tag") { 0 } else { (top & !TOP).wrapping_add(TAG) };
-            rmw::contended(1);
             // ORDERING: Release, publishes the link; Acquire on failure, as above.
             match self.top.compare_exchange_weak(top, tag | u64::from(no + 1), release(), Ordering::Acquire) {
                 Ok(_) => return,
@@ -68,7 +67,6 @@ impl FreeList {
             let no = ((top & TOP) as FrameNo).checked_sub(1)?;
             // ORDERING: Relaxed, ordered by the Acquire of the top; if it is stale, so is the top.
             let link = frames[no as usize].link().load(Ordering::Relaxed);
-            rmw::contended(1);
             // ORDERING: Acquire on failure, as above. On success nothing is published: a reader of the new top reads a
             // link that the push of that frame has published, which this exchange passes on.
             let next = top & !TOP | link & TOP;

@@ -9,7 +9,7 @@ use crate::park_table::Pick;
 use crate::primitive::MODEL;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 use crate::spent::{self, Spent};
-use crate::{ParkOutcome, ParkTable, rmw};
+use crate::{ParkOutcome, ParkTable};
 
 // The latch word.
 //
@@ -113,7 +113,6 @@ impl HybridLatch {
     /// Releases one shared hold.
     #[inline]
     pub fn unlock_shared(&self, table: &ParkTable) {
-        rmw::contended_at(&self.word);
         // ORDERING: Release, this reader's loads stay before the next writer's stores; pairs with `enter`.
         let before = self.word.fetch_sub(SHARED, release());
         debug_assert!(before & SHARED_MASK != 0 && before & EXCLUSIVE == 0, "not held shared: {before:#x}");
@@ -150,7 +149,6 @@ impl HybridLatch {
 
     /// Turns the exclusive hold into a shared one without letting a writer in between; raises the version.
     pub fn downgrade(&self, table: &ParkTable) {
-        rmw::contended_at(&self.word);
         // ORDERING: Release, as in `leave_exclusive`.
         let before = self.word.fetch_add(VERSION - EXCLUSIVE + SHARED, release());
         debug_assert_eq!(before & (EXCLUSIVE | SHARED_MASK), EXCLUSIVE, "not held exclusively");
@@ -196,7 +194,6 @@ impl HybridLatch {
                 return false;
             }
             let Some(next) = Mode::Exclusive.admits(word, false) else { return false };
-            rmw::contended_at(&self.word);
             // ORDERING: Acquire, as in `enter`.
             match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
@@ -230,7 +227,6 @@ impl HybridLatch {
         // ORDERING: Relaxed, the exchange below decides.
         let mut word = self.word.load(Ordering::Relaxed);
         while let Some(next) = mode.admits(word, woken) {
-            rmw::contended_at(&self.word);
             // ORDERING: Acquire, what the last holder wrote is visible; pairs with the releases.
             match self.word.compare_exchange_weak(word, next & !clear, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
@@ -280,7 +276,6 @@ impl HybridLatch {
             if mutant("latch: queue without a mark") {
                 return true;
             }
-            rmw::contended_at(&self.word);
             // ORDERING: Relaxed, a holder's release is a read-modify-write and cannot miss the mark; the queue itself
             // is published by the bucket's lock.
             match self.word.compare_exchange_weak(word, word | mark, Ordering::Relaxed, Ordering::Relaxed) {
@@ -293,7 +288,6 @@ impl HybridLatch {
 
     #[inline]
     fn leave_exclusive(&self, table: &ParkTable, change: u64) {
-        rmw::contended_at(&self.word);
         // ORDERING: Release, publishes the holder's writes; pairs with `enter` and `optimistic_version`.
         let before = self.word.fetch_add(change, release());
         debug_assert_eq!(before & (EXCLUSIVE | SHARED_MASK), EXCLUSIVE, "not held exclusively: {before:#x}");

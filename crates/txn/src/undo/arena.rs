@@ -28,7 +28,7 @@ use super::pointer::{CHUNK, CHUNK_WORDS, UndoPtr};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
-use foreshore_sync::{ByteArena, EventCount, LockRank, Mutex, ShardedCounter, Word, rmw};
+use foreshore_sync::{ByteArena, EventCount, LockRank, Mutex, ShardedCounter, Word};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -194,7 +194,6 @@ impl Arena {
             let fits = lists.donated.iter().rposition(|open| open.capacity() >= words)?;
             Some(lists.donated.swap_remove(fits))
         };
-        rmw::contended(2);
         if self.is_short() {
             let mut lists = self.lists.lock();
             if let Some(open) = donated(&mut lists) {
@@ -297,7 +296,6 @@ impl Arena {
         if chunks.peek().is_none() {
             return;
         }
-        rmw::contended(2);
         let mut lists = self.lists.lock();
         chunks.for_each(|open| self.close_one(&mut lists, open));
         self.note_used(&lists);
@@ -317,7 +315,6 @@ impl Arena {
     /// Donates chunks that a session stops filling: other sessions may fill the rest. A transaction with entries in a
     /// chunk then shares it, and later calls [`unshare`](Self::unshare) for it.
     pub(super) fn donate(&self, chunks: impl Iterator<Item = Open>) {
-        rmw::contended(2);
         let mut lists = self.lists.lock();
         for mut open in chunks {
             if std::mem::take(&mut open.mine) {

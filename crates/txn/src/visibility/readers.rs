@@ -29,7 +29,7 @@ use super::slots::Slots;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use foreshore_sync::{BiasedMutex, LockRank, Nanos, SparingFence, rmw, thread_index};
+use foreshore_sync::{BiasedMutex, LockRank, Nanos, SparingFence, thread_index};
 
 // The state of a slot.
 //
@@ -198,7 +198,6 @@ impl Readers {
                 // ORDERING: as above.
                 self.used.fetch_max(at + 1, Ordering::Relaxed);
             }
-            rmw::contended(1);
             // ORDERING: Acquire, claim: what the last reader stored here came before. Otherwise ordered by the caller's
             // fence.
             state.compare_exchange(FREE, shown, Ordering::Acquire, Ordering::Relaxed).is_ok()

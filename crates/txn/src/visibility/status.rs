@@ -7,7 +7,7 @@ use super::readers::{FrozenXids, LateXids};
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex, rmw};
+use foreshore_sync::{CachePadded, LazyArray, LockRank, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -295,7 +295,6 @@ impl StatusWindow {
                 assert!(csn >= least, "a commit pushed to {least} has the number {csn}");
             }
             assert!(csn.0 < 1 << 62, "a commit number has 62 bits");
-            rmw::contended_at(self.word(xid));
             // ORDERING: publish, pairs with `get` and `see`; wakers of the threads that wait for the status fence after
             // it (park table). Failure: it was pushed, and the number read is all that matters.
             let set = (csn.0 << 2) | COMMITTED;
@@ -314,7 +313,6 @@ impl StatusWindow {
 
     fn set(&self, xid: Xid, from: u64, status: u64) {
         debug_assert!(self.claim(xid).is_some(), "{xid} has a word");
-        rmw::contended_at(self.word(xid));
         // ORDERING: publish, as in `commit`.
         let before = self.word(xid).swap(status, Ordering::AcqRel);
         assert_eq!(before, from, "the status of {xid} is set once");

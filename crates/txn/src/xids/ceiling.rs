@@ -8,7 +8,7 @@ use crate::format::{CEILING_LEN, XID_CEILING, encode_mark};
 use foreshore_base::limits::MAX_XID;
 use foreshore_base::{Error, Lsn, Result, Xid};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
+use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard};
 use foreshore_wal::{Dep, Log, Record, Session};
 use std::ops::Range;
 
@@ -84,7 +84,6 @@ impl XidSource {
         let limit = self.limit.load(Ordering::Acquire);
         let end = |next: u64| ((next / most + 1) * most).min(limit);
         let below = |next: u64| (next < limit).then(|| end(next));
-        rmw::contended(1);
         // ORDERING: AcqRel, the order of draws; pairs with `next`.
         let first = self.next.fetch_update(Ordering::AcqRel, Ordering::Relaxed, below).ok()?;
         Some(first..end(first))
