@@ -133,7 +133,11 @@ impl Folder {
 
     /// Notes durably that the archive begins with `first`, while it has no file.
     pub(crate) fn mark_begin(&self, first: GroupNo) -> Result<()> {
-        self.fs.create(&self.mark(first))?;
+        let mark = self.mark(first);
+        // A start that was interrupted has made it already.
+        if self.fs.kind(&mark)?.is_none() {
+            self.fs.create(&mark)?;
+        }
         self.fs.sync_dir(&self.dir)
     }
 
