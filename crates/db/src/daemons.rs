@@ -45,6 +45,7 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
     }
     if engine.storage.log().archive_stats().is_some() {
         spawn_one(engine, "foreshore-archive", engine.storage.log().archive_signal(), work(archive))?;
+        engine.storage.log().drive_archive(true);
     }
     spawn_one(engine, "foreshore-purge", engine.catalogue.trees().purge_signal(), work(purge))?;
     spawn_one(engine, "foreshore-space", engine.storage.space().signal(), work(upkeep))

@@ -63,6 +63,7 @@ impl Engine {
         self.queues.close();
         self.storage.checkpointer().retire();
         daemons.clear();
+        self.storage.log().drive_archive(false);
         let finished = self.storage.finish(is_quiet);
         pause::point("close: the last checkpoint is taken");
         finished.and(self.storage.stop())

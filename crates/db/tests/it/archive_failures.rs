@@ -231,6 +231,24 @@ fn writers_on_a_full_disk_go_on_when_the_archive_hangs() {
     assert_later_restores(&failing, &db);
 }
 
+/// A creation that failed on a full disk, with an archive that it has begun, is repeated.
+#[test]
+fn a_creation_that_fails_is_repeated_with_its_archive() {
+    let mut failed = 0;
+    for at in (0..150).step_by(3) {
+        let sim = disk(27);
+        sim.inject(Fault { at: sim.ops() + at, kind: FaultKind::Enospc, sticky: true });
+        let open = || options(&sim).archive(ARCHIVE).open(DIR);
+        failed += u64::from(open().is_err());
+        sim.clear_faults();
+        let db = open().unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        update(&db, 1);
+        db.archive().unwrap();
+        assert_eq!(lost(&db), 0, "operation {at}");
+    }
+    assert!(failed > 3, "{failed} failed");
+}
+
 /// Writers on a full disk get the log that is archived first. Only then the archive loses some.
 #[test]
 fn archived_log_is_given_up_before_other_log() {

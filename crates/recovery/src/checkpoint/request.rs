@@ -25,9 +25,10 @@ impl Checkpointer {
     /// Answers the requests of writers.
     pub(super) fn answer_request(&self, state: &mut State) -> Result<()> {
         let Some(request) = self.log.space_requested() else { return Ok(()) };
+        let archived = self.log.next_to_archive();
         let mut freed = self.give_up_log(state);
         // What is not archived is truncated only if nothing else can be, and the archive fails.
-        if matches!(freed, Ok(Freed::Nothing)) && self.log.yield_archive() {
+        if matches!(freed, Ok(Freed::Nothing)) && self.log.yield_archive(archived) {
             freed = self.give_up_log(state);
             self.log.hold_for_archive();
         }

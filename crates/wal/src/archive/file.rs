@@ -25,6 +25,8 @@ pub(super) struct Part<'a> {
     /// The first group, and the last at most.
     pub(super) first: GroupNo,
     pub(super) upto: GroupNo,
+    /// The file behind the hole that this one fills.
+    pub(super) behind: Option<ArchiveHeader>,
     /// Checksum of the header before the first group, if the archive has that group.
     pub(super) prev_crc: Option<u32>,
     /// The most bytes of groups, except that there is at least one group.
@@ -71,7 +73,8 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
     };
     let (mut buf, mut filled) = (AlignedBuf::new(MAX_GROUP), 0);
     let mut reader = GroupReader::new(MAX_GROUP as u64);
-    while header.last < part.upto {
+    let upto = part.behind.map_or(part.upto, |behind| part.upto.min(GroupNo(behind.first.0 - 1)));
+    while header.last < upto {
         let before = at.last_crc();
         let Some(Step { header: group, .. }) = at.step(part.home, &mut reader, true)? else {
             return Err(at.lost_next());
@@ -98,7 +101,8 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
         }
     }
     assert!(header.last >= header.first, "a file of the archive has no group: {header:?}");
-    if part.prev_crc.is_some_and(|crc| crc != header.prev_crc) {
+    let goes_on = |behind: &ArchiveHeader| behind.first > header.last.next() || behind.prev_crc == header.last_crc;
+    if part.prev_crc.is_some_and(|crc| crc != header.prev_crc) || !part.behind.is_none_or(|behind| goes_on(&behind)) {
         return Err(forked(file.path()));
     }
     file.write_at(&buf[..filled], FIRST_GROUP + header.bytes - filled as u64)?;

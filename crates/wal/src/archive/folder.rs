@@ -84,13 +84,14 @@ impl Folder {
         self.firsts()?.into_iter().try_for_each(|first| self.unmark_begin(first))
     }
 
-    /// Returns the headers of the files, ascending, and the files that are not sound.
+    /// Returns the headers of the files, ascending, and the files that are not sound. Calls `each` before each file.
     ///
     /// # Errors
     /// `Foreign` if the newest file that can be read is that of another database, or the error of the folder.
-    pub(crate) fn files(&self) -> Result<(VecDeque<ArchiveHeader>, Vec<Unsound>)> {
+    pub(crate) fn files(&self, each: &dyn Fn()) -> Result<(VecDeque<ArchiveHeader>, Vec<Unsound>)> {
         let (mut files, mut unsound, mut foreign) = (VecDeque::<ArchiveHeader>::new(), Vec::new(), None);
         for first in self.firsts()? {
+            each();
             match self.open(first) {
                 // It may begin in the file before it, if that could not be read once.
                 Ok((_, header)) if files.back().is_none_or(|before| before.last < header.last) => {
@@ -147,7 +148,8 @@ impl Folder {
         if self.fs.kind(&mark)?.is_some() { self.fs.remove(&mark) } else { Ok(()) }
     }
 
-    fn mark(&self, first: GroupNo) -> PathBuf {
+    /// Returns the path of the mark that the archive begins with `first`.
+    pub(crate) fn mark(&self, first: GroupNo) -> PathBuf {
         self.dir.join(format!("{:020}{BEGIN_SUFFIX}", first.0))
     }
 

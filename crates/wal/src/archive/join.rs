@@ -33,8 +33,8 @@ impl Found {
     ///
     /// # Errors
     /// `Foreign` if the newest file does not belong to this log, or the error of a disk.
-    pub(super) fn read(core: &Core, folder: &Folder, rest: Option<GroupNo>) -> Result<Self> {
-        let (files, unsound) = folder.files()?;
+    pub(super) fn read(core: &Core, folder: &Folder, rest: Option<GroupNo>, each: &dyn Fn()) -> Result<Self> {
+        let (files, unsound) = folder.files(each)?;
         let mut others = folder.others(&files)?;
         let begin = oldest_name(&files, &others, core.pipeline.progress().next_group());
         let log_first = || core.segments.list().live.front().expect("a log with files has a segment").first;

@@ -76,6 +76,8 @@ pub(crate) struct Archive {
     next: AtomicU64,
     /// Whether the disk of the log is full, and the archive fails.
     yields: AtomicBool,
+    /// Whether the archiver has a thread.
+    has_thread: AtomicBool,
     /// Never locked while a device works.
     state: Mutex<State>,
     /// Notified when a file is archived, and when a turn to write ends.
@@ -113,7 +115,7 @@ impl Archive {
         folder.clear()?;
         // The names of files that an earlier run has made may be in memory only, and the log before them is given up.
         folder.fs.sync_dir(&folder.dir)?;
-        let found = Found::read(core, &folder, None)?;
+        let found = Found::read(core, &folder, None, &|| ())?;
         if found.begin.is_none() {
             // Log may be given up before the first file is written. Later runs count that.
             folder.mark_begin(found.next)?;
@@ -137,6 +139,7 @@ impl Archive {
         Ok(Self {
             next: AtomicU64::new(state.next.0),
             yields: AtomicBool::new(false),
+            has_thread: AtomicBool::new(false),
             folder,
             limit,
             budget,
@@ -146,8 +149,14 @@ impl Archive {
         })
     }
 
+    /// Notes whether the archiver has a thread.
+    pub(crate) fn driven(&self, has_thread: bool) {
+        // ORDERING: hint, threads that wait for the archiver check it again and again.
+        self.has_thread.store(has_thread, Ordering::Relaxed);
+    }
+
     /// Returns the first group that is neither archived nor given up.
-    fn next(&self) -> GroupNo {
+    pub(crate) fn next(&self) -> GroupNo {
         // ORDERING: Acquire, pairs with `publish`: groups before it are archived.
         GroupNo(self.next.load(Ordering::Acquire))
     }

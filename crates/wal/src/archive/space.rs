@@ -15,7 +15,7 @@ const TRIES: u32 = 3;
 const HANGS: Duration = Duration::from_secs(20);
 /// The same while writers wait for space: they do so for ten seconds in all.
 const HANGS_URGENT: Duration = Duration::from_secs(4);
-/// How long the archiver's thread may take to begin, and the pause between checks of a thread that waits for it.
+/// The pause between checks of a thread that waits for the archiver.
 const CHECK: Duration = Duration::from_millis(100);
 
 impl Archive {
@@ -31,13 +31,13 @@ impl Archive {
 
     /// Has complete segments copied, since the disk of the log is full. If the archive fails, no log is held for it
     /// until [`hold`](Self::hold). Then log that is truncated is lost to it. Returns whether more log may be truncated
-    /// than before.
-    pub(crate) fn yield_space(&self, core: &Core) -> bool {
-        let before = self.next();
+    /// than when all before group `before` was archived. No log is lost if some was archived since.
+    pub(crate) fn yield_space(&self, core: &Core, before: GroupNo) -> bool {
         let fails = self.fails(core, true);
+        let is_ahead = self.next() > before;
         // ORDERING: hint, see `yields`.
-        self.yields.store(fails, Ordering::Relaxed);
-        fails || self.next() > before
+        self.yields.store(fails && !is_ahead, Ordering::Relaxed);
+        fails || is_ahead
     }
 
     /// Ends [`yield_space`](Self::yield_space).
@@ -93,18 +93,14 @@ impl Archive {
             if is_over || !is_urgent && core.requests.newest_unanswered().is_some() {
                 return false;
             }
-            if state.at_work.is_some() || core.options.background {
-                let is_idle = state.at_work.is_none();
+            // ORDERING: hint, see `driven`.
+            if state.at_work.is_some() || self.has_thread.load(Ordering::Relaxed) {
                 // WAIT: park - for the end of the archiver's attempt, or for one pause between checks.
-                let (state, is_late) = self.changed.wait_timeout(state, CHECK);
-                if !(is_idle && is_late && state.at_work.is_none()) {
-                    continue;
-                }
-            } else {
-                drop(state);
+                drop(self.changed.wait_timeout(state, CHECK));
+                continue;
             }
             // WAIT: help - the archiver has no thread. The error is counted.
-            let _ = self.copy(core, Extent::Segments);
+            let _ = self.copy_in(&self.take_turn(state), core, (Extent::Segments, 1));
         }
     }
 }

@@ -10,6 +10,7 @@ use foreshore_base::{Error, GroupNo, Lsn};
 use foreshore_io::DirLock;
 use foreshore_sync::Nanos;
 use std::collections::VecDeque;
+use std::path::Path;
 
 /// The state of an archive. The thread with the turn alone changes what is marked with *.
 pub(super) struct State {
@@ -70,10 +71,9 @@ impl State {
         }
     }
 
-    /// Returns the last group before the next file behind `next`, or `upto` if that comes first.
-    pub(super) fn end_of_hole(&self, upto: GroupNo) -> GroupNo {
-        let behind = self.files.iter().find(|file| file.first > self.next);
-        behind.map_or(upto, |behind| upto.min(GroupNo(behind.first.0 - 1)))
+    /// Returns the next file behind `next`, which ends a hole.
+    pub(super) fn behind(&self) -> Option<ArchiveHeader> {
+        self.files.iter().find(|file| file.first > self.next).copied()
     }
 
     /// Returns the checksum of the header before `next`, if a file has that group.
@@ -87,12 +87,13 @@ impl State {
         self.files.iter().map(|file| FIRST_GROUP + file.bytes).sum::<u64>() + others
     }
 
-    /// Forgets the oldest file, which was removed. The archive begins with the next name.
-    pub(super) fn forget_oldest(&mut self, is_sound: bool) {
+    /// Forgets the oldest file of its kind, which was removed. The archive begins with the next name.
+    pub(super) fn forget(&mut self, path: &Path, is_sound: bool) {
         let stats = &mut self.shown.stats;
         if !is_sound {
-            let other = self.others.pop_front();
-            stats.dropped_files += u64::from(other.is_some_and(|other| other.bytes > 0));
+            let is_it = |other: &Other| other.path == path;
+            stats.dropped_files += u64::from(self.others.iter().any(|other| is_it(other) && other.bytes > 0));
+            self.others.retain(|other| !is_it(other));
         } else if let Some(oldest) = self.files.pop_front() {
             stats.dropped_files += 1;
             stats.dropped_upto = oldest.cut;

@@ -4,11 +4,13 @@
 //! that is then finished counts all the same, and one that fails for it is no failure of the archive.
 
 use super::file::{self, Part};
+use super::folder::Other;
 use super::join::{Found, cursor};
+use super::state::State;
 use super::{Archive, Extent};
 use crate::log_core::Core;
 use foreshore_base::{Error, GroupNo, Result};
-use foreshore_sync::Clock;
+use foreshore_sync::{Clock, MutexGuard};
 use std::io;
 
 /// The most bytes of groups in a file, apart from its last group.
@@ -34,6 +36,12 @@ impl Archive {
             // WAIT: park - for the thread with the turn, which notifies at its end.
             state = self.changed.wait(state);
         }
+        self.take_turn(state)
+    }
+
+    /// Takes the turn to write, which no thread has.
+    pub(super) fn take_turn(&self, mut state: MutexGuard<'_, State>) -> Turn<'_> {
+        assert!(state.at_work.is_none(), "two threads write to the archive");
         state.at_work = Some(self.clock.now());
         Turn(self)
     }
@@ -43,11 +51,17 @@ impl Archive {
     /// # Errors
     /// The error of a file, which is counted. What was copied before it stays archived.
     pub(crate) fn copy(&self, core: &Core, extent: Extent) -> Result<()> {
-        let _turn = self.turn();
+        self.copy_in(&self.turn(), core, (extent, usize::MAX))
+    }
+
+    /// The same in a turn, and at most so many files.
+    pub(super) fn copy_in(&self, _: &Turn<'_>, core: &Core, (extent, most): (Extent, usize)) -> Result<()> {
+        let mut files = 0;
         let upto = upto(core, extent);
         let done = loop {
             match self.write_next(core, upto) {
-                Ok(true) => {}
+                Ok(true) if files + 1 < most => files += 1,
+                Ok(true) => break Ok(()),
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -61,10 +75,15 @@ impl Archive {
         done
     }
 
+    /// Notes that the device has done some work.
+    fn note_work(&self, state: &mut State) {
+        state.at_work = Some(self.clock.now());
+    }
+
     /// Writes the next file, up to group `upto` at most. Returns false if there is none to write. Under the turn.
     fn write_next(&self, core: &Core, upto: GroupNo) -> Result<bool> {
         let mut state = self.state.lock();
-        state.at_work = Some(self.clock.now());
+        self.note_work(&mut state);
         if state.lock.is_none() {
             return Ok(false);
         }
@@ -78,7 +97,8 @@ impl Archive {
         let part = Part {
             home: core.segments.home(),
             first: state.next,
-            upto: state.end_of_hole(upto),
+            upto,
+            behind: state.behind(),
             prev_crc: state.prev_crc(),
             most: core.options.segment_bytes.min(MOST_BYTES),
         };
@@ -100,7 +120,8 @@ impl Archive {
             Err(error) => return Err(error),
         }
         // The name of the file says what the mark of the beginning says.
-        state.others.retain(|other| other.first != part.first || other.bytes > 0);
+        let (path, mark) = (self.folder.path(part.first), self.folder.mark(part.first));
+        state.others.retain(|other| other.path != path && other.path != mark);
         self.publish(state);
         // The archive has the log all the same, whatever fails here.
         let _ = self.folder.unmark_begin(part.first);
@@ -113,12 +134,14 @@ impl Archive {
     fn read_again(&self, core: &Core) -> Result<()> {
         // Log before it may be recycled.
         let rest = self.next();
-        let found = Found::read(core, &self.folder, Some(rest))?;
+        let found = Found::read(core, &self.folder, Some(rest), &|| self.note_work(&mut self.state.lock()));
         let mut state = self.state.lock();
-        if state.next > found.next {
+        let found = match found {
             // Log was given up meanwhile.
-            return Ok(());
-        }
+            Ok(found) if state.next > found.next => return Ok(()),
+            Err(_) if state.next > rest => return Ok(()),
+            found => found?,
+        };
         let unread = found.unread.clone();
         state.adopt(found);
         self.publish(state);
@@ -129,14 +152,18 @@ impl Archive {
     fn drop_old(&self) -> Result<()> {
         loop {
             let (path, is_sound) = {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
+                self.note_work(&mut state);
                 if self.limit == 0 || state.bytes() <= self.limit {
                     return Ok(());
                 }
                 let sound = &state.files[0];
-                match state.others.front().filter(|other| other.first <= sound.first) {
+                let stays = state.files.len() == 1 || state.next <= sound.last;
+                // The mark of the beginning goes with the file behind it.
+                let goes = |other: &&Other| other.first <= sound.first && (other.bytes > 0 || !stays);
+                match state.others.iter().find(goes) {
                     Some(other) => (other.path.clone(), false),
-                    None if state.files.len() == 1 || state.next <= sound.last => return Ok(()),
+                    None if stays => return Ok(()),
                     None => (self.folder.path(sound.first), true),
                 }
             };
@@ -145,7 +172,7 @@ impl Archive {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
-            self.state.lock().forget_oldest(is_sound);
+            self.state.lock().forget(&path, is_sound);
             // In order, so that no gap is left.
             self.folder.fs.sync_dir(&self.folder.dir)?;
         }

@@ -74,10 +74,24 @@ impl Log {
 
     /// Has complete segments copied to the archive, since the disk of the log is full. If the archive fails, log is not
     /// held for it until [`hold_for_archive`](Self::hold_for_archive). Returns whether more log may be truncated than
-    /// before.
+    /// when [`next_to_archive`](Self::next_to_archive) was `before`. No log is lost if some was archived since.
     #[must_use]
-    pub fn yield_archive(&self) -> bool {
-        self.archive().is_some_and(|archive| archive.yield_space(self.core()))
+    pub fn yield_archive(&self, before: GroupNo) -> bool {
+        self.archive().is_some_and(|archive| archive.yield_space(self.core(), before))
+    }
+
+    /// Returns the first group that is neither archived nor given up; zero without an archive.
+    #[must_use]
+    pub fn next_to_archive(&self) -> GroupNo {
+        self.archive().map_or(GroupNo::ZERO, Archive::next)
+    }
+
+    /// Notes whether a thread drives [`archive_step`](Self::archive_step). While one does, no other thread copies log
+    /// but by [`archive_all`](Self::archive_all).
+    pub fn drive_archive(&self, has_thread: bool) {
+        if let Some(archive) = self.archive() {
+            archive.driven(has_thread);
+        }
     }
 
     /// Holds log that is not archived again, after [`yield_archive`](Self::yield_archive).
