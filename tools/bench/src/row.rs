@@ -178,7 +178,8 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// Waits through warm-up and window, and returns what was read at the window's ends. Ends early when a worker has failed.
+/// Waits through warm-up and window, and returns what was read at the window's ends. Ends early when a worker has
+/// failed.
 fn watch(looks: &mut Looks<'_>, phase: &Phase, (warm_up, secs): (Duration, Duration)) -> Result<(Sample, Sample)> {
     let (db, begun) = (looks.db, Instant::now());
     looks.until(warm_up, begun, phase)?;

@@ -1,5 +1,9 @@
 //! Which thread wrote which line, by which instruction.
 
+use super::counts::{Counts, Site};
+use super::symbols::Symbols;
+use crate::units::thousandths;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// A kind of write: a thread's instruction on one line.
@@ -20,27 +24,45 @@ struct Times {
 }
 
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct WrittenLines {
     writes: HashMap<Write, Times>,
     /// Instructions of operations.
     pub(super) instructions: u64,
 }
 
 /// An instruction's read-modify-writes.
-pub(super) struct Counted {
-    pub(super) instruction: u64,
-    pub(super) rmw: u64,
-    pub(super) contended: u64,
+struct RmwsOfInstruction {
+    instruction: u64,
+    rmw: u64,
+    contended: u64,
 }
 
-impl Tally {
+impl WrittenLines {
     pub(super) fn note(&mut self, line: u64, instruction: u64, thread: i32, is_rmw: bool, is_operation: bool) {
         let write = Write { line, instruction, thread };
         self.writes.entry(write).or_insert(Times { times: 0, is_rmw, is_operation }).times += 1;
     }
 
+    /// What so many operations did.
+    pub(super) fn counts(&self, operations: u64, symbols: &mut Symbols) -> Counts {
+        let mut counted = self.counted();
+        counted.sort_by_key(|counted| (Reverse(counted.contended), counted.instruction));
+        let sites = counted.iter().filter(|counted| counted.contended > 0).map(|counted| {
+            let (function, offset) = symbols.find(counted.instruction);
+            let contended_rmw_per_txn = thousandths(counted.contended as f64 / operations as f64);
+            Site { function, offset, contended_rmw_per_txn }
+        });
+        Counts {
+            operations,
+            instructions: self.instructions,
+            rmw: counted.iter().map(|counted| counted.rmw).sum(),
+            contended: counted.iter().map(|counted| counted.contended).sum(),
+            sites: sites.collect(),
+        }
+    }
+
     /// The read-modify-writes of operations, by instruction.
-    pub(super) fn counted(&self) -> Vec<Counted> {
+    fn counted(&self) -> Vec<RmwsOfInstruction> {
         // One writer of each line, and whether there are more.
         let mut lines = HashMap::new();
         for write in self.writes.keys() {
@@ -53,7 +75,10 @@ impl Tally {
             *rmw += times.times;
             *contended += if lines[&write.line].1 { times.times } else { 0 };
         }
-        counted.into_iter().map(|(instruction, (rmw, contended))| Counted { instruction, rmw, contended }).collect()
+        counted
+            .into_iter()
+            .map(|(instruction, (rmw, contended))| RmwsOfInstruction { instruction, rmw, contended })
+            .collect()
     }
 }
 
@@ -63,11 +88,11 @@ mod tests {
 
     #[test]
     fn a_line_is_contended_once_two_threads_wrote_it_by_any_instruction() {
-        let mut tally = Tally::default();
+        let mut tally = WrittenLines::default();
         tally.note(1, 100, 7, true, true);
         tally.note(1, 100, 7, true, true);
         tally.note(2, 100, 7, true, true);
-        let sums = |tally: &Tally| {
+        let sums = |tally: &WrittenLines| {
             let counted = tally.counted();
             (counted.iter().map(|c| c.rmw).sum::<u64>(), counted.iter().map(|c| c.contended).sum::<u64>())
         };

@@ -1,13 +1,12 @@
 //! The stepping: threads of another process, their turns and waits.
 
 use super::{
-    Counts, Plan, Site,
+    counts::{Counts, Plan},
     decoder::{Decoder, Instruction},
     symbols::Symbols,
-    tally::Tally,
+    tally::WrittenLines,
     turns::{END, OPERATE, READY},
 };
-use crate::units::thousandths;
 use foreshore::{Error, Result};
 use nix::{
     errno::Errno,
@@ -56,7 +55,7 @@ fn count_stepped(command: &mut Command, plan: Plan) -> io::Result<Counts> {
     // A round that does not count: the threads were stopped anywhere.
     tracer.round()?;
     tracer.run_background()?;
-    tracer.tally = Tally::default();
+    tracer.tally = WrittenLines::default();
     let mut operations = 0;
     for round in 1..=plan.rounds {
         tracer.round()?;
@@ -68,27 +67,10 @@ fn count_stepped(command: &mut Command, plan: Plan) -> io::Result<Counts> {
             break;
         }
     }
-    let counts = counts(&tracer.tally, operations, &mut Symbols::new(stepped.child.id() as i32));
+    let counts = tracer.tally.counts(operations, &mut Symbols::new(stepped.child.id() as i32));
     tracer.detach()?;
     stepped.wait()?;
     Ok(counts)
-}
-
-fn counts(tally: &Tally, operations: u64, symbols: &mut Symbols) -> Counts {
-    let mut counted = tally.counted();
-    counted.sort_by_key(|counted| (std::cmp::Reverse(counted.contended), counted.instruction));
-    let sites = counted.iter().filter(|counted| counted.contended > 0).map(|counted| {
-        let (function, offset) = symbols.find(counted.instruction);
-        let contended_rmw_per_txn = thousandths(counted.contended as f64 / operations as f64);
-        Site { function, offset, contended_rmw_per_txn }
-    });
-    Counts {
-        operations,
-        instructions: tally.instructions,
-        rmw: counted.iter().map(|counted| counted.rmw).sum(),
-        contended: counted.iter().map(|counted| counted.contended).sum(),
-        sites: sites.collect(),
-    }
 }
 
 /// The process, which ends with this value.
@@ -172,7 +154,7 @@ struct Tracer {
     /// All threads but the workers.
     background: BTreeMap<Pid, State>,
     decoder: Decoder,
-    tally: Tally,
+    tally: WrittenLines,
 }
 
 /// What a thread does between two looks.
@@ -191,8 +173,12 @@ impl Tracer {
             Ok(Worker { thread: named.thread, turns: named.turns, pipe })
         };
         let workers = named.iter().map(open).collect::<io::Result<_>>()?;
-        let mut tracer =
-            Self { workers, background: BTreeMap::new(), decoder: Decoder::new(process)?, tally: Tally::default() };
+        let mut tracer = Self {
+            workers,
+            background: BTreeMap::new(),
+            decoder: Decoder::new(process)?,
+            tally: WrittenLines::default(),
+        };
         let processor = one_processor(process)?;
         let mut attached = Vec::new();
         // A thread that is not yet stopped may start another one.
