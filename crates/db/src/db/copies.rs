@@ -51,8 +51,9 @@ impl Db {
     }
 
     /// Copies the durable log to the archive, and returns the LSN up to which it is archived. Without
-    /// [`Options::archive`](crate::Options::archive) it does nothing and returns zero. Log that was given up before is not there:
-    /// [`ArchiveStats::lost_groups`](crate::ArchiveStats::lost_groups) counts it. Waits for the device without a limit.
+    /// [`Options::archive`](crate::Options::archive) it does nothing and returns zero. Log that was given up before is
+    /// not there: [`ArchiveStats::lost_groups`](crate::ArchiveStats::lost_groups) counts it. Waits for the device
+    /// without a limit.
     ///
     /// ```
     /// # use foreshore::{Db, Error, Lsn, Options, TableDef};

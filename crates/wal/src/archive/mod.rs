@@ -43,6 +43,7 @@ use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{Clock, Condvar, LockRank, Mutex, MutexGuard, NextWake, SystemClock};
 use join::Found;
 use state::State;
+use stats::Shown;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,16 +83,6 @@ pub(crate) struct Archive {
     state: Mutex<State>,
     /// Notified when a file is archived, and when a turn to write ends.
     changed: Condvar,
-}
-
-/// What users see of an archive.
-#[derive(Clone, Default)]
-struct Shown {
-    stats: ArchiveStats,
-    /// The error of the last attempt, if it failed.
-    failure: Option<Error>,
-    /// What is wrong with the newest file that is not sound.
-    damage: Option<Error>,
 }
 
 /// How far the log is copied.

@@ -1,8 +1,8 @@
 //! What an archive has, and what it lacks.
 
-use super::Shown;
 use super::folder::{Other, oldest_name};
 use super::join::{Found, missing};
+use super::stats::Shown;
 use crate::follow::Cursor;
 use crate::format::FIRST_GROUP;
 use crate::format::archive::ArchiveHeader;
@@ -105,6 +105,7 @@ impl State {
     /// Puts what the files are into the counters.
     pub(super) fn show(&mut self) {
         let (bytes, (lost_groups, lost_upto)) = (self.bytes(), self.lost());
+        assert!(lost_groups == 0 || lost_upto < self.next, "group {lost_upto} is lost, and {} comes next", self.next);
         let stats = &mut self.shown.stats;
         stats.files = self.files.len() as u64;
         (stats.bytes, stats.lost_groups, stats.lost_upto) = (bytes, lost_groups, lost_upto);

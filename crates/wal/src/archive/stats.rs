@@ -1,6 +1,6 @@
 //! Counters of an archive.
 
-use foreshore_base::{GroupNo, Lsn};
+use foreshore_base::{Error, GroupNo, Lsn};
 
 /// The state of an archive, and its counters since the log was opened. Bytes are those of its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,4 +33,14 @@ pub struct ArchiveStats {
     pub dropped_files: u64,
     /// The newest position in them. Backups that end before it can only be restored as they are.
     pub dropped_upto: Lsn,
+}
+
+/// What users see of an archive.
+#[derive(Clone, Default)]
+pub(super) struct Shown {
+    pub(super) stats: ArchiveStats,
+    /// The error of the last attempt, if it failed.
+    pub(super) failure: Option<Error>,
+    /// What is wrong with the newest file that is not sound.
+    pub(super) damage: Option<Error>,
 }

@@ -23,6 +23,7 @@ pub(super) struct Turn<'a>(&'a Archive);
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
+        assert!(state.at_work.is_some(), "a turn to write to the archive ends, and no thread has it");
         state.at_work = None;
         self.0.publish(state);
     }
@@ -77,6 +78,7 @@ impl Archive {
 
     /// Notes that the device has done some work.
     fn note_work(&self, state: &mut State) {
+        assert!(state.at_work.is_some(), "a thread works at the archive without the turn");
         state.at_work = Some(self.clock.now());
     }
 
