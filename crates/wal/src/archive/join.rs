@@ -27,9 +27,9 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Reads the folder of an archive. It goes on with the first group that the log has and no file has. That is not before
-    /// the oldest name, nor before `rest` if log before that may be recycled. Damaged files are put aside if the log
-    /// still has their groups. If one of them cannot be read, which is no damage, all stay.
+    /// Reads the folder of an archive. It goes on with the first group that the log has and no file has. That is not
+    /// before the oldest name, nor before `rest` if log before that may be recycled. Damaged files are put aside if
+    /// the log still has their groups. If one of them cannot be read, which is no damage, all stay.
     ///
     /// # Errors
     /// `Foreign` if the newest file does not belong to this log, or the error of a disk.
