@@ -142,7 +142,7 @@ pub use stats::Stats;
 pub use submit::Submitted;
 pub use table::{
     ByIndex, ByteValue, Cursor, Entry, ExtractIf, IndexEntries, IndexRange, KeyPrefix, KeyRange, Keys, LoadOptions,
-    Range, Table, TableStats, ValueReader,
+    Range, Salvage, Salvaged, Table, TableStats, ValueReader,
 };
 pub use table_def::TableDef;
 pub use ticket::CommitTicket;

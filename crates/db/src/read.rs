@@ -1,8 +1,8 @@
 //! Transactions that only read, by one snapshot and without locks.
 
 use crate::{
-    ByIndex, CommitTicket, Cursor, Db, IndexDef, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions, Result,
-    Table, TableDef, TableStats, Transaction, ValueReader,
+    ByIndex, CommitTicket, Cursor, Db, Error, IndexDef, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions,
+    Result, Salvage, Table, TableDef, TableStats, Transaction, ValueReader,
 };
 use foreshore_base::key::{Key, Value};
 use std::borrow::Borrow;
@@ -102,6 +102,32 @@ impl ReadTransaction {
     /// Those of any operation.
     pub fn tables(&self) -> Result<Vec<ListedTable>> {
         self.inner.tables()
+    }
+
+    /// Returns the tables as [`tables`](Self::tables) does, except those that damaged pages of the catalogue hide, and
+    /// the error of each of these pages. The transaction goes on.
+    ///
+    /// # Errors
+    /// Those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, Salvaged, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// let reader = db.read();
+    /// let (tables, damage) = reader.readable_tables()?;
+    /// assert!(damage.is_empty());
+    /// for item in reader.open_raw(&tables[0].name)?.salvage() {
+    ///     match item? {
+    ///         Salvaged::Row { key, value } => println!("{key:?}: {value:?}"),
+    ///         lost => panic!("{lost:?}"),
+    ///     }
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn readable_tables(&self) -> Result<(Vec<ListedTable>, Vec<Error>)> {
+        self.inner.readable_tables()
     }
 
     /// Ends the transaction. The ticket resolves when everything that was read is durable.
@@ -300,6 +326,14 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Those of every method.
     pub fn stats(&self) -> Result<TableStats> {
         self.table.stats()
+    }
+
+    /// Iterates over the rows by key, encoded, and goes on behind damaged pages. What cannot be read is an item of its
+    /// own, in the order of the keys: see [`ReadTransaction::readable_tables`] for an example.
+    ///
+    /// The rows below a damaged inner node are not reached, even those in sound pages.
+    pub fn salvage(&self) -> Salvage<'tx> {
+        self.table.salvage()
     }
 
     /// Returns a cursor before the first row.

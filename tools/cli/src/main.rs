@@ -17,14 +17,16 @@ mod types;
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::{Failure, STATUSES};
 use foreshore::Error;
-use inspect::{backup, check, compact, del, dump, get, info, load, log, page, put, restore, scan, stats, tables};
+use inspect::{
+    backup, check, compact, del, dump, get, info, load, log, page, put, restore, salvage, scan, stats, tables,
+};
 use std::{ffi::OsString, process::ExitCode};
 
 /// Foreshore, an embedded, multi-writer, ACID storage manager.
 ///
 /// `info`, `log` and `page` only read files, also of a database that is in use. The verbs from `stats` to `load`,
 /// `backup`, `compact` and `shell` open the database, which no other process may use meanwhile. If it was not closed,
-/// that recovers it: files are written, and no committed row changes.
+/// that recovers it: files are written, and no committed row changes. `salvage` only reads the database.
 #[derive(Parser)]
 #[command(name = "foreshore", version, after_help = STATUSES)]
 struct Arguments {
@@ -51,6 +53,7 @@ enum Verb {
     Restore(restore::RestoreArguments),
     Verify(restore::VerifyArguments),
     Compact(compact::CompactArguments),
+    Salvage(salvage::SalvageArguments),
     Shell(shell::ShellArguments),
     Top(top::TopArguments),
     /// Run a workload, measure it, and check that nothing was lost
@@ -82,6 +85,7 @@ impl Verb {
             Self::Restore(arguments) => restore::run(arguments),
             Self::Verify(arguments) => restore::verify(arguments),
             Self::Compact(arguments) => compact::run(arguments),
+            Self::Salvage(arguments) => salvage::run(arguments),
             Self::Shell(arguments) => shell::run(arguments),
             Self::Top(arguments) => top::run(arguments),
             Self::Bench(arguments) => checked(bench::run(arguments)?),
@@ -118,6 +122,6 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, page, backup, restore, verify, \
-                    compact, shell, top, bench, lab, completions or man";
+                    compact, salvage, shell, top, bench, lab, completions or man";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

@@ -41,7 +41,13 @@ pub struct ListedIndex {
 impl Catalogue {
     /// Returns the tables that the transaction sees, by name.
     pub(crate) fn list(&self, live: &mut Live) -> Result<Vec<ListedTable>> {
-        let (mut tables, mut damage) = (Vec::<ListedTable>::new(), Ok(()));
+        let (tables, damage) = self.list_readable(live)?;
+        damage.into_iter().next().map_or(Ok(tables), Err)
+    }
+
+    /// Returns those of the tables that no damaged page hides, and the error of each such page.
+    pub(crate) fn list_readable(&self, live: &mut Live) -> Result<(Vec<ListedTable>, Vec<Error>)> {
+        let (mut tables, mut damage) = (Vec::<ListedTable>::new(), Vec::new());
         let learn = |name: Option<&str>, TableRow { key_type, value_type, index, .. }: TableRow| {
             let Some(name) = name else { return };
             let (Some((table, name)), Some(IndexRow { version, is_unique, .. })) = (split_index_key(name), index)
@@ -54,12 +60,8 @@ impl Catalogue {
                 listed.indexes.push(ListedIndex { name: name.to_owned(), key_type, is_unique, version });
             }
         };
-        self.each_row(&mut live.txn, learn, |error| {
-            if damage.is_ok() {
-                damage = Err(error);
-            }
-        })?;
-        damage.map(|()| tables)
+        self.each_row(&mut live.txn, learn, |error| damage.push(error))?;
+        Ok((tables, damage))
     }
 
     /// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A

@@ -105,6 +105,11 @@ impl Transaction {
         self.with(|engine, live| engine.catalogue.list(live))
     }
 
+    /// Returns the tables that damage of the catalogue does not hide, and that damage.
+    pub(crate) fn readable_tables(&self) -> Result<(Vec<ListedTable>, Vec<Error>)> {
+        self.with(|engine, live| engine.catalogue.list_readable(live))
+    }
+
     /// Opens a table that the snapshot of a reader sees.
     pub(crate) fn open_known<K: Key + 'static, V: Value + 'static>(
         &self,

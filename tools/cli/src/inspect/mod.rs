@@ -18,6 +18,7 @@ pub(crate) mod page;
 pub(crate) mod put;
 pub(crate) mod reader;
 pub(crate) mod restore;
+pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod stats;
 mod superblock;

@@ -13,6 +13,7 @@ mod pipes;
 mod refused;
 mod restore;
 mod rows;
+mod salvage;
 mod schema;
 mod shell;
 mod support;

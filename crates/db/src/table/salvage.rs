@@ -1,0 +1,188 @@
+//! A scan that goes on behind damaged pages.
+//!
+//! An error of the cursor that names a page has one of three causes:
+//!
+//! 1. *A large value.* The leaf of its row is sound, so the key is at hand. That row is lost.
+//! 2. *A page behind the leaf of the next key.* That leaf is scanned to its end first, by the key at which the next
+//!    leaf begins.
+//! 3. *That leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
+
+use super::Table;
+use crate::live::Live;
+use crate::{Result, Transaction};
+use foreshore_base::key::{Key, Value};
+use foreshore_base::{Error as Storage, PageId};
+use foreshore_btree::{Cursor, Tree};
+use foreshore_txn::Txn;
+use std::{fmt, iter::FusedIterator, ops::Bound};
+
+/// Rows of a table with damaged pages, and what is missing between them. [`ReadTable::salvage`] makes it.
+///
+/// It ends after an error.
+///
+/// [`ReadTable::salvage`]: crate::ReadTable::salvage
+#[must_use = "iterators read nothing unless they are advanced"]
+pub struct Salvage<'tx> {
+    tx: &'tx Transaction,
+    scan: Scan,
+}
+
+/// An item of [`Salvage`]. Keys and values are encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Salvaged {
+    /// A row.
+    Row {
+        /// Its key.
+        key: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// A row whose large value cannot be read.
+    LostValue {
+        /// Its key.
+        key: Vec<u8>,
+        /// The damaged page.
+        page: PageId,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Keys whose rows, if there are any, cannot be read.
+    LostKeys {
+        /// The smallest key, which may be that of no row.
+        from: Vec<u8>,
+        /// The key before which they end; `None` if they reach the end of the table.
+        to: Option<Vec<u8>>,
+        /// The damaged page.
+        page: PageId,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// State of the scan.
+struct Scan {
+    tree: Tree,
+    /// The smallest key that has not been passed.
+    from: Vec<u8>,
+    /// The key at which the next leaf begins, while the scan is limited to the leaf of `from`.
+    to: Option<Vec<u8>>,
+    /// Whether it is limited to that leaf, perhaps the last one.
+    is_limited: bool,
+    cursor: Option<Box<Cursor>>,
+    is_over: bool,
+}
+
+impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
+    /// Begins a scan that goes on behind damage.
+    pub(crate) fn salvage(&self) -> Salvage<'tx> {
+        let tree = Tree::clone(&self.tree);
+        let scan = Scan { tree, from: Vec::new(), to: None, is_limited: false, cursor: None, is_over: false };
+        Salvage { tx: self.tx, scan }
+    }
+}
+
+impl Iterator for Salvage<'_> {
+    type Item = Result<Salvaged>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let scan = &mut self.scan;
+        // Damage is no error of the operation, so the transaction goes on.
+        let item = self.tx.with(|_, Live { txn, .. }| Ok(scan.next(txn)?));
+        self.scan.is_over |= !matches!(item, Ok(Some(_)));
+        item.transpose()
+    }
+}
+
+impl FusedIterator for Salvage<'_> {}
+
+impl Scan {
+    fn next(&mut self, txn: &mut Txn) -> Result<Option<Salvaged>, Storage> {
+        while !self.is_over {
+            let error = match self.row(txn) {
+                Ok(Some((key, value))) => return Ok(Some(Salvaged::Row { key, value })),
+                Ok(None) => {
+                    self.pass();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let (page, why) = damage(error)?;
+            if let Some(key) = self.key_at_hand(txn)? {
+                return Ok(Some(Salvaged::LostValue { key, page, why }));
+            }
+            if self.is_limited {
+                let (from, to) = (self.from.clone(), self.to.clone());
+                self.pass();
+                return Ok(Some(Salvaged::LostKeys { from, to, page, why }));
+            }
+            self.limit()?;
+        }
+        Ok(None)
+    }
+
+    /// Returns the next row.
+    fn row(&mut self, txn: &mut Txn) -> Result<Option<(Vec<u8>, Vec<u8>)>, Storage> {
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            none => {
+                let upper = self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                none.insert(Box::new(self.tree.range(txn, Bound::Included(&self.from), upper)?))
+            }
+        };
+        let Some((key, value)) = cursor.next(txn)? else { return Ok(None) };
+        self.from.clear();
+        self.from.extend_from_slice(key);
+        self.from.push(0);
+        Ok(Some((key.to_vec(), value.to_vec())))
+    }
+
+    /// Returns the key of the next row, after its value could not be read, and passes it.
+    fn key_at_hand(&mut self, txn: &mut Txn) -> Result<Option<Vec<u8>>, Storage> {
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        match cursor.next_key(txn) {
+            Ok(None) => Ok(None),
+            Ok(Some(key)) => {
+                self.from.clear();
+                self.from.extend_from_slice(key);
+                self.from.push(0);
+                Ok(Some(key.to_vec()))
+            }
+            Err(error) => damage(error).map(|_| None),
+        }
+    }
+
+    /// Limits the scan to the leaf of `from`, or to the subtree whose path is lost.
+    fn limit(&mut self) -> Result<(), Storage> {
+        (self.cursor, self.is_limited) = (None, true);
+        self.to = match self.tree.beyond_damage(&self.from) {
+            // The root is damaged.
+            Err(error) => damage(error).map(|_| None)?,
+            Ok(to) => to,
+        };
+        Ok(())
+    }
+
+    /// Goes on behind the end of the scan.
+    fn pass(&mut self) {
+        (self.cursor, self.is_limited) = (None, false);
+        match self.to.take() {
+            Some(to) => self.from = to,
+            None => self.is_over = true,
+        }
+    }
+}
+
+/// Returns the page that an error names, and what is wrong with it; any other error is returned.
+fn damage(error: Storage) -> Result<(PageId, &'static str), Storage> {
+    match (error.damaged_page(), &error) {
+        (Some(page), Storage::Corrupted { why, .. }) => Ok((page, why)),
+        _ => Err(error),
+    }
+}
+
+impl fmt::Debug for Salvage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Salvage").field("is_over", &self.scan.is_over).finish_non_exhaustive()
+    }
+}

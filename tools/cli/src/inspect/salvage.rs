@@ -1,0 +1,108 @@
+//! `foreshore salvage`: the rows that are left of a damaged database, in a new one.
+
+mod missing;
+mod source;
+mod target;
+
+use self::missing::Rows;
+use self::source::open;
+use self::target::Target;
+use crate::exit::Failure;
+use crate::output::{Output, in_line};
+use clap::Args;
+use foreshore::{Db, Error, ListedTable, LoadOptions, Options, ReadTransaction};
+use foreshore_bench::units;
+use serde_json::{Value as Json, json};
+use std::path::PathBuf;
+
+/// Bytes of keys and values after which a transaction takes no further row.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Copy the rows that are left of a damaged database to a new one
+///
+/// DIR is only read. Prints a line for each table with its count of rows, and a line for whatever is missing: the
+/// damaged page, and the keys between which rows are missing. Exit status 1 if anything is missing.
+///
+/// Indexes are left out: the next open of a table that declares them builds them. Numbers that `next_id` has drawn are
+/// left out, too. If the salvage does not finish, OUT is no database, and the directory OUT.unfinished can be removed.
+///
+/// A database that was not closed is recovered in a copy of its files, in OUT.unfinished.
+#[derive(Args)]
+pub(crate) struct SalvageArguments {
+    /// Directory of the database; no other process may have it open
+    dir: PathBuf,
+    /// Directory of the new database: empty, or absent
+    out: PathBuf,
+    /// The engine's memory limit, for each of the two databases
+    #[arg(long, default_value = "256MiB", value_parser = |text: &str| units::size("memory", text))]
+    memory: u64,
+    /// Print an object (schema/salvage.json)
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was made of a table.
+struct Copied {
+    table: ListedTable,
+    rows: u64,
+    missing: Vec<Json>,
+    lines: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &SalvageArguments) -> Result<(), Failure> {
+    let options = Options::new().memory_limit(arguments.memory);
+    let target = Target::create(&arguments.dir, &arguments.out)?;
+    let from = open(&options, &arguments.dir, &target.dir("copy"))?;
+    let to = options.open(target.dir("new"))?;
+    let reader = from.read();
+    let (tables, hidden) = reader.readable_tables()?;
+    let copied = tables.into_iter().map(|table| copy(&reader, &to, table)).collect::<Result<Vec<_>, _>>()?;
+    to.close(std::time::Duration::from_secs(60))?;
+    drop((reader, from));
+    target.finish("new")?;
+    print(&copied, &hidden, arguments.json)?;
+    let is_whole = hidden.is_empty() && copied.iter().all(|table| table.missing.is_empty());
+    if is_whole { Ok(()) } else { Err(Failure::No) }
+}
+
+/// Copies the rows of a table in transactions of limited size.
+fn copy(from: &ReadTransaction, to: &Db, table: ListedTable) -> Result<Copied, Failure> {
+    let mut rows = Rows::new(from.open_raw(&table.name)?.salvage(), &table);
+    let mut copied = 0;
+    while !rows.is_over() {
+        let tx = to.begin();
+        let new = tx.create_raw(&table.name, &table.key_type, &table.value_type)?;
+        copied += new.load_owned(LoadOptions::new(), rows.next_part(MAX_BYTES))?;
+        rows.check()?;
+        tx.commit()?;
+    }
+    let (missing, lines) = rows.missing();
+    Ok(Copied { table, rows: copied, missing, lines })
+}
+
+fn print(copied: &[Copied], hidden: &[Error], is_json: bool) -> Result<(), Failure> {
+    let mut out = Output::new();
+    if is_json {
+        let table = |Copied { table, rows, missing, .. }: &Copied| {
+            let indexes: Vec<_> = table.indexes.iter().map(|index| &index.name).collect();
+            json!({ "name": table.name, "rows": rows, "indexes": indexes, "missing": missing })
+        };
+        let hidden: Vec<_> = hidden.iter().map(hidden_json).collect();
+        let is_whole = hidden.is_empty() && copied.iter().all(|table| table.missing.is_empty());
+        let tables: Vec<_> = copied.iter().map(table).collect();
+        out.json(&json!({ "whole": is_whole, "tables": tables, "hidden": hidden }))?;
+    } else {
+        for Copied { table, rows, lines, .. } in copied {
+            let name = in_line(&table.name);
+            out.line(&format!("{name}\trows: {rows}, missing: {}", lines.len()))?;
+            lines.iter().try_for_each(|line| out.line(&format!("{name}\t{line}")))?;
+        }
+        hidden.iter().try_for_each(|error| out.line(&format!("tables are missing: {error}")))?;
+    }
+    out.end()
+}
+
+fn hidden_json(error: &Error) -> Json {
+    let why = if let Error::Corrupted { why, .. } = error { (*why).to_owned() } else { error.to_string() };
+    json!({ "page": error.damaged_page().map(|page| page.0), "why": why })
+}
