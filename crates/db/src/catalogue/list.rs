@@ -60,7 +60,12 @@ impl Catalogue {
                 listed.indexes.push(ListedIndex { name: name.to_owned(), key_type, is_unique, version });
             }
         };
-        self.each_row(&mut live.txn, learn, |error| damage.push(error))?;
+        self.each_row(&mut live.txn, learn, |error| {
+            // The leaf before a damaged one ends in the same error.
+            if damage.iter().all(|known: &Error| known.damaged_page() != error.damaged_page()) {
+                damage.push(error);
+            }
+        })?;
         Ok((tables, damage))
     }
 
