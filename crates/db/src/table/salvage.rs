@@ -155,11 +155,7 @@ impl Scan {
     /// Limits the scan to the leaf of `from`, or to the subtree whose path is lost.
     fn limit(&mut self) -> Result<(), Storage> {
         (self.cursor, self.is_limited) = (None, true);
-        self.to = match self.tree.beyond_damage(&self.from) {
-            // The root is damaged.
-            Err(error) => damage(error).map(|_| None)?,
-            Ok(to) => to,
-        };
+        self.to = self.tree.next_after_damage(&self.from)?;
         Ok(())
     }
 
