@@ -38,14 +38,22 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
     if !has_threads {
         return Ok(());
     }
+    let log = engine.storage.log();
+    // Before the checkpointer begins: it writes to no archive that has a thread. If a thread is missing, it must not
+    // wait for that one.
+    log.drive_archive(true);
+    spawn_all(engine).inspect_err(|_| log.drive_archive(false))
+}
+
+fn spawn_all(engine: &Arc<Engine>) -> Result<()> {
+    let (checkpointer, log) = (engine.storage.checkpointer(), engine.storage.log());
     let work = |step| Arc::new(Work { engine: Arc::downgrade(engine), step });
     spawn_one(engine, "foreshore-checkpoint", checkpointer.signal(), Arc::clone(checkpointer) as _)?;
     if engine.options.max_age().is_some() {
         spawn_one(engine, "foreshore-max-age", Signal::new(), work(end_old))?;
     }
-    if engine.storage.log().archive_stats().is_some() {
-        spawn_one(engine, "foreshore-archive", engine.storage.log().archive_signal(), work(archive))?;
-        engine.storage.log().drive_archive(true);
+    if log.archive_stats().is_some() {
+        spawn_one(engine, "foreshore-archive", log.archive_signal(), work(archive))?;
     }
     spawn_one(engine, "foreshore-purge", engine.catalogue.trees().purge_signal(), work(purge))?;
     spawn_one(engine, "foreshore-space", engine.storage.space().signal(), work(upkeep))

@@ -1,11 +1,10 @@
 //! A scan that goes on behind damaged pages.
 //!
-//! An error of the cursor that names a page has one of three causes:
+//! Each leaf is scanned by itself, up to the key at which the next leaf begins by the nodes above. So a leaf whose own
+//! fence is wrong hides no other leaf. An error of the cursor that names a page has one of two causes:
 //!
 //! 1. *A large value.* The leaf of its row is sound, so the key is at hand. That row is lost.
-//! 2. *A page behind the leaf of the next key.* That leaf is scanned to its end first, by the key at which the next
-//!    leaf begins.
-//! 3. *That leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
+//! 2. *The leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
 
 use super::Table;
 use crate::live::Live;
@@ -15,6 +14,9 @@ use foreshore_base::{Error as Storage, PageId};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_txn::Txn;
 use std::{fmt, iter::FusedIterator, ops::Bound};
+
+/// What is wrong with a leaf whose keys do not ascend, or are not those of its parent.
+const OUT_OF_ORDER: &str = "keys of a leaf are out of order";
 
 /// Rows of a table with damaged pages, and what is missing between them. [`ReadTable::salvage`] makes it.
 ///
@@ -53,7 +55,7 @@ pub enum Salvaged {
         from: Vec<u8>,
         /// The key before which they end; `None` if they reach the end of the table.
         to: Option<Vec<u8>>,
-        /// The damaged page.
+        /// The damaged page; the root of the table, if keys of a leaf are out of order.
         page: PageId,
         /// What is wrong with it.
         why: &'static str,
@@ -65,11 +67,10 @@ struct Scan {
     tree: Tree,
     /// The smallest key that has not been passed.
     from: Vec<u8>,
-    /// The key at which the next leaf begins, while the scan is limited to the leaf of `from`.
-    to: Option<Vec<u8>>,
-    /// Whether it is limited to that leaf, perhaps the last one.
-    is_limited: bool,
+    /// The scan of the leaf of `from`.
     cursor: Option<Box<Cursor>>,
+    /// Where the next leaf begins, or the next subtree if the path to this leaf is damaged.
+    to: Option<Vec<u8>>,
     is_over: bool,
 }
 
@@ -77,7 +78,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Begins a scan that goes on behind damage.
     pub(crate) fn salvage(&self) -> Salvage<'tx> {
         let tree = Tree::clone(&self.tree);
-        let scan = Scan { tree, from: Vec::new(), to: None, is_limited: false, cursor: None, is_over: false };
+        let scan = Scan { tree, from: Vec::new(), cursor: None, to: None, is_over: false };
         Salvage { tx: self.tx, scan }
     }
 }
@@ -99,42 +100,56 @@ impl FusedIterator for Salvage<'_> {}
 impl Scan {
     fn next(&mut self, txn: &mut Txn) -> Result<Option<Salvaged>, Storage> {
         while !self.is_over {
-            let error = match self.row(txn) {
-                Ok(Some((key, value))) => return Ok(Some(Salvaged::Row { key, value })),
+            let (page, why) = match self.row(txn) {
+                Ok(Some((key, value))) if self.covers(&key) => {
+                    self.set_passed(&key);
+                    return Ok(Some(Salvaged::Row { key, value }));
+                }
+                Ok(Some(_)) => {
+                    // The rest of the leaf is not trusted, and has no key at hand.
+                    self.cursor = None;
+                    (self.tree.root(), OUT_OF_ORDER)
+                }
                 Ok(None) => {
                     self.pass();
                     continue;
                 }
-                Err(error) => error,
+                Err(error) => damage(error)?,
             };
-            let (page, why) = damage(error)?;
             if let Some(key) = self.key_at_hand(txn)? {
                 return Ok(Some(Salvaged::LostValue { key, page, why }));
             }
-            if self.is_limited {
-                let (from, to) = (self.from.clone(), self.to.clone());
-                self.pass();
-                return Ok(Some(Salvaged::LostKeys { from, to, page, why }));
-            }
-            self.limit()?;
+            let (from, to) = (self.from.clone(), self.to.clone());
+            self.pass();
+            return Ok(Some(Salvaged::LostKeys { from, to, page, why }));
         }
         Ok(None)
     }
 
-    /// Returns the next row.
+    /// Returns the next row of the leaf.
     fn row(&mut self, txn: &mut Txn) -> Result<Option<(Vec<u8>, Vec<u8>)>, Storage> {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => {
+                self.to = self.tree.next_after_damage(&self.from)?;
                 let upper = self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 none.insert(Box::new(self.tree.range(txn, Bound::Included(&self.from), upper)?))
             }
         };
-        let Some((key, value)) = cursor.next(txn)? else { return Ok(None) };
+        let row = cursor.next(txn)?;
+        Ok(row.map(|(key, value)| (key.to_vec(), value.to_vec())))
+    }
+
+    /// Returns whether a row of this key may come next in the leaf.
+    fn covers(&self, key: &[u8]) -> bool {
+        self.from[..] <= *key && self.to.as_deref().is_none_or(|to| key < to)
+    }
+
+    /// Notes that a row was returned.
+    fn set_passed(&mut self, key: &[u8]) {
         self.from.clear();
         self.from.extend_from_slice(key);
         self.from.push(0);
-        Ok(Some((key.to_vec(), value.to_vec())))
     }
 
     /// Returns the key of the next row, after its value could not be read, and passes it.
@@ -143,25 +158,17 @@ impl Scan {
         match cursor.next_key(txn) {
             Ok(None) => Ok(None),
             Ok(Some(key)) => {
-                self.from.clear();
-                self.from.extend_from_slice(key);
-                self.from.push(0);
-                Ok(Some(key.to_vec()))
+                let key = key.to_vec();
+                self.set_passed(&key);
+                Ok(Some(key))
             }
             Err(error) => damage(error).map(|_| None),
         }
     }
 
-    /// Limits the scan to the leaf of `from`, or to the subtree whose path is lost.
-    fn limit(&mut self) -> Result<(), Storage> {
-        (self.cursor, self.is_limited) = (None, true);
-        self.to = self.tree.next_after_damage(&self.from)?;
-        Ok(())
-    }
-
-    /// Goes on behind the end of the scan.
+    /// Goes on behind the leaf.
     fn pass(&mut self) {
-        (self.cursor, self.is_limited) = (None, false);
+        self.cursor = None;
         match self.to.take() {
             Some(to) => self.from = to,
             None => self.is_over = true,

@@ -23,8 +23,12 @@ const MAX_BYTES: usize = 64 << 20;
 /// DIR is only read. Prints a line for each table with its count of rows, and a line for whatever is missing: the
 /// damaged page, and the keys between which rows are missing. Exit status 1 if anything is missing.
 ///
+/// A page that the disk cannot read ends it: copy DIR with a tool that fills unreadable blocks with zeros before.
+///
 /// Indexes are left out: the next open of a table that declares them builds them. Numbers that `next_id` has drawn are
-/// left out, too. If the salvage does not finish, OUT is no database, and the directory OUT.unfinished can be removed.
+/// left out, too. So are the changes of prepared transactions, which are listed.
+///
+/// If the salvage does not finish, OUT is no database, and the directory OUT.unfinished can be removed.
 ///
 /// A database that was not closed is recovered in a copy of its files, in OUT.unfinished.
 #[derive(Args)]
@@ -54,14 +58,15 @@ pub(crate) fn run(arguments: &SalvageArguments) -> Result<(), Failure> {
     let target = Target::create(&arguments.dir, &arguments.out)?;
     let from = open(&options, &arguments.dir, &target.dir("copy"))?;
     let to = options.open(target.dir("new"))?;
+    let prepared: Vec<String> = from.prepared()?.into_iter().map(|txn| txn.name).collect();
     let reader = from.read();
     let (tables, hidden) = reader.readable_tables()?;
     let copied = tables.into_iter().map(|table| copy(&reader, &to, table)).collect::<Result<Vec<_>, _>>()?;
     to.close(std::time::Duration::from_secs(60))?;
     drop((reader, from));
     target.finish("new")?;
-    print(&copied, &hidden, arguments.json)?;
-    let is_whole = hidden.is_empty() && copied.iter().all(|table| table.missing.is_empty());
+    let is_whole = hidden.is_empty() && prepared.is_empty() && copied.iter().all(|table| table.missing.is_empty());
+    print(&copied, &hidden, &prepared, (is_whole, arguments.json))?;
     if is_whole { Ok(()) } else { Err(Failure::No) }
 }
 
@@ -80,7 +85,12 @@ fn copy(from: &ReadTransaction, to: &Db, table: ListedTable) -> Result<Copied, F
     Ok(Copied { table, rows: copied, missing, lines })
 }
 
-fn print(copied: &[Copied], hidden: &[Error], is_json: bool) -> Result<(), Failure> {
+fn print(
+    copied: &[Copied],
+    hidden: &[Error],
+    prepared: &[String],
+    (is_whole, is_json): (bool, bool),
+) -> Result<(), Failure> {
     let mut out = Output::new();
     if is_json {
         let table = |Copied { table, rows, missing, .. }: &Copied| {
@@ -88,9 +98,8 @@ fn print(copied: &[Copied], hidden: &[Error], is_json: bool) -> Result<(), Failu
             json!({ "name": table.name, "rows": rows, "indexes": indexes, "missing": missing })
         };
         let hidden: Vec<_> = hidden.iter().map(hidden_json).collect();
-        let is_whole = hidden.is_empty() && copied.iter().all(|table| table.missing.is_empty());
         let tables: Vec<_> = copied.iter().map(table).collect();
-        out.json(&json!({ "whole": is_whole, "tables": tables, "hidden": hidden }))?;
+        out.json(&json!({ "whole": is_whole, "tables": tables, "hidden": hidden, "prepared": prepared }))?;
     } else {
         for Copied { table, rows, lines, .. } in copied {
             let name = in_line(&table.name);
@@ -98,6 +107,8 @@ fn print(copied: &[Copied], hidden: &[Error], is_json: bool) -> Result<(), Failu
             lines.iter().try_for_each(|line| out.line(&format!("{name}\t{line}")))?;
         }
         hidden.iter().try_for_each(|error| out.line(&format!("tables are missing: {error}")))?;
+        let left_out = |name: &String| format!("the changes of the prepared transaction {} are missing", in_line(name));
+        prepared.iter().try_for_each(|name| out.line(&left_out(name)))?;
     }
     out.end()
 }

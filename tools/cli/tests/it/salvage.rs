@@ -144,6 +144,22 @@ fn a_database_that_was_not_closed_is_recovered_in_a_copy() {
 }
 
 #[test]
+fn the_changes_of_a_prepared_transaction_are_listed_as_missing() {
+    let (dir, to) = (Dir::with_database("salvage-prepared"), Target::new("salvage-prepared-out"));
+    let db = open(dir.path());
+    let tx = db.begin();
+    tx.open(ACCOUNTS).unwrap().put(1_000_000, 1).unwrap();
+    tx.prepare("order 7").unwrap();
+    close(db);
+    let report = to.report(&dir, 1);
+    assert_eq!((&report["whole"], &report["prepared"]), (&json!(false), &json!(["order 7"])));
+    let line = "the changes of the prepared transaction order 7 are missing";
+    let (text, other) = (Target::new("salvage-prepared-text"), dir.copy("salvage-prepared-copy"));
+    let ran = text.salvage(&other, &[]);
+    assert!(ran.code == 1 && ran.output.lines().any(|found| found == line), "{ran:?}");
+}
+
+#[test]
 fn the_rows_of_a_damaged_leaf_are_missing_and_no_others() {
     let (dir, table) = wide("salvage-leaf");
     let to = Target::new("salvage-leaf-out");
@@ -259,6 +275,12 @@ fn what_is_no_target_is_refused_and_stays_as_it_is() {
     fs::write(&to.1, "text").unwrap();
     to.salvage(&dir, &[]).is_refused(2, "is no directory");
     fs::remove_file(&to.1).unwrap();
+    let linked = to.0.path().join("linked");
+    fs::create_dir(&linked).unwrap();
+    std::os::unix::fs::symlink(&linked, &to.1).unwrap();
+    to.salvage(&dir, &[]).is_refused(2, "cannot be replaced");
+    fs::remove_file(&to.1).unwrap();
+    fs::remove_dir(&linked).unwrap();
     fs::create_dir(to.0.path().join("out.unfinished")).unwrap();
     to.salvage(&dir, &[]).is_refused(2, "out.unfinished exists");
     to.has(&["out.unfinished"]);

@@ -4,8 +4,10 @@ use super::target::create_dir;
 use crate::exit::Failure;
 use foreshore::{Db, Error, Options};
 use foreshore_io::{Fs, ReadOnly};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::{fs, io};
 
 /// Opens the database for reading. If it was not closed, recovers a copy in `copy`.
 pub(super) fn open(options: &Options, dir: &Path, copy: &Path) -> Result<Db, Failure> {
@@ -30,11 +32,14 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (from, to, kind) = (entry.path(), to.join(entry.file_name()), entry.file_type()?);
-        if kind.is_dir() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        // Links are followed, as the engine does: the log may lie on another device.
+        if fs::metadata(&from)?.is_dir() {
             copy_dir(&from, &to)?;
-        } else if kind.is_file() {
-            fs::copy(from, to)?;
+        } else {
+            fs::copy(from, &to)?;
+            // Files may be read-only, and recovery writes to their copies.
+            fs::set_permissions(to, Permissions::from_mode(0o600))?;
         }
     }
     Ok(())

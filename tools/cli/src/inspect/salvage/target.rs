@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use foreshore::Error;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A new database that is not finished. Its directory is removed on drop.
@@ -40,13 +40,25 @@ impl Target {
         unfinished.push(".unfinished");
         let unfinished = out.with_file_name(unfinished);
         match create_dir(&unfinished) {
-            Ok(()) => Ok(Self { out: out.to_owned(), unfinished }),
+            Ok(()) => {
+                let target = Self { out: out.to_owned(), unfinished };
+                target.check_replaceable()?;
+                Ok(target)
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Failure::Refused(format!(
                 "{} exists: another salvage runs, or did not finish. Then remove it",
                 unfinished.display()
             ))),
             Err(error) => Err(Error::io("create", unfinished, error).into()),
         }
+    }
+
+    /// Checks that an empty directory `out` can be replaced at the end. A mount point cannot, nor a link.
+    fn check_replaceable(&self) -> Result<(), Failure> {
+        let Ok(old) = fs::symlink_metadata(&self.out) else { return Ok(()) };
+        let replaced = fs::remove_dir(&self.out).and_then(|()| DirBuilder::new().mode(old.mode()).create(&self.out));
+        let refused = |error| Failure::Refused(format!("{} cannot be replaced: {error}", self.out.display()));
+        replaced.map_err(refused)
     }
 
     /// Returns the path of a directory that is removed unless [`finish`](Self::finish) names it.
