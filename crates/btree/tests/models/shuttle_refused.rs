@@ -229,5 +229,6 @@ fn what_a_scan_was_to_be_locked_by_is_given_up() {
 #[should_panic(expected = "a lock stays behind")]
 fn what_a_refused_scan_was_to_be_locked_by_is_given_up() {
     let name = "range: what is given up stays";
-    shuttle_mutated(name, ITERATIONS, || beside_a_writer(Isolation::Serializable, b"c", whole_range));
+    // Few schedules have the writer's change between the cover of the range and its row.
+    shuttle_mutated(name, 5 * ITERATIONS, || beside_a_writer(Isolation::Serializable, b"c", whole_range));
 }

@@ -62,6 +62,9 @@ pub enum Salvaged {
     },
 }
 
+/// A key and its value, encoded.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// State of the scan.
 struct Scan {
     tree: Tree,
@@ -127,7 +130,7 @@ impl Scan {
     }
 
     /// Returns the next row of the leaf.
-    fn row(&mut self, txn: &mut Txn) -> Result<Option<(Vec<u8>, Vec<u8>)>, Storage> {
+    fn row(&mut self, txn: &mut Txn) -> Result<Option<Row>, Storage> {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => {
