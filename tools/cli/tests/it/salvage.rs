@@ -119,7 +119,7 @@ fn a_sound_database_is_copied_whole() {
 fn an_empty_database_becomes_an_empty_one() {
     let (dir, to) = (Dir::new("salvage-empty"), Target::new("salvage-empty-out"));
     close(dir.open());
-    assert_eq!(to.report(&dir, 0), json!({ "whole": true, "tables": [], "hidden": [] }));
+    assert_eq!(to.report(&dir, 0), json!({ "whole": true, "tables": [], "hidden": [], "prepared": [] }));
     assert_eq!(to.run("dump").output, dir.prints("dump", &[]));
 }
 
