@@ -357,7 +357,7 @@ impl Stock {
     pub(crate) fn finish_truncation(&self, number: u64) -> Result<u64> {
         let end = self.with(|state| {
             let end = state.free.cut().filter(|_| !state.resizing && state.cuts == number)?;
-            state.resizing = !mutant("space: a truncation is finished behind the back of those who grow");
+            state.resizing = !mutant("space: a truncation ends while the file grows");
             Some(end)
         });
         let Some(end) = end else { return Ok(0) };

@@ -170,7 +170,5 @@ fn two_that_grow_the_file_at_once_are_found() {
 #[test]
 #[should_panic]
 fn a_truncation_that_others_do_not_wait_for_is_found() {
-    shuttle_mutated("space: a truncation is finished behind the back of those who grow", 10 * ITERATIONS, || {
-        run(Growth::AHEAD)
-    });
+    shuttle_mutated("space: a truncation ends while the file grows", 10 * ITERATIONS, || run(Growth::AHEAD));
 }
