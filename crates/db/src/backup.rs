@@ -21,7 +21,7 @@ mod target;
 
 use crate::engine::Engine;
 use crate::files::Files;
-use crate::{Error, Result};
+use crate::{Error, Result, trace};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error as Storage, Lsn};
 use foreshore_buffer::Pool;
@@ -62,8 +62,10 @@ pub(crate) fn backup(engine: &Engine, dir: &Path) -> Result<Backup> {
     let target = Target::create(engine.options.backup_file_system(dir)?, dir)?;
     let retained = engine.storage.checkpointer().retain_log();
     let source = Source { engine, retained };
-    let backup = source.copy_to(&target).map_err(|error| source.explain(error))?;
-    target.finish()?;
+    let copied = source.copy_to(&target).map_err(|error| source.explain(error));
+    let backup = copied.and_then(|backup| target.finish().map(|()| backup));
+    trace::ended("backup", &backup);
+    let backup = backup?;
     pause::point("backup: the marker is removed");
     Ok(backup)
 }

@@ -4,7 +4,7 @@
 mod options;
 mod passes;
 
-use crate::{Db, Result};
+use crate::{Db, Result, trace};
 pub use options::{CompactOptions, Compaction};
 use passes::Compactor;
 use std::ops::ControlFlow;
@@ -73,6 +73,8 @@ impl Db {
         }
         // WAIT: park - for the compaction that runs.
         let _turn = engine.queues.take_compaction();
-        Compactor::new(self, share, &mut progress).run()
+        let done = Compactor::new(self, share, &mut progress).run();
+        trace::ended("compact", &done);
+        done
     }
 }

@@ -1,6 +1,8 @@
 //! Background work of the engine itself: on its threads, or piece by piece where there are none.
 
 use crate::engine::Engine;
+use crate::live::Live;
+use crate::trace;
 use crate::watches::TableSet;
 use foreshore_base::{Error, Result};
 use foreshore_sync::{Daemon, NextWake, Signal, Step};
@@ -113,7 +115,10 @@ fn purge(engine: &Engine) -> NextWake {
 /// Rolls back transactions that are too old.
 fn end_old(engine: &Engine) -> NextWake {
     // A rollback that fails stops the log, and every later operation reports that.
-    let roll_back = |live| drop(engine.roll_back(live));
+    let roll_back = |live: Live| {
+        trace::too_old(live.txn.label());
+        drop(engine.roll_back(live));
+    };
     engine.aging.end_old(roll_back).map_or(NextWake::OnSignal, NextWake::After)
 }
 

@@ -4,7 +4,7 @@
 //! The list only informs. Each damaged page is refused by itself where it is read.
 
 use crate::catalogue::Catalogue;
-use crate::{Error, Result};
+use crate::{Error, Result, trace};
 use foreshore_base::{Error as Storage, PageId, Place, TableId, TableRef};
 use foreshore_buffer::Pool;
 use foreshore_space::{MAX_LISTED, Space, can_be_lost};
@@ -84,8 +84,11 @@ impl Damage {
     pub(crate) fn note(&self, error: &Error) {
         let Error::Corrupted { table, place: Place::Page(page), why, .. } = error else { return };
         let mut pages = self.0.lock();
-        if pages.len() < MAX_KNOWN {
-            pages.entry(*page).or_insert((table.as_ref().map(|table| table.id), *why));
+        if pages.len() < MAX_KNOWN && !pages.contains_key(page) {
+            pages.insert(*page, (table.as_ref().map(|table| table.id), *why));
+            // A subscriber runs code of users.
+            drop(pages);
+            trace::damaged(error);
         }
     }
 

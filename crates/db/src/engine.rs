@@ -12,7 +12,7 @@ use crate::queues::Queues;
 use crate::reclaim::Reclaimer;
 use crate::storage::Storage;
 use crate::workers::WorkerPool;
-use crate::{Error, Options};
+use crate::{Error, Options, trace};
 use foreshore_base::{Csn, Result};
 use foreshore_sync::{BiasedRef, Daemon, LockRank, Mutex, pause};
 use std::{sync::Arc, time::Duration};
@@ -66,13 +66,18 @@ impl Engine {
         self.storage.log().drive_archive(false);
         let finished = self.storage.finish(is_quiet);
         pause::point("close: the last checkpoint is taken");
-        finished.and(self.storage.stop())
+        let closed = finished.and(self.storage.stop());
+        trace::closed(&self.storage.files().dir, &closed);
+        closed
     }
 
     /// Rolls a transaction back, and counts its end. Returns the newest commit that it has seen.
     pub(crate) fn roll_back(&self, live: Live) -> Result<Csn> {
         let signals = live.signals_of_rollback();
-        let ended = live.into_txn().rollback();
+        let txn = live.into_txn();
+        let label = txn.label();
+        let ended = txn.rollback();
+        trace::rolled_back(label, &ended);
         self.admission.transaction_ended();
         self.catalogue.watches().signal(&signals);
         ended

@@ -100,6 +100,7 @@ mod table;
 mod table_def;
 mod tables;
 mod ticket;
+mod trace;
 mod transaction;
 mod vacuum;
 mod watches;

@@ -16,7 +16,7 @@ use crate::purge::Purger;
 use crate::queues::Queues;
 use crate::reclaim::Reclaimer;
 use crate::storage::{Access, Directory, Storage};
-use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons};
+use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons, trace};
 use foreshore_base::Csn;
 use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::Pool;
@@ -89,6 +89,7 @@ fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
     let engine = parts.start(contents != Contents::Database).and_then(|engine| {
         daemons::spawn(&engine)?;
         stop_watches(&engine);
+        trace::opened(&engine.storage.files().dir, &engine.storage.recovery());
         Ok(engine)
     });
     // The parts of a failed start are dropped without further access to the files.
@@ -102,7 +103,9 @@ fn stop_watches(engine: &Arc<Engine>) {
         if let Some(engine) = weak.upgrade()
             && let Err(cause) = engine.admission.check_open()
         {
-            engine.catalogue.watches().stop(&cause.into());
+            let cause = cause.into();
+            trace::stopped(&cause);
+            engine.catalogue.watches().stop(&cause);
         }
     });
 }

@@ -160,6 +160,8 @@ impl ReadTransaction {
 /// assert_eq!((users.len()?, users.count("b"..)?, users.is_empty()?), (2, 0, false));
 /// assert_eq!(users.get("ada")?.as_deref(), Some("Ada Lovelace"));
 /// assert_eq!(users.get_with("ada", |name| name.len())?, Some(12));
+/// let mut name = Vec::new();
+/// assert!(users.get_into("ada", &mut name)? && name.ends_with(b"Lovelace"));
 /// assert_eq!(users.get_range("ada", 4..)?.as_deref(), Some(&b"Lovelace"[..]));
 /// assert_eq!(users.get_reader("ada")?.map(|name| name.len()), Some(12));
 /// assert_eq!(users.get_many(&["alan", "bob"])?, [Some("Alan Turing".to_owned()), None]);
@@ -183,6 +185,14 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Those of every method, and `KeyTooLarge`.
     pub fn get<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
         self.table.get(key)
+    }
+
+    /// Copies the encoded value of `key` to `value`, as [`Table::get_into`] does.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    pub fn get_into<'k>(&self, key: impl Borrow<K::Ref<'k>>, value: &mut Vec<u8>) -> Result<bool> {
+        self.table.get_into(key, value)
     }
 
     /// Calls `read` with the encoded value of `key`, as [`Table::get_with`] does.

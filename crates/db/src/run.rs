@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::queues::{Begun, Unresolved};
-use crate::{CommitTicket, Db, Error, Transaction, TxnOptions};
+use crate::{CommitTicket, Db, Error, Transaction, TxnOptions, trace};
 use foreshore_base::Csn;
 use foreshore_lock::Attempt;
 use foreshore_sync::{Clock, Nanos, Parker, SystemClock, Turn, pause};
@@ -197,9 +197,11 @@ impl<'e> Runs<'e> {
         };
         let retry = self.retry.get_or_insert_with(|| Retry::new(self.engine, tx.began(), self.options));
         if let Some(cause) = retry.final_error(self.engine, self.count, &cause) {
+            trace::given_up(self.options.label, self.count, &cause);
             return Some((Some(cause), self.without_commit(tx)));
         }
         retry.note(&cause);
+        trace::runs_again(self.options.label, self.count, &cause);
         self.was_measured = tx.is_measured();
         drop(tx);
         self.turn = None;

@@ -129,6 +129,37 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Ok(Some(value))
     }
 
+    /// Copies the encoded value of `key` to `value`, whose memory is used again, and returns whether there is a row. If
+    /// there is none, `value` is empty. `&[u8]` and `&str` are encoded as their bytes.
+    ///
+    /// # Errors
+    /// Those of every method, and `KeyTooLarge`.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const PAGES: TableDef<&str, &[u8]> = TableDef::new("pages");
+    /// db.run(|tx| tx.open(PAGES)?.put("/", &b"Welcome"[..]))?;
+    /// let mut page = Vec::new();
+    /// db.run(|tx| {
+    ///     let pages = tx.open(PAGES)?;
+    ///     assert!(pages.get_into("/", &mut page)?);
+    ///     assert_eq!(page, b"Welcome");
+    ///     assert!(!pages.get_into("/about", &mut page)?);
+    ///     assert!(page.is_empty());
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn get_into<'k>(&self, key: impl Borrow<K::Ref<'k>>, value: &mut Vec<u8>) -> Result<bool> {
+        let key = key.borrow();
+        self.tx.with(|_, live| {
+            encode_key::<K>(key, &mut live.scratch.key);
+            let (txn, Scratch { key, .. }) = live.parts();
+            Ok(self.tree.get(txn, key, value)?)
+        })
+    }
+
     /// Returns the value of `key`, and locks the row for a write in this transaction. That avoids the deadlock of two
     /// transactions that both read a row and then both write it.
     ///

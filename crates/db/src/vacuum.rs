@@ -1,7 +1,7 @@
 //! Returning free pages to the file system.
 
 use crate::engine::Engine;
-use crate::{Result, TxnOptions};
+use crate::{Result, TxnOptions, trace};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_space::Spare;
 use foreshore_sync::pause;
@@ -11,7 +11,9 @@ use foreshore_sync::pause;
 pub(crate) fn vacuum(engine: &Engine) -> Result<u64> {
     let freed = free_unneeded(engine);
     let bytes = truncate_end(engine, Spare::Growth);
-    freed.and(bytes)
+    let cut = freed.and(bytes);
+    trace::ended("vacuum", &cut);
+    cut
 }
 
 /// Frees the pages of dropped tables, and of large values that no row refers to, once no snapshot needs them.

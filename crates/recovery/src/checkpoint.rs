@@ -229,6 +229,11 @@ impl Checkpointer {
         let counter = if taken.is_ok() { &self.checkpoints } else { &self.failures };
         // ORDERING: hint, a counter.
         counter.fetch_add(1, Ordering::Relaxed);
+        #[cfg(feature = "tracing")]
+        match &taken {
+            Ok(()) => tracing::debug!(target: "foreshore", redo_start = state.newest.redo_start.0, "checkpoint"),
+            Err(error) => tracing::warn!(target: "foreshore", ?error, "a checkpoint failed"),
+        }
         taken
     }
 

@@ -3,7 +3,7 @@
 use super::Transaction;
 use crate::live::Live;
 use crate::seat::{Failure, State};
-use crate::{CommitTicket, Durability, Error, Result};
+use crate::{CommitTicket, Durability, Error, Result, trace};
 use foreshore_base::{Csn, TableId};
 use foreshore_btree::Tree;
 use std::sync::Arc;
@@ -188,6 +188,7 @@ impl Transaction {
         let live = self.take_live()?;
         let (signals, freed) = (live.signals_of_commit(), live.signals_of_rollback());
         let (txn, created, dropped) = live.into_parts();
+        let label = txn.label();
         let gone: Vec<TableId> = dropped.iter().map(Tree::table).collect();
         // Before the locks are released. A commit that fails has stopped the log.
         dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
@@ -212,6 +213,7 @@ impl Transaction {
         if !gone.is_empty() {
             self.end_watches(gone, ticket.csn());
         }
+        trace::committed(label, ticket.csn());
         Ok(CommitTicket(ticket))
     }
 
