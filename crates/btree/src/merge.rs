@@ -12,7 +12,7 @@
 //! merged only after that parent has been merged.
 //!
 //! A root with one child takes the child's content and sinks one level (*collapse*). If no two of three leaves fit in
-//! one, the three are redistributed to two (see [`crate::level`]).
+//! one, the three are redistributed to two (see [`crate::redistribute`]).
 //!
 //! **Why no reader is misled.** A reader finds a page by an id in its parent or left sibling, and validates that node
 //! afterwards (see [`crate::descend`]). Step 1 changes the parent and step 2 the left node. So a reader that reaches
@@ -123,7 +123,7 @@ impl Tree {
                 }
             }
             if let ([first, second], false, 0) = (&pairs[..], merged, level) {
-                merged = self.level_out(merging, first, second)?;
+                merged = self.redistribute(merging, first, second)?;
                 freed += usize::from(merged);
             }
             live = live.or(merging.live.take().filter(|_| !merged).map(|xid| (page, xid)));
@@ -203,7 +203,7 @@ impl Tree {
         let right_page = right.shared();
         // A page may have been freed meanwhile, and may now belong to another tree.
         let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
-        if is_open(&second) {
+        if has_open_split(&second) {
             return Ok(false);
         }
         let damage = |why| self.corrupted(right.pid(), why);
@@ -260,7 +260,7 @@ impl Tree {
         let damage = |why| self.corrupted(pair.right, why);
         let mut right = right.exclusive();
         let node = self.parse(pair.right, &right)?;
-        if is_open(&node) || !fits(&self.parse(pair.left, left)?, &node, most).map_err(damage)? {
+        if has_open_split(&node) || !fits(&self.parse(pair.left, left)?, &node, most).map_err(damage)? {
             return Ok(false);
         }
         let mut body = Vec::with_capacity(MAX_ABSORB_BODY);
@@ -337,7 +337,7 @@ impl Tree {
 }
 
 /// Returns whether the right node of a pair has an open split.
-pub(crate) fn is_open(right: &Node<'_>) -> bool {
+pub(crate) fn has_open_split(right: &Node<'_>) -> bool {
     right.is_incomplete() && !mutant("btree: a merge takes a node whose split is open")
 }
 

@@ -1,13 +1,13 @@
 //! Packing: a leaf takes rows of the leaves on its right until it is full.
 //!
 //! The purge merges a leaf only if it is thin, and leaves space for the next row ([`crate::merge`]). Packing leaves
-//! none: a following leaf is merged if all of it fits, otherwise its first rows are shifted ([`crate::level`]). A pass
-//! from left to right moves each row about once. Leaves with rows of live writers stay as they are.
+//! none: a following leaf is merged if all of it fits, otherwise its first rows are shifted ([`crate::redistribute`]). A
+//! pass from left to right moves each row about once. Leaves with rows of live writers stay as they are.
 
-use crate::level::first_rows;
-use crate::merge::{MOST, Merging, is_open};
+use crate::merge::{MOST, Merging, has_open_split};
 use crate::neighbours::{Pair, pairs_of};
 use crate::node::{CAPACITY, Damage, Goal, Node};
+use crate::redistribute::first_rows;
 use crate::tree::{Structure, Tree};
 use foreshore_base::Result;
 use foreshore_base::limits::PAGE_SIZE;
@@ -112,7 +112,7 @@ impl Tree {
 
 /// Returns how many bytes of rows the left of two leaves may have; `None` if that is too little more than it has.
 fn most_of(left: &Node<'_>, right: &Node<'_>) -> Result<Option<usize>, Damage> {
-    if !left.is_leaf() || !right.is_leaf() || right.len() == 0 || is_open(right) {
+    if !left.is_leaf() || !right.is_leaf() || right.len() == 0 || has_open_split(right) {
         return Ok(None);
     }
     let (before, most) = (left.entry_bytes()?, CAPACITY - left.low()?.len());

@@ -256,7 +256,7 @@ impl Frame {
     }
 
     /// Sets what the policy keeps in the word: the uses, and whether the page is in the main part.
-    pub fn place(&self, uses: u8, main: bool) {
+    pub fn set_policy_bits(&self, uses: u8, main: bool) {
         debug_assert!(uses <= MAX_USES, "{uses} uses");
         let own = (u32::from(uses) * USE) | if main { MAIN } else { 0 };
         // ORDERING: as in `count_use`.

@@ -67,8 +67,8 @@ impl FreeList {
             let no = ((top & TOP) as FrameNo).checked_sub(1)?;
             // ORDERING: Relaxed, ordered by the Acquire of the top; if it is stale, so is the top.
             let link = frames[no as usize].link().load(Ordering::Relaxed);
-            // ORDERING: Acquire on failure, as above. On success nothing is published: a reader of the new top reads a
-            // link that the push of that frame has published, which this exchange passes on.
+            // ORDERING: Acquire on failure, as above. On success this publishes nothing of its own. It continues the
+            // release sequence of the push of the new top, so a reader of that top sees the link of its frame.
             let next = top & !TOP | link & TOP;
             match self.top.compare_exchange_weak(top, next, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
@@ -84,7 +84,7 @@ impl FreeList {
         }
     }
 
-    /// Returns how many frames there are. A hint.
+    /// Returns how many frames are in the list. A hint.
     pub fn len(&self, frames: &[Frame]) -> usize {
         // ORDERING: Acquire, as in `pop`.
         Self::count(frames, self.top.load(Ordering::Acquire)) as usize

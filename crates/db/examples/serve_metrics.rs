@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest request that is read.
 const REQUEST_BYTES: u64 = 8 << 10;
 
-#[allow(dead_code, reason = "the test of examples calls the rest")]
+#[allow(dead_code, reason = "the test of the examples includes this file and calls only `answer`")]
 fn main() -> Result<(), Error> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9184".to_owned());
     let dir = std::env::temp_dir().join(format!("foreshore-metrics-{}", std::process::id()));
     let db = Db::open(&dir)?;
-    // Waits by class are those of the profile.
+    // The times of waits by class come from the profile.
     db.set_profiling(true)?;
     let listener = TcpListener::bind(&address).map_err(|error| Error::io("bind", &address, error))?;
     println!("http://{address}/metrics, of the database in {}", dir.display());
@@ -56,9 +56,9 @@ fn write(db: &Db, writer: u64) -> Result<(), Error> {
 /// Answers requests, one after another.
 pub(crate) fn serve(listener: &TcpListener, db: &Db) {
     for client in listener.incoming() {
-        // A client that has gone away concerns no other one.
+        // A client that has gone away must not end the server.
         if let Err(error) = client.and_then(|client| answer(&client, db)) {
-            eprintln!("a request has no answer: {error}");
+            eprintln!("a request was not answered: {error}");
         }
     }
 }

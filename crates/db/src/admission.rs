@@ -119,8 +119,8 @@ impl Admission {
         self.below(options).and_then(|below| self.txns.begin_system(below))
     }
 
-    /// Runs `work`, for which `close` waits as for a transaction, also where the log has stopped.
-    pub(crate) fn working<T>(&self, work: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
+    /// Runs `work`, also if the log has stopped. `close` waits for it as for a transaction.
+    pub(crate) fn delaying_close<T>(&self, work: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         self.begun.add(1);
         // Store, fence, look: as in `begin_by`.
         self.fence.light();

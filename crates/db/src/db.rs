@@ -151,7 +151,7 @@ impl Db {
     ///
     /// 1. Frees the pages of dropped tables and of replaced large values that no snapshot needs. Without `vacuum`,
     ///    background work frees them.
-    /// 2. Truncates the free pages at the end of the file, except a reserve.
+    /// 2. Truncates the free pages at the end of the file, except a reserve that writers will soon need.
     ///
     /// Pages in use are not moved, so the file cannot end before the last of them: [`compact`](Self::compact) moves
     /// them. Other transactions read and write meanwhile. If they use up the reserve, or a [`backup`](Self::backup) is
@@ -203,18 +203,18 @@ impl Db {
     /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its commit number.
     ///
     /// # Errors
-    /// - `NoPrepared`: no prepared transaction has this name. If one had it, its commit or rollback is durable.
+    /// - `NoPrepared`: no prepared transaction has this name. One that had it was committed or rolled back durably.
     /// - `PreparedBusy`: another call is preparing, committing or rolling back the transaction.
     /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
     pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
         let engine = self.engine();
-        let (csn, gone) = engine.admission.working(|| {
+        let (csn, dropped) = engine.admission.delaying_close(|| {
             let committed = engine.prepared.commit(name, &engine.catalogue, &engine.reclaimer)?;
             committed.map_or_else(|| self.no_prepared(name), Ok)
         })?;
         let watches = engine.catalogue.watches();
         watches.signal(&TableSet::ALL);
-        gone.into_iter().for_each(|table| watches.table_dropped(table));
+        dropped.into_iter().for_each(|table| watches.table_dropped(table));
         Ok(csn)
     }
 
@@ -225,7 +225,7 @@ impl Db {
     /// rolled back later (see [`Transaction::rollback`](crate::Transaction::rollback)).
     pub fn rollback_prepared(&self, name: &str) -> Result<()> {
         let engine = self.engine();
-        engine.admission.working(|| {
+        engine.admission.delaying_close(|| {
             let rolled_back = engine.prepared.rollback(name)?;
             rolled_back.map_or_else(|| self.no_prepared(name), Ok)
         })?;
@@ -260,12 +260,17 @@ impl Db {
     #[must_use]
     pub fn profile(&self) -> Profile {
         let engine = self.engine();
-        let key = |Hot { mut key, times: waits, spent: waited, over }: Hot<Lockable>| {
+        let key = |Hot { mut key, times: waits, spent: waited, overestimate }: Hot<Lockable>| {
             let table = key.table_mut();
             table.name = engine.catalogue.by_id(table.id).map(|info| info.names().0);
-            HotKey { name: key.to_string(), waits, waited, over }
+            HotKey { name: key.to_string(), waits, waited, overestimate }
         };
-        let page = |Hot { key: page, times: waits, spent: waited, over }| HotPage { page, waits, waited, over };
+        let page = |Hot { key: page, times: waits, spent: waited, overestimate }| HotPage {
+            page,
+            waits,
+            waited,
+            overestimate,
+        };
         Profile {
             labels: engine.profiler.labels(),
             hot_keys: engine.admission.txns().hot().into_iter().map(key).collect(),

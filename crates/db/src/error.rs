@@ -2,7 +2,7 @@
 
 mod display;
 mod from;
-mod questions;
+mod methods;
 
 use foreshore_base::{GroupNo, Lockable, Place, RestoreRefusal, TableRef, Waiter};
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
@@ -128,7 +128,7 @@ pub enum Error {
     RolledBack,
     /// The rollback of a transaction met a damaged page, or found no free page or log space, and is parked. Its rows
     /// stay locked, and the engine retries it when space is freed. The rollback itself returns this error, and so do
-    /// writers that meet one of the rows. Not retryable: freed space ends it, or a restart.
+    /// writers that meet one of the rows. Not retryable: it lasts until space is freed, or until a restart.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,
@@ -218,7 +218,7 @@ pub enum Error {
         /// The encoded key.
         key: Arc<[u8]>,
     },
-    /// The key of a row to load is not greater than the key before it and all keys of the table. Nothing was loaded.
+    /// A row to load does not have a greater key than the row before it, or than the table's last. Nothing was loaded.
     LoadOrder {
         /// The table.
         table: TableRef,
@@ -234,7 +234,7 @@ pub enum Error {
         /// The encoded index key.
         key: Arc<[u8]>,
     },
-    /// An index and its table differ at an entry: the key function changed without its version, or reads other data.
+    /// An index and its table differ: the key function has changed but not its version, or reads more than the row.
     IndexMismatch {
         /// The index, named with its table.
         index: TableRef,
@@ -273,7 +273,7 @@ pub enum Error {
     },
     /// The transaction was chosen as the victim of a deadlock. Retryable.
     Deadlock {
-        /// From the victim on: each waits for the next, and the last for the first. At most `MAX_NAMED` of them.
+        /// The cycle, from the victim on, or its first 8. Each waits for the next, and the last for the victim.
         cycle: Arc<[Waiter]>,
     },
     /// A lock was not granted in time. Retryable.
@@ -285,8 +285,8 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// The transaction that this thread used last holds the lock, or its holder waits for that one. Refused after a
-    /// tenth of a second. Not retryable: end that transaction first, or use it on another thread.
+    /// This thread itself seems to hold the lock up: it last used the holder, or a transaction that the holder waits
+    /// for. Refused after 0.1 s. Not retryable: end that transaction first, or use it on another thread.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,
@@ -373,8 +373,8 @@ pub enum Error {
         /// The limit in bytes, of memory and file together.
         max: usize,
     },
-    /// Other transactions hold the undo memory that this one needs. They wait for its locks, or did not end in time, or
-    /// their undo lies in the same chunks of 8 KiB as its own. Retryable.
+    /// Other transactions hold the undo memory that this one needs: they wait for its locks, or did not end in time. Or
+    /// ended ones have left undo in its chunks, which only its own end frees. Retryable.
     UndoMemory {
         /// The limit in bytes, of memory and file together.
         max: usize,

@@ -33,9 +33,9 @@
 //!
 //! **Durability.** [`Transaction::commit`] returns when the commit survives power loss, unless the transaction is
 //! [`Durability::Relaxed`]. [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`], which is a
-//! future. A thread can also test it or block on it. Locks are released once the commit record is in the log buffer. A
-//! transaction that read those writes is acknowledged only after they are durable. [`Transaction::rollback_to`] undoes
-//! the changes since a [`Savepoint`], and the transaction continues.
+//! future. A thread can also test it or block on it. Locks are released once the commit record is in the log buffer, so
+//! another transaction may read the new rows before they are durable. Its own commit is acknowledged only after they
+//! are. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the transaction continues.
 //!
 //! **Indexes.** [`TableDef::with_indexes`] declares secondary indexes of a table. Every write through the table
 //! maintains them, and [`Table::by_index`] finds rows by them.
@@ -48,8 +48,9 @@
 //! database and returns a future. [`Db::watch_inserts`] returns a watch of a table, for consumers of a queue: they
 //! block on it or await it.
 //!
-//! **Failure.** A failed write or sync of the log or of pages stops the database: every call returns
-//! [`Error::Poisoned`] until [`Db::reopen`]. A full disk fails the transactions that need space and nothing else.
+//! **Failure.** A failed write or sync of the log or of pages stops the database: every operation returns
+//! [`Error::Poisoned`], and [`Db::reopen`] opens it again. A full disk fails the transactions that need space and
+//! nothing else.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

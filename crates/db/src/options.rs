@@ -140,7 +140,7 @@ impl Options {
         self
     }
 
-    /// Sets where the files are kept and how they are written.
+    /// Sets the storage of the files: disk or memory, and how it is written.
     #[must_use]
     pub fn device(mut self, device: Device) -> Self {
         self.device = device;
@@ -195,8 +195,8 @@ impl Options {
     ///
     /// - The file is unlinked as soon as it is open. It never shrinks while the database is open; its free space is
     ///   reused.
-    /// - Writers continue without the file while it cannot be written. A writer that finds no space then gets
-    ///   the error of the failed write.
+    /// - While the file cannot be written, undo stays in memory. A writer that finds no undo space then gets the
+    ///   error of the failed write.
     /// - A rollback that cannot read its undo from the file stops the database.
     /// - An open scan that has read old versions from the file keeps up to 5 MiB of them, and uses 4.5 MiB more while
     ///   it reads. The memory limit counts neither.
@@ -221,9 +221,10 @@ impl Options {
 
     /// Sets how many bytes may be kept for the oldest snapshot alone, at least 8 KiB.
     ///
-    /// They are old versions, in chunks of 8 KiB, and the pages of tables dropped since the snapshot:
-    /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows both. A snapshot above the limit is cancelled
-    /// as one that is too old is. A transaction may have a limit of its own.
+    /// The bytes are those of old versions, in chunks of 8 KiB, and of the pages of tables dropped since the snapshot.
+    /// [`Stats::oldest_snapshot`](crate::Stats::oldest_snapshot) shows both. A snapshot above the limit is cancelled at
+    /// the same moments as with [`snapshot_max_age`](Self::snapshot_max_age), and its reader gets the same error. A
+    /// transaction may have a limit of its own.
     #[must_use]
     pub fn snapshot_max_bytes(mut self, bytes: u64) -> Self {
         self.snapshot_limits.max_bytes = bytes;
@@ -255,11 +256,14 @@ impl Options {
     /// Sets a directory to which the log is copied before its segments are reused, for [`restore`](crate::restore). It
     /// is created if it is missing. It may be on another device, and holds the archive of this database alone.
     ///
-    /// A segment is copied when it is full, and the end of the log once a minute, at the close, and by
-    /// [`Db::archive`](crate::Db::archive). While the directory cannot be written, the log is kept, up to twice its
-    /// budget. Then, or when writers find the disk full, the oldest log is reused, and the archive has a gap. A device
-    /// that takes 20 seconds for one file counts as one that fails. [`Stats::archive`](crate::Stats::archive) shows all
-    /// that. A damaged file of the archive is counted there, and does not keep the database from opening.
+    /// - A segment is copied when it is full. The end of the log is copied once a minute, at the close, and by
+    ///   [`Db::archive`](crate::Db::archive).
+    /// - While the directory cannot be written, the log is kept, up to twice its budget. Then, or when writers find the
+    ///   disk full, the oldest log is reused, and the archive has a gap.
+    /// - A device that takes 20 seconds for one file counts as one that cannot be written.
+    /// - A damaged file of the archive does not prevent an open.
+    ///
+    /// [`Stats::archive`](crate::Stats::archive) shows failures, gaps and damaged files.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-options-{}", std::process::id()));

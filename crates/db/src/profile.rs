@@ -126,7 +126,7 @@ pub struct HotKey {
     /// Upper bound of the time of all waits.
     pub waited: Duration,
     /// Part of `waited` that may belong to other keys.
-    pub over: Duration,
+    pub overestimate: Duration,
 }
 
 /// A page whose latch transactions wait for, counted as in [`HotKey`].
@@ -140,7 +140,7 @@ pub struct HotPage {
     /// See [`HotKey`].
     pub waited: Duration,
     /// See [`HotKey`].
-    pub over: Duration,
+    pub overestimate: Duration,
 }
 
 /// Measurements of all transactions.

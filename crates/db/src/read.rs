@@ -23,7 +23,7 @@ impl Db {
     /// Begins a transaction that only reads, with `options`.
     #[must_use]
     pub fn read_with(&self, options: ReadOptions) -> ReadTransaction {
-        ReadTransaction { inner: self.begin_with(options.below()) }
+        ReadTransaction { inner: self.begin_with(options.into_txn_options()) }
     }
 }
 

@@ -236,10 +236,10 @@ impl Ended {
     fn wait(&self) -> crate::Result<()> {
         match &self.end {
             // A check keeps others waiting for its turn, so it calls no callbacks of users.
-            End::Commit { ticket, is_check: true } => self.tx.settle(ticket.csn()),
+            End::Commit { ticket, is_check: true } => self.tx.wait_until_durable(ticket.csn()),
             // WAIT: park - for durability, or help by writing the group. Not at all if relaxed.
             End::Commit { ticket, is_check: false } => self.tx.measured(|| ticket.wait()),
-            End::Rollback(seen) => self.tx.settle(*seen),
+            End::Rollback(seen) => self.tx.wait_until_durable(*seen),
         }
     }
 

@@ -21,8 +21,9 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
     /// The newest commit that the error depends on.
     pub(crate) watermark: Csn,
-    /// Whether it ran before, so that the caller has got the error.
-    pub(crate) has_begun: bool,
+    /// Whether an operation has returned the error. Later operations then return `RolledBack`. Otherwise each returns
+    /// this error.
+    pub(crate) is_reported: bool,
 }
 
 /// Owner of the state of a transaction.
@@ -141,6 +142,6 @@ impl Aging {
 
     /// Takes the transaction from its owner, which then gets `error`, unless an operation is in progress.
     pub(crate) fn end(&self, error: Error) -> Revoked<Live> {
-        self.state.revoke(|live| Failure { error, watermark: live.txn.observed(), has_begun: false })
+        self.state.revoke(|live| Failure { error, watermark: live.txn.observed(), is_reported: false })
     }
 }

@@ -147,7 +147,8 @@ impl Storage {
         self.log.force(self.log.current())
     }
 
-    /// Takes the final checkpoint. With transactions left it is an ordinary one, and the next open undoes them.
+    /// Takes the final checkpoint. `is_quiet`: no transaction runs, so the checkpoint notes a clean close. Otherwise it
+    /// is an ordinary one, and the next open undoes the transactions that are left.
     pub(crate) fn finish(&self, is_quiet: bool) -> Result<()> {
         if let Some(cause) = self.log.poisoned() {
             return Err(Error::poisoned(&cause));

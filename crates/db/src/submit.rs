@@ -108,7 +108,7 @@ impl Db {
         E: From<Error> + Send + 'static,
     {
         let engine = self.engine();
-        let options = options.asked_at(|| engine.admission.now());
+        let options = options.requested_at(|| engine.admission.now());
         let shared = Arc::new(Shared(Mutex::new(LockRank::Leaf, State::Pending(None))));
         let completion = Completion(Some(Arc::clone(&shared)));
         let job = ClosureJob { references: self.hand_out(), options, f, completion };

@@ -59,8 +59,8 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 /// - `Poisoned`, `Closed`, `DiskFull`, `Io` or `Corrupted`, of the engine.
 ///
 /// **Indexes** that the [`TableDef`](crate::TableDef::with_indexes) declares are maintained by every method that
-/// writes. A method that removes several rows keeps the removals before an error. A method that writes may also return
-/// these errors, which leave the row unchanged:
+/// writes. If a method that removes several rows fails, the removals before the error stay. A method that writes may
+/// also return these errors, which leave the row unchanged:
 ///
 /// - `IndexKeyExists` if a unique index has the key for another row, which is then locked until the transaction ends
 /// - `KeyTooLarge` for a key of an index
@@ -89,6 +89,7 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 pub struct Table<'tx, K, V> {
     tx: &'tx Transaction,
     tree: TreeRef<'tx>,
+    /// The secondary indexes that writes maintain.
     kept: Kept<'tx>,
     /// The `MergeDef<V>` of its definition.
     merge: Option<&'static (dyn Any + Send + Sync)>,
@@ -241,12 +242,12 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            let is_old = self.store(
+            let was_there = self.store(
                 &mut Writer { engine, txn, reindexed, dropped, inserted },
-                Write::put(key, value).reading(),
+                Write::put(key, value).returning_old(),
                 found,
             )?;
-            is_old.then(|| self.value(key, found)).transpose()
+            was_there.then(|| self.value(key, found)).transpose()
         })
     }
 
@@ -275,12 +276,12 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             let (txn, Scratch { key, found, reindexed, dropped, inserted, .. }) = live.parts();
-            let is_old = self.store(
+            let was_there = self.store(
                 &mut Writer { engine, txn, reindexed, dropped, inserted },
-                Write::remove(key).reading(),
+                Write::remove(key).returning_old(),
                 found,
             )?;
-            is_old.then(|| self.value(key, found)).transpose()
+            was_there.then(|| self.value(key, found)).transpose()
         })
     }
 
@@ -300,8 +301,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// [`RowLock::skip_locked`] it does not, because such a scan may miss rows anyway.
     ///
     /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) a row that was changed or removed since the snapshot ends
-    /// the scan with `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] the scan skips removed
-    /// rows, and rows that another transaction is removing.
+    /// the scan with `Conflict`. With both [`RowLock::update`] and [`RowLock::skip_locked`] a removed row is no
+    /// conflict: the scan skips it, and also rows that another transaction is removing.
     ///
     /// Workers that share a queue take the first row that no other worker has:
     ///

@@ -19,12 +19,12 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 ///
 /// **Errors that end the transaction.** It is rolled back at once, and every later call returns [`Error::RolledBack`]:
 ///
-/// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, no memory for locks
-///   or undo
-/// - a wait for another transaction that the same thread used last ([`Error::OwnThreadLock`])
+/// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, no undo space
+/// - a wait for a transaction that this thread itself seems to hold up ([`Error::OwnThreadLock`])
+/// - a transaction or a snapshot that has become too old
 /// - a row whose bytes do not fit the types of its table ([`Error::Undecodable`])
 /// - errors of the engine, such as a full disk or an I/O error
-/// - any error of the build of an index, by [`open`](Self::open).
+/// - any error while [`open`](Self::open) builds an index.
 ///
 /// **Errors that change nothing**, after which the transaction goes on:
 ///
@@ -44,6 +44,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 /// [`Db::run`](crate::Db::run) does both. A drop never waits. With [`Durability::Relaxed`] no call waits.
 pub struct Transaction {
     engine: EngineRef,
+    /// The state between two operations.
     seat: Seat,
     durability: Durability,
     deadline: Option<Duration>,
@@ -51,14 +52,14 @@ pub struct Transaction {
     began: Nanos,
     /// Present if the transaction is measured.
     meter: Option<Box<Meter>>,
-    /// Counts it in the thread that began it.
+    /// Marks the thread that began the transaction: it does not wait in the retry queue while this is open.
     _begun: Begun,
 }
 
 /// A point of a transaction to which it can be rolled back. [`Transaction::savepoint`] makes it.
 #[derive(Debug)]
 pub struct Savepoint {
-    below: foreshore_txn::Savepoint,
+    inner: foreshore_txn::Savepoint,
     /// How many tables the transaction had created.
     created: usize,
     /// How many it had dropped.
@@ -67,7 +68,7 @@ pub struct Savepoint {
 
 impl Transaction {
     pub(crate) fn begin((engine, txns): (EngineRef, ManagerRef), options: TxnOptions) -> Self {
-        let options = options.asked_at(|| engine.admission.now());
+        let options = options.requested_at(|| engine.admission.now());
         let meter = engine.profiler.meter(options.label);
         let (began, state) = match engine.profiler.during(meter.as_deref(), || engine.admission.begin_by(txns, options))
         {
@@ -77,7 +78,7 @@ impl Transaction {
                 let began = engine.admission.failed_to_begin(options, &error);
                 let error = error.by_deadline(|| overdue(options.deadline, began, engine.admission.now()));
                 meter.iter().for_each(|meter| meter.fail(&error));
-                (began, State::Failed(Failure { error, watermark: Csn::ZERO, has_begun: false }))
+                (began, State::Failed(Failure { error, watermark: Csn::ZERO, is_reported: false }))
             }
         };
         let seat = if options.is_read || options.is_check {
@@ -89,12 +90,12 @@ impl Transaction {
         Self { engine, seat, durability, deadline, began, meter, _begun: Begun::here() }
     }
 
-    /// Begins a transaction that reads by the snapshot of this one, which only reads.
+    /// Begins another read transaction with the snapshot of this one, which is a read transaction.
     pub(crate) fn fork(&self) -> Result<Self> {
         let label = self.with(|_, live| Ok(live.txn.label()))?;
         let engine = BiasedOwner::new(Arc::clone(&self.engine)).hand_out();
         let txns = self.engine.admission.txns().reference();
-        let fork = Self::begin((engine, txns), ReadOptions::new().label(label).below());
+        let fork = Self::begin((engine, txns), ReadOptions::new().label(label).into_txn_options());
         fork.with(|_, live| self.with(|_, own| Ok(live.txn.share_snapshot(&own.txn)?)))?;
         Ok(fork)
     }
@@ -106,7 +107,7 @@ impl Transaction {
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|_, live| {
             let (created, dropped) = (live.scratch.created.len(), live.scratch.dropped.len());
-            Ok(Savepoint { below: live.txn.savepoint(), created, dropped })
+            Ok(Savepoint { inner: live.txn.savepoint(), created, dropped })
         })
     }
 
@@ -145,12 +146,13 @@ impl Transaction {
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
             let (txn, Scratch { created, dropped, .. }) = live.parts();
-            txn.check_savepoint(&savepoint.below)?;
+            txn.check_savepoint(&savepoint.inner)?;
             let new = &created[savepoint.created..];
-            txn.rollback_to(&savepoint.below, |table| new.iter().any(|info| info.tree.table() == table))?;
+            txn.rollback_to(&savepoint.inner, |table| new.iter().any(|info| info.tree.table() == table))?;
             created.drain(savepoint.created..).for_each(|info| info.tree.withdraw());
             dropped.truncate(savepoint.dropped);
-            // Rows that it had removed are there again when it commits.
+            // Consumers have skipped rows that this transaction had removed. Its commit makes these rows visible again,
+            // so it signals the watches of all tables that it has opened.
             live.scratch.inserted = live.scratch.opened;
             live.scratch.reindexed.iter().for_each(|indexes| indexes.change());
             Ok(())
@@ -177,9 +179,9 @@ impl Transaction {
         self.seat.failure()
     }
 
-    /// Runs one operation. An error that the caller did not ask for ends the transaction.
+    /// Runs one operation. Its error ends the transaction, unless [`keeps_transaction`] says otherwise.
     ///
-    /// Little stands here, because each operation of each type of table has its own copy.
+    /// The compiler copies this function for each operation of each type of table, so it is short.
     pub(crate) fn with<'t, T>(&'t self, operation: impl FnOnce(&'t Engine, &mut Live) -> Result<T>) -> Result<T> {
         let mut state = self.enter()?;
         let State::Live(live) = &mut *state else { unreachable!("an operation enters a live transaction") };
@@ -188,7 +190,7 @@ impl Transaction {
         // The caller may take its time before the next call: log space is not kept for it.
         live.txn.release();
         Timing::end(timing);
-        outcome.map_err(|error| self.leave(state, error))
+        outcome.map_err(|error| self.end_failed(state, error))
     }
 
     /// Takes the state of the running transaction for an operation.
@@ -196,7 +198,7 @@ impl Transaction {
         let mut state = self.seat.take();
         let live = match &mut *state {
             State::Live(live) => live,
-            State::Failed(Failure { has_begun: true, .. }) => return Err(Error::RolledBack),
+            State::Failed(Failure { is_reported: true, .. }) => return Err(Error::RolledBack),
             State::Failed(Failure { error, .. }) => return Err(error.clone()),
             State::Busy | State::Over => unreachable!("the call that ends a transaction gives it up"),
         };
@@ -206,19 +208,20 @@ impl Transaction {
         live.txn.note_thread();
         match self.engine.admission.check_open() {
             Ok(()) => Ok(state),
-            Err(error) => Err(self.leave(state, error.into())),
+            Err(error) => Err(self.end_failed(state, error.into())),
         }
     }
 
-    /// Puts the state back after an operation that failed, and returns the error for the caller.
+    /// Ends an operation that failed, and with it the transaction unless [`keeps_transaction`] says otherwise. Returns
+    /// the error for the caller.
     #[cold]
-    fn leave(&self, mut state: Taken<'_>, mut error: Error) -> Error {
+    fn end_failed(&self, mut state: Taken<'_>, mut error: Error) -> Error {
         if let State::Live(live) = &mut *state {
             self.engine.put_names(live, &mut error);
         }
         let error = error.by_deadline(|| self.overdue());
         self.engine.damage.note(&error);
-        if leaves_transaction(&error) { error } else { self.fail(&mut state, error, true) }
+        if keeps_transaction(&error) { error } else { self.fail(&mut state, error, true) }
     }
 
     /// Returns the time since the transaction was requested, if it has a deadline and that is over.
@@ -226,18 +229,19 @@ impl Transaction {
         overdue(self.deadline, self.began, self.engine.admission.now())
     }
 
-    /// Ends the running transaction with an error, and returns the error for the caller. `is_told`: later operations
-    /// return `RolledBack`; otherwise they return this error.
-    fn fail(&self, state: &mut State, error: Error, is_told: bool) -> Error {
+    /// Ends the running transaction with an error, and returns the error for the caller. For `is_reported` see
+    /// [`Failure`].
+    fn fail(&self, state: &mut State, error: Error, is_reported: bool) -> Error {
         let State::Live(live) = mem::replace(state, State::Over) else {
             unreachable!("it runs");
         };
         self.meter.iter().for_each(|meter| meter.fail(&error));
-        let watermark = self.take_back(live);
+        let watermark = self.discard(live);
         // The drop of a table is reported only once it is durable.
-        let waited = if matches!(error, Error::TableDropped { .. }) { self.settle(watermark) } else { Ok(()) };
+        let waited =
+            if matches!(error, Error::TableDropped { .. }) { self.wait_until_durable(watermark) } else { Ok(()) };
         let error = waited.err().unwrap_or(error);
-        *state = State::Failed(Failure { error: error.clone(), watermark, has_begun: is_told });
+        *state = State::Failed(Failure { error: error.clone(), watermark, is_reported });
         error
     }
 
@@ -249,7 +253,8 @@ impl Transaction {
         end(&mut self.seat.take())
     }
 
-    /// Calls `work` if the transaction may go on; if not, the next operation says why. For work that is no operation.
+    /// Calls `work` between two operations, if the transaction may continue. If not, the next operation returns the
+    /// reason.
     #[inline]
     pub(crate) fn if_live<T>(&self, work: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let is_too_old = || self.seat.aging().is_some_and(|aging| self.engine.aging.too_old(aging).is_some());
@@ -266,8 +271,8 @@ fn overdue(deadline: Option<Duration>, began: Nanos, now: Nanos) -> Option<Durat
     (elapsed >= deadline?).then_some(elapsed)
 }
 
-/// Whether the error is of the request, or was requested: nothing was changed, and the transaction goes on.
-pub(crate) const fn leaves_transaction(error: &Error) -> bool {
+/// Whether the transaction continues after an error: the request was wrong, or asked not to wait. Nothing was changed.
+pub(crate) const fn keeps_transaction(error: &Error) -> bool {
     matches!(
         error,
         Error::KeyExists { .. }
@@ -292,7 +297,7 @@ pub(crate) const fn leaves_transaction(error: &Error) -> bool {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if let State::Live(live) = self.seat.replace(State::Over) {
-            self.take_back(live);
+            self.discard(live);
         }
         if let Some(meter) = &self.meter {
             self.engine.profiler.end(meter);

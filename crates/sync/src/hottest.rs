@@ -2,7 +2,7 @@
 //!
 //! The space-saving sketch of Metwally, Agrawal and El Abbadi (2005), with time as the weight. A new key replaces the
 //! lightest one and inherits its weight. So every key with more than one part in [`KEPT`] of all the time is kept, and
-//! a weight is too large by at most [`Hot::over`].
+//! a weight is too large by at most [`Hot::overestimate`].
 
 use crate::{LockRank, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Hot<K> {
     /// Upper bound of the time spent on it.
     pub spent: Duration,
     /// How much of that may belong to earlier keys in its place.
-    pub over: Duration,
+    pub overestimate: Duration,
 }
 
 /// A sketch of the keys that most time is spent on.
@@ -41,10 +41,10 @@ impl<K: Clone + PartialEq> Hottest<K> {
             hot.times += 1;
             hot.spent += spent;
         } else if kept.len() < KEPT {
-            kept.push(Hot { key, times: 1, spent, over: Duration::ZERO });
+            kept.push(Hot { key, times: 1, spent, overestimate: Duration::ZERO });
         } else if let Some(lightest) = kept.iter_mut().min_by_key(|hot| hot.spent) {
-            let over = lightest.spent;
-            *lightest = Hot { key, times: 1, spent: over + spent, over };
+            let overestimate = lightest.spent;
+            *lightest = Hot { key, times: 1, spent: overestimate + spent, overestimate };
         }
     }
 
@@ -74,7 +74,10 @@ mod tests {
         assert_eq!(first, [0, 1, 2]);
         for hot in &list[..3] {
             let true_time = Duration::from_nanos(5 * 3333);
-            assert!(hot.spent >= true_time && hot.spent - hot.over <= true_time + Duration::from_nanos(5), "{hot:?}");
+            assert!(
+                hot.spent >= true_time && hot.spent - hot.overestimate <= true_time + Duration::from_nanos(5),
+                "{hot:?}"
+            );
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Byte strings and text: raw when whole, escaped and terminated as a part of a key.
+//!
+//! In a part, a zero byte becomes `00 FF`, and `00 00` ends it. So parts sort as the strings do, and none is a prefix
+//! of another.
 
 use super::{Key, Value};
 use crate::codec::Decoder;

@@ -195,7 +195,7 @@ impl Cursor {
         };
         self.resume.copy.bytes = bytes;
         if stays {
-            self.resume.copy.place = Some((leaf.position(), end));
+            self.resume.copy.resume_at = Some((leaf.position(), end));
         }
         step
     }
@@ -248,13 +248,13 @@ impl Cursor {
             }
             Err(step) => return Ok(step),
         };
-        let last = if met > 0 { Some(copy.key(tree, copy.place(met - 1, end))?) } else { None };
+        let last = if met > 0 { Some(copy.key(tree, copy.entry_index(met - 1, end))?) } else { None };
         // The keys after the last row count as one more row.
         let has_room = !ranges || self.has_room(end);
         let is_full = |last: &[u8]| !has_room && !span.ends_with(end, last);
         let rest = match last {
             Some(last) if met < copy.inside.len() || is_full(last) => {
-                let leads = copy.node.must_lead_to(last, copy.place(met - 1, end));
+                let leads = copy.node.must_lead_to(last, copy.entry_index(met - 1, end));
                 leads.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?;
                 Rest::Row(last.to_vec())
             }
@@ -306,7 +306,7 @@ impl Cursor {
         let mut met = 0;
         while met < copy.inside.len() && self.has_room(end) {
             let damage = |why| tree.corrupted(pid, why);
-            let at = copy.place(met, end);
+            let at = copy.entry_index(met, end);
             let (row, place) = (copy.node.row(at).map_err(damage)?, copy.node.place(at).map_err(damage)?);
             match self.meet(tree, txn, &row, pid) {
                 Ok(Met::Row) => {

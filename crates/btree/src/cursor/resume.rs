@@ -16,6 +16,6 @@ impl Resume {
     /// Makes the next step descend to its leaf. The memory of the copy is kept.
     pub(super) fn clear(&mut self) {
         self.left = None;
-        self.copy.place = None;
+        self.copy.resume_at = None;
     }
 }

@@ -38,7 +38,7 @@ fn push_heap(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
     at
 }
 
-/// Writes bytes below the heap and returns their offset.
+/// Writes bytes below the heap and returns their offset. The header of the node stays as it is.
 pub(super) fn write_below(page: &mut impl PageMut, heap: usize, parts: &[&[u8]]) -> usize {
     let size = parts.iter().map(|part| part.len()).sum::<usize>();
     assert!(SLOTS + size <= heap, "{size} bytes reach from the heap at {heap} into the slots");
@@ -51,10 +51,13 @@ pub(super) fn write_below(page: &mut impl PageMut, heap: usize, parts: &[&[u8]])
     at
 }
 
+/// Notes which entry was inserted last, as [`run`] describes it, and the length of the shared prefix.
 fn put_run(page: &mut impl PageMut, run_end: usize, shared: usize) {
     put_u16(page, AT_RUN, run(run_end, shared));
 }
 
+/// Returns the header word of the run. `run_end` is one more than the index of the entry that was inserted last, or 0
+/// if unknown. `shared` is the length of the common prefix of the fences.
 pub(super) fn run(run_end: usize, shared: usize) -> usize {
     assert!(run_end < 1 << RUN_END_BITS && shared <= MAX_SHARED, "a run of {run_end} entries, {shared} bytes shared");
     run_end | shared << RUN_END_BITS
@@ -206,6 +209,7 @@ pub(crate) fn put_header(page: &mut impl PageMut, place: &Place, header: RowHead
 #[inline]
 pub(crate) fn put_undo(page: &mut impl PageMut, tuple: usize, undo: u64, len: usize) {
     debug_assert!(tuple + LEAF_HEADER + len <= PAGE_SIZE, "a row of {len} bytes at {tuple}");
+    // The second word of the tuple: the undo pointer, and the length of the value.
     page.write(tuple + 8, &RowHeader::undo_word(undo, len).to_le_bytes());
 }
 
@@ -226,6 +230,7 @@ pub(crate) fn remove(page: &mut impl PageMut, index: usize) -> Result<(), Damage
     }
     page.copy_within(SLOTS + (index + 1) * SLOT..SLOTS + len * SLOT, SLOTS + index * SLOT);
     put_u16(page, AT_SLOTS, len - 1);
+    // The indexes after the removed entry have changed, so the end of the run is unknown.
     put_run(page, 0, shared);
     put_u16(page, AT_GARBAGE, garbage);
     debug_assert_eq!(
@@ -279,7 +284,7 @@ pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
     page.write(AT_RIGHT, &right.0.to_le_bytes());
 }
 
-/// Writes the fences of a node that has neither fences nor entries to its heap.
+/// Writes the fences to the heap of a node that has neither fences nor entries so far.
 pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]>) -> Result<(), Damage> {
     for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, crate::format::AT_HIGH)] {
         let Some(fence) = fence else { continue };

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// - the checksum, which is set when the page is written
 /// - the undo pointers of rows, which are volatile
 /// - unused bytes of the heap, which may hold old undo pointers
+///
+/// The numbers are the offsets of `docs/format.md`, because the constants of the crate are private.
 fn image(page: &[u8]) -> Vec<u8> {
     if page_type(page) != Some(PageType::Tree) {
         return page[4..].to_vec();

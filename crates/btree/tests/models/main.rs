@@ -1,12 +1,12 @@
-//! Models of the kernels by loom, and of protocols among many threads by shuttle. Empty in ordinary builds: each needs
-//! `--cfg foreshore_loom` or `--cfg foreshore_shuttle`.
+//! Models: by loom, of lock-free parts; by shuttle, of protocols among many threads. Empty in ordinary builds: each
+//! needs `--cfg foreshore_loom` or `--cfg foreshore_shuttle`.
 
 #[cfg(foreshore_shuttle)]
 #[expect(dead_code, reason = "the models use a part")]
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(foreshore_shuttle)]
-mod four;
+mod four_keys;
 
 #[cfg(foreshore_loom)]
 mod loom_queue;

@@ -5,7 +5,7 @@
 //! walk, as no wait has an end of its own.
 
 use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
-use crate::four::{FIXED, KEYS, fill, tag, value};
+use crate::four_keys::{FIXED, KEYS, fill, tag, value};
 use foreshore_base::{Csn, Error, Result};
 use foreshore_classics::early_release::EarlyRelease;
 use foreshore_lock::{LockWait, Locked, RowLock, TableMode};

@@ -3,7 +3,7 @@
 //! no wait has a timeout.
 
 use crate::common::{self, Bed, Modes, Rng, WAYS, Way};
-use crate::four::{FIXED, KEYS, fill, tag, value};
+use crate::four_keys::{FIXED, KEYS, fill, tag, value};
 use foreshore_base::{Error, Result};
 use foreshore_btree::End;
 use foreshore_lock::RowLock;

@@ -20,8 +20,8 @@ pub trait MakeReplacementPolicy: Send + Sync + fmt::Debug {
 /// `on_load` and `on_evict` are called under the exclusive latch of the frame, and alternate for each frame. `on_use`
 /// may be late: the frame may hold another page by then.
 pub trait ReplacementPolicy: Send + Sync + fmt::Debug {
-    /// Returns the cap of the uses that the pool counts in the word of each frame, at most [`MAX_USES`]. `None` if the
-    /// policy needs a call of [`on_use`](Self::on_use) for each use.
+    /// Returns up to how many uses the pool itself counts in the word of each frame, at most [`MAX_USES`]. If `None`,
+    /// it calls [`on_use`](Self::on_use) for each use instead.
     fn use_cap(&self) -> Option<u8> {
         None
     }
@@ -56,7 +56,7 @@ impl<'a> Frames<'a> {
         &self.0[no as usize]
     }
 
-    /// Returns the number of frames. A policy names them by the numbers below it.
+    /// Returns the number of frames. The frames are numbered from 0.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a pool has frames")]
     pub fn len(self) -> usize {
@@ -93,7 +93,7 @@ impl<'a> Frames<'a> {
     /// If there are more than [`MAX_USES`].
     pub fn set_uses(self, no: FrameNo, uses: u8) {
         assert!(uses <= MAX_USES, "{uses} uses of frame {no}");
-        self.frame(no).place(uses, false);
+        self.frame(no).set_policy_bits(uses, false);
     }
 
     /// Takes one use away. Returns true if the page is spared: it had a use left, or was used at this moment.

@@ -115,7 +115,7 @@ impl S3c {
                 }
                 list.remove(links, index);
                 listed[index as usize] = false;
-                frames.frame(no).place(0, true);
+                frames.frame(no).set_policy_bits(0, true);
             }
         }
         drop(small);
@@ -146,7 +146,7 @@ impl ReplacementPolicy for S3c {
 
     fn on_load(&self, frames: Frames<'_>, no: FrameNo, pid: PageId) {
         let main = self.ghosts.take(pid).is_some();
-        frames.frame(no).place(0, main);
+        frames.frame(no).set_policy_bits(0, main);
         if !main {
             let (shard, index) = self.shard(no);
             let Small { links, list, listed } = &mut *shard.small.lock();
@@ -162,7 +162,7 @@ impl ReplacementPolicy for S3c {
             list.remove(links, index);
             self.ghosts.add(pid, false);
         }
-        frames.frame(no).place(0, false);
+        frames.frame(no).set_policy_bits(0, false);
     }
 
     fn sweep(&self, frames: Frames<'_>, consider: &mut dyn FnMut(FrameNo) -> ControlFlow<()>) -> ControlFlow<()> {

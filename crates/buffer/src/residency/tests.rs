@@ -37,7 +37,7 @@ fn waiting_for_a_page_to_be_read_is_no_use_of_it() {
         drop(vacant.fill(&blank_page(pid), AccessPattern::Random));
         waiter.join().expect("no panic");
     });
-    assert_eq!(slot.frame().uses(), before, "for a thread that comes back for it that will be the first");
+    assert_eq!(slot.frame().uses(), before, "the thread that waited for the read has not used the page");
     drop(fix());
     assert_eq!(slot.frame().uses(), before + 1);
 }
@@ -58,7 +58,7 @@ impl ReplacementPolicy for Fifo {
 }
 
 #[test]
-fn a_long_row_of_pages_that_stay_does_not_put_the_policy_off() {
+fn a_sweep_asks_the_policy_after_a_bounded_number_of_ring_pages_that_stay() {
     let residency = residency(Box::new(Fifo(Mutex::new(LockRank::Leaf, Vec::new()))));
     let load = |pid, pattern| {
         let guard = loading(&residency, pid).fill(&blank_page(pid), pattern);
@@ -81,6 +81,6 @@ fn a_long_row_of_pages_that_stay_does_not_put_the_policy_off() {
         named += 1;
         ControlFlow::Continue(())
     });
-    assert_eq!(named, 1 + 2 * HAND_OVERS, "those that can go");
-    assert_eq!(in_ring(), 0, "the last resort is not bounded");
+    assert_eq!(named, 1 + 2 * HAND_OVERS, "its own page, and those that two sweeps have moved to it");
+    assert_eq!(in_ring(), 0, "the end of a sweep moves all the others");
 }

@@ -133,7 +133,7 @@ impl TxnOptions {
     }
 
     /// Returns these options for a transaction requested at `now`, from which a deadline counts.
-    pub(crate) fn asked_at(mut self, now: impl FnOnce() -> Nanos) -> Self {
+    pub(crate) fn requested_at(mut self, now: impl FnOnce() -> Nanos) -> Self {
         if self.deadline.is_some() {
             self.attempt.first.get_or_insert_with(now);
         }
@@ -219,7 +219,8 @@ impl ReadOptions {
         self
     }
 
-    pub(crate) const fn below(self) -> TxnOptions {
+    /// Returns the options of the transaction below a [`ReadTransaction`](crate::ReadTransaction).
+    pub(crate) const fn into_txn_options(self) -> TxnOptions {
         TxnOptions {
             isolation: Isolation::Snapshot,
             reads: if self.is_latest { SnapshotKind::Latest } else { SnapshotKind::Durable },

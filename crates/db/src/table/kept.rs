@@ -64,7 +64,7 @@ pub(super) struct Write<'a> {
     pub(super) key: &'a [u8],
     pub(super) change: Change<'a>,
     /// Whether the caller wants the old value.
-    pub(super) reads: bool,
+    pub(super) returns_old: bool,
 }
 
 /// What happens to the row.
@@ -78,20 +78,20 @@ pub(super) enum Change<'a> {
 
 impl<'a> Write<'a> {
     pub(super) const fn put(key: &'a [u8], value: &'a [u8]) -> Self {
-        Self { key, change: Change::Put(value), reads: false }
+        Self { key, change: Change::Put(value), returns_old: false }
     }
 
     pub(super) const fn insert(key: &'a [u8], value: &'a [u8]) -> Self {
-        Self { key, change: Change::Insert(value), reads: false }
+        Self { key, change: Change::Insert(value), returns_old: false }
     }
 
     pub(super) const fn remove(key: &'a [u8]) -> Self {
-        Self { key, change: Change::Remove, reads: false }
+        Self { key, change: Change::Remove, returns_old: false }
     }
 
-    /// Copies the old value to the buffer of the write, also a large one.
-    pub(super) const fn reading(self) -> Self {
-        Self { reads: true, ..self }
+    /// Returns the same write, which also copies the old value of the row to the caller's buffer, however large.
+    pub(super) const fn returning_old(self) -> Self {
+        Self { returns_old: true, ..self }
     }
 
     /// Returns the value of the row afterwards.

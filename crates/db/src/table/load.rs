@@ -12,7 +12,7 @@ use super::codec::undecodable;
 use super::kept::Writer;
 use super::store::insert_entry;
 use crate::live::Scratch;
-use crate::transaction::leaves_transaction;
+use crate::transaction::keeps_transaction;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_btree::Loader;
@@ -236,7 +236,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         let mut part = Part { tx: self.tx, is_over: false };
         let loaded = self.load_rows(percent, next);
         part.is_over = true;
-        if loaded.as_ref().is_err_and(leaves_transaction) {
+        if loaded.as_ref().is_err_and(keeps_transaction) {
             self.tx.rollback_to(&savepoint).map_err(|error| match error {
                 // The iterator has gone back to before the load, which went on.
                 error @ Error::NoSavepoint => self.tx.end_by(error),

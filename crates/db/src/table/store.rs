@@ -15,7 +15,7 @@ use super::codec::undecodable;
 use super::kept::{Change, Write, Writer};
 use super::scan::Span;
 use crate::catalogue::Declared;
-use crate::transaction::leaves_transaction;
+use crate::transaction::keeps_transaction;
 use crate::watches::TableSet;
 use crate::{Error, Result};
 use foreshore_base::key::{Key, Value};
@@ -51,8 +51,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
 
     /// Notes a row that was put, in place of an old one or not.
     #[inline]
-    pub(super) fn note_put(&self, is_old: bool, inserted: &mut TableSet) {
-        if !is_old {
+    pub(super) fn note_put(&self, was_there: bool, inserted: &mut TableSet) {
+        if !was_there {
             inserted.add(self.tree.table());
         }
     }
@@ -100,13 +100,18 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 
     #[inline]
-    fn store_row(&self, txn: &mut Txn, Write { key, change, reads }: Write<'_>, old: &mut Vec<u8>) -> Result<bool> {
+    fn store_row(
+        &self,
+        txn: &mut Txn,
+        Write { key, change, returns_old }: Write<'_>,
+        old: &mut Vec<u8>,
+    ) -> Result<bool> {
         pause::point("db: about to write a row");
         Ok(match change {
-            Change::Put(value) if reads => self.tree.put_over(txn, key, value, old)?,
+            Change::Put(value) if returns_old => self.tree.put_over(txn, key, value, old)?,
             Change::Put(value) => self.tree.put_only(txn, key, value, old)?,
             Change::Insert(value) => self.tree.insert_new(txn, key, value).map(|()| false)?,
-            Change::Remove if reads => self.tree.remove_into(txn, key, old)?,
+            Change::Remove if returns_old => self.tree.remove_into(txn, key, old)?,
             Change::Remove => self.tree.remove_only(txn, key, old)?,
         })
     }
@@ -121,14 +126,14 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         let was_partial = writer.txn.set_partial(true);
         let stored = self.store_with_entries(writer, write, old);
         writer.txn.set_partial(was_partial);
-        if stored.as_ref().is_err_and(leaves_transaction) {
+        if stored.as_ref().is_err_and(keeps_transaction) {
             writer.txn.rollback_to(&savepoint, |_| false)?;
         }
         stored
     }
 
     fn store_with_entries(&self, writer: &mut Writer<'_>, write: Write<'_>, old: &mut Vec<u8>) -> Result<bool> {
-        let was_there = self.store_row(writer.txn, write.reading(), old)?;
+        let was_there = self.store_row(writer.txn, write.returning_old(), old)?;
         if !self.kept.is_known_at(self.tree.indexes().word()) {
             self.check_written(writer)?;
         }

@@ -134,12 +134,12 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
             let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            let is_old = self.store(
+            let was_there = self.store(
                 &mut Writer { engine, txn, reindexed, dropped, inserted },
-                Write::put(key, value).reading(),
+                Write::put(key, value).returning_old(),
                 found,
             )?;
-            is_old.then(|| self.value(key, found)).transpose()
+            was_there.then(|| self.value(key, found)).transpose()
         })
     }
 
@@ -169,12 +169,12 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn take_encoded(&self, key: &[u8]) -> Result<Option<V::Owned>> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            let is_old = self.store(
+            let was_there = self.store(
                 &mut Writer { engine, txn, reindexed, dropped, inserted },
-                Write::remove(key).reading(),
+                Write::remove(key).returning_old(),
                 found,
             )?;
-            is_old.then(|| self.value(key, found)).transpose()
+            was_there.then(|| self.value(key, found)).transpose()
         })
     }
 }

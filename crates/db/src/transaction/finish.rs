@@ -103,7 +103,7 @@ impl Transaction {
     /// - `Poisoned`: the next open rolls the transaction back.
     pub fn rollback(self) -> Result<()> {
         let watermark = self.undo()?;
-        self.settle(watermark)
+        self.wait_until_durable(watermark)
     }
 
     /// Rolls the transaction back without waiting for the disk. The ticket resolves when every commit that its results
@@ -155,7 +155,7 @@ impl Transaction {
     }
 
     /// Waits until commit `watermark` is durable. A caller must not act on results that a power loss could revoke.
-    pub(crate) fn settle(&self, watermark: Csn) -> Result<()> {
+    pub(crate) fn wait_until_durable(&self, watermark: Csn) -> Result<()> {
         if self.durability == Durability::Relaxed || watermark.lsn() <= self.engine.storage.log().durable() {
             return Ok(());
         }
@@ -236,14 +236,14 @@ impl Transaction {
     /// Ends the transaction without a commit and returns the newest commit that its results depend on.
     pub(crate) fn end_without_commit(&self) -> Csn {
         match self.seat.replace(State::Over) {
-            State::Live(live) => self.take_back(live),
+            State::Live(live) => self.discard(live),
             State::Failed(Failure { watermark, .. }) => watermark,
             State::Busy | State::Over => Csn::ZERO,
         }
     }
 
-    /// Rolls back and returns the newest commit that the transaction has seen, also if the rollback fails.
-    pub(super) fn take_back(&self, live: Live) -> Csn {
+    /// Rolls back, and returns the newest commit that the transaction has seen. An error of the rollback is ignored.
+    pub(super) fn discard(&self, live: Live) -> Csn {
         let watermark = live.txn.observed();
         // A rollback that is parked is counted in the statistics, and one that fails stops the log.
         let _ = self.measured(|| self.engine.roll_back(live));

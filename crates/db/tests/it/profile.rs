@@ -68,7 +68,7 @@ fn a_wait_for_a_row_is_told_with_its_key() {
     drop(holder);
     let profile = db.profile();
     let hottest = &profile.hot_keys[0];
-    assert!(!hottest.waited.is_zero() && hottest.waits == 1 && hottest.over.is_zero(), "{hottest:?}");
+    assert!(!hottest.waited.is_zero() && hottest.waits == 1 && hottest.overestimate.is_zero(), "{hottest:?}");
     assert!(hottest.name.contains("key"), "{hottest:?}");
     // A transaction that others have stopped was in vain as a whole.
     let split = split(&profile, "waiter");

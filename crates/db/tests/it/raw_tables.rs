@@ -1,4 +1,4 @@
-//! Tables opened without their types: encoded rows in and out, in key order, and nothing else changes.
+//! Tables opened without their types: rows go in and out as encoded bytes, in key order.
 
 use crate::support::{DIR, NUMBERS, TEXTS, TempDir, closed_database, fill, in_memory, open, small};
 use foreshore::{Error, Key, TableDef, Value};
@@ -50,7 +50,7 @@ fn a_table_without_its_types_is_opened_and_not_created() {
     assert!(matches!(db.read().open_raw("numbers"), Err(Error::NoTable { .. })));
     assert!(matches!(db.begin().open_raw(""), Err(Error::TableName { .. })));
     assert!(db.read().tables().unwrap().is_empty());
-    // The types are still compared for each program that states some, whichever came first.
+    // An open that states types is checked against those of the table, also after an open that states none.
     fill(&db, 3);
     let tx = db.begin();
     tx.open_raw("numbers").unwrap();
@@ -82,7 +82,7 @@ fn a_table_is_created_with_names_of_types() {
 }
 
 #[test]
-fn names_of_types_have_a_limit_that_changes_nothing() {
+fn names_of_types_over_the_limit_are_refused_and_nothing_changes() {
     let (db, _) = in_memory();
     let tx = db.begin();
     let long = "x".repeat(1000);
@@ -97,14 +97,14 @@ fn names_of_types_have_a_limit_that_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_encoding_of_the_types_is_undecodable_for_programs_that_state_them() {
+fn a_value_that_does_not_decode_to_the_stated_type_is_undecodable() {
     let (db, _) = in_memory();
     fill(&db, 1);
     db.run(|tx| tx.open_raw("numbers")?.put(&*key(0), &b"short"[..])).unwrap();
     assert!(matches!(db.read().open(NUMBERS).unwrap().get(0), Err(Error::Undecodable { .. })));
 }
 
-/// Neither the lock file nor a trial of direct I/O appears in a directory of something else.
+/// A directory without a database gets neither a lock file nor the file of a trial of direct I/O.
 #[test]
 fn a_directory_without_a_database_is_not_opened_and_stays_as_it_is() {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
@@ -126,6 +126,7 @@ fn a_directory_without_a_database_is_not_opened_and_stays_as_it_is() {
 
 #[test]
 fn a_creation_that_has_not_finished_is_no_database() {
+    // A crash at the start of a creation leaves `UNFINISHED` alone. It holds the first superblock, as `data` does.
     let mut files = closed_database();
     files.0.retain(|(name, _)| name == "data");
     files.0[0].0 = "UNFINISHED".into();

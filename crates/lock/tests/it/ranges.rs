@@ -14,12 +14,12 @@ fn until_waits(toy: &Toy, waits: u64) {
     }
 }
 
-/// The keys of rows from one to another.
+/// Returns the interval of the keys of rows `from..=to`.
 fn keys(from: usize, to: usize) -> Interval {
     Interval::between(Bound::Included(&key(from)), Bound::Included(&key(to)))
 }
 
-/// It reads keys of two tables, far more of them in the first.
+/// The reader locks two rows of one table and a thousand of another. Only the locks in the second are merged.
 #[test]
 fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
     let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 160, ..LockOptions::default() };
@@ -30,7 +30,8 @@ fn a_reader_whose_share_is_spent_has_one_interval_in_place_of_its_locks() {
     let is_locked = |table, row| locks.shared_by_other(&writer, Target::row(table, &key(row)));
     read(&mut large, beside, 1).expect("free");
     read(&mut large, beside, 9).expect("free");
-    // Its own forty, and no more than a quarter of the eighty that are common.
+    // Each of the two owners has 40 of the 160 units for itself. An owner borrows 40 of the other 80 at a time, but
+    // never more than a quarter of them. So the reader has 40 units, for two rows and these 38.
     for row in 0..38 {
         read(&mut large, TABLE, 2 * row).expect("free");
     }
@@ -82,9 +83,9 @@ fn locks_are_coarser_where_there_is_no_memory_for_them() {
     assert!(locks.stats().units_borrowed <= 1);
 }
 
-/// What a request that does not wait has added is given back, but for locks that were merged meanwhile.
+/// A request that does not wait can remove what it has added, unless its locks were merged meanwhile.
 #[test]
-fn intervals_that_are_given_up_leave_those_from_before() {
+fn uncovering_an_interval_leaves_the_earlier_ones() {
     let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 40, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
     let [mut reader, writer] = ["reader", "writer"].map(|label| locks.lease(label).expect("two slots"));
@@ -107,7 +108,8 @@ fn intervals_that_are_given_up_leave_those_from_before() {
     assert!((0..300).all(|row| !is_locked(row)));
 }
 
-/// The rows may be others after the wait. A lock of what was not read would stay, where it is merged with others.
+/// The wait adds no lock, because the rows may change before it ends. A lock on keys that are then not read might be
+/// merged with others, and would stay.
 #[test]
 fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
     let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 40, ..LockOptions::default() };
@@ -121,7 +123,8 @@ fn a_wait_for_the_writers_in_an_interval_leaves_the_locks_as_they_are() {
     assert!([1, 11].into_iter().all(|row| !locks.shared_by_other(&writer, Target::row(TABLE, &key(row)))));
 }
 
-/// A thousand small scans by each of some transactions stay what they are: writers of the keys between them go on.
+/// Three transactions make a thousand small scans each. The intervals are not merged, so no writer of a key between
+/// them waits.
 #[test]
 fn many_small_scans_lock_no_keys_between_them() {
     const SCANS: usize = 1000;
@@ -151,7 +154,8 @@ fn many_small_scans_lock_no_keys_between_them() {
     assert_eq!(locks.stats().units_borrowed, 0);
 }
 
-/// More than that are merged, the nearest ones first. A request whose intervals were merged is not given up.
+/// Above 1,024 intervals of a transaction in a table, the nearest neighbours are merged. After that, `uncover` keeps
+/// what a request has added.
 #[test]
 fn very_many_small_scans_are_merged_with_their_neighbours() {
     let options = LockOptions { max_owners: 2, share_slots: 64, memory_units: 1 << 16, ..LockOptions::default() };
@@ -256,15 +260,15 @@ fn a_new_interval_waits_behind_a_writer_that_its_owner_does_not_block() {
         scan.commit();
         reader.commit();
         let mut writer = write.join().expect("granted");
-        assert!(!waits.is_finished(), "the turn keeps it out");
+        assert!(!waits.is_finished(), "the turn of the writer keeps the interval out");
         toy.locks.end_exclusive(&mut writer.owner);
         waits.join().expect("granted");
         writer.commit();
     });
 }
 
-/// Readers wait for the writer of a row, the first of them under an interval. It is woken, and wakes the next one at
-/// once: its own end may be far away.
+/// Three readers wait for the writer of a row, and the first has an interval that covers the row. When the first is
+/// woken, it wakes the next one at once, and not when it ends.
 #[test]
 fn a_reader_under_an_interval_keeps_no_other_reader_waiting() {
     let toy = Toy::new(&[0], 16, Duration::from_secs(10));

@@ -40,7 +40,7 @@ pub(crate) struct Trail {
     /// For a prepared transaction, the xid under which the log has it. After a restart its rows have another xid.
     pub(crate) prepared_as: Option<Xid>,
     /// Its commit is durable before its locks go.
-    pub(crate) excludes: bool,
+    pub(crate) syncs_before_release: bool,
 }
 
 impl Trail {

@@ -56,7 +56,7 @@ impl Txn {
     /// Commits as [`commit`](Self::commit) does, for a caller that does not wait: the flusher makes it durable.
     ///
     /// # Errors
-    /// `Poisoned`, and then it is rolled back.
+    /// Those of [`commit`](Self::commit).
     pub fn commit_pipelined(self) -> Result<CommitTicket> {
         self.commit_pipelined_then(|_| ())
     }
@@ -89,12 +89,12 @@ impl Txn {
             return Err(Error::RolledBack);
         }
         self.note_thread();
-        // A transaction with an xid has changed or locked rows. Readers by snapshots find that xid in the headers, and
-        // must find it on one side of their snapshot for good. So the commit takes a stamp, unless it restores all
-        // those headers.
+        // A transaction with an xid has changed or locked rows, and snapshot readers meet the xid in row headers.
+        // Whether a snapshot sees the xid must never change. So the transaction logs a commit record, which fixes its
+        // commit number, unless it has changed nothing and can restore all those headers.
         if self.run().trail.last_lsn == Lsn::ZERO && !mutant("txn: a transaction with locks only logs its commit") {
             let place = self.place();
-            if self.puts_locks_back() {
+            if self.restore_locked_headers() {
                 return Ok(self.end_unlogged(place, flush, then));
             }
         }
@@ -107,7 +107,7 @@ impl Txn {
         self.before_record();
         let (last_lsn, observed) = (self.last_lsn(), self.observed());
         let mut lease = self.lease.take().expect("a running transaction has its lease");
-        let excludes = lease.run.trail.excludes;
+        let syncs_before_release = lease.run.trail.syncs_before_release;
         pause::point("txn: about to give up its undo");
         let TxnManager { log, locks, visibility, xids, ended, .. } = &**self.manager;
         if mutant("sabotage: shared locks are free before the commit has its place") {
@@ -131,8 +131,9 @@ impl Txn {
         if mutant("txn: callbacks before the locks are free") {
             flush.acknowledge(log, session);
         }
-        if excludes {
-            // WAIT: help - or park behind the leader. An error is that of a log that has stopped, as the ticket says.
+        if syncs_before_release {
+            // No other transaction may change the table while a restart may still have to undo this one.
+            // WAIT: help - or park behind the leader. It fails only if the log has stopped, which the ticket reports.
             let _ = log.force(csn.lsn());
         }
         match self.manager.hold_until_durable {
@@ -169,9 +170,11 @@ impl Txn {
 
     /// Returns the place in the commit order of a transaction that changes nothing. Called before it releases a lock.
     ///
-    /// The place is not below what the transaction has read. The commit numbers of frozen rows are no longer known. But
-    /// such rows are durable, and a snapshot is not below what it sees. Nor is the place above both that and what was
-    /// observed, so no ticket waits for more than necessary.
+    /// The place is at or above every commit that the transaction has read from. It is no higher than necessary, because
+    /// the ticket waits for it.
+    ///
+    /// The commit numbers of rows with frozen xids are forgotten. But these commits are durable, and not above the
+    /// snapshot. So the smaller of the snapshot and the durable CSN takes the place of their numbers.
     fn place(&self) -> Csn {
         let durable = self.manager.log.durable().csn();
         let frozen = self.run().reads.snapshot.get().map_or(durable, |snapshot| snapshot.csn().min(durable));
@@ -191,7 +194,7 @@ impl Txn {
     /// Restores the headers of all rows that the transaction has locked and not changed, and ends its xid, as a
     /// rollback does. Returns false if a damaged page or the spill file prevents that. Readers of the remaining headers
     /// then need a commit.
-    fn puts_locks_back(&mut self) -> bool {
+    fn restore_locked_headers(&mut self) -> bool {
         let lease = self.lease.take().expect("a running transaction has its lease");
         let Ok(rollback) = to_rollback(lease) else { unreachable!("a transaction that has locked rows has an xid") };
         let (rollback, outcome) = self.manager.try_rollback(rollback);
@@ -204,7 +207,7 @@ impl Txn {
         assert_eq!(
             self.run().trail.last_lsn,
             Lsn::ZERO,
-            "the last record of a transaction that ends without one of its commit"
+            "a transaction that ends without a commit record has logged nothing"
         );
         let mut lease = self.lease.take().expect("a running transaction has its lease");
         let (ticket, session) = (self.unlogged_ticket(&mut lease, place, flush), lease.session.number());
@@ -311,7 +314,7 @@ fn push(log: &Log, session: &mut Session, xid: Xid, lsn: Lsn, least: Csn) -> Csn
     // far.
     match session.reserve_end(Session::cost(MARK_LEN)) {
         Ok(()) => append_commit(session, xid, Dep::none().transaction(lsn)).csn(),
-        // The log has stopped. Whether the commit survives is unknown, and nothing becomes durable up to that number.
+        // The log has stopped, so that number will never be durable. Whether the commit survives is unknown.
         Err(_) => least,
     }
 }

@@ -35,7 +35,7 @@ impl Txn {
     /// Those of [`lock_table`](Self::lock_table).
     pub fn exclude_others(&mut self, table: TableId) -> Result<()> {
         self.lock_table(table, TableMode::Exclusive)?;
-        self.run_mut().trail.excludes = true;
+        self.run_mut().trail.syncs_before_release = true;
         Ok(())
     }
 

@@ -169,7 +169,7 @@ impl TakeOver for Retaken<'_> {
     }
 
     fn exclude_others(&mut self, table: TableId) {
-        self.txn.run_mut().trail.excludes = true;
+        self.txn.run_mut().trail.syncs_before_release = true;
         // Those of a prepared transaction are locked later. No other one has changed the table since.
         if self.may_lose {
             self.txn.try_lock_table(table, TableMode::Exclusive);

@@ -27,7 +27,9 @@ impl StatusWindow {
 /// A reader with a snapshot at `csn`, and `hi` as the first xid that came after it.
 fn reader(readers: &Readers, window: &StatusWindow, csn: u64, hi: u64) -> Mark {
     let about = About::new("reader", Nanos::ZERO);
-    readers.take(about, || window.frozen(), || Csn(csn), None::<fn() -> Csn>, || Xid(hi))
+    let (frozen, durable, next) = (|| window.frozen(), || Csn(csn), || Xid(hi));
+    let no_clock = None::<fn() -> Csn>;
+    readers.take(about, frozen, durable, no_clock, next)
 }
 
 #[test]
@@ -37,7 +39,7 @@ fn a_status_goes_from_live_to_its_end() {
     (1..4).for_each(|xid| window.enter(Xid(xid)));
     assert_eq!(window.get(Xid(1)), Status::Live);
     window.begin_commit(Xid(1));
-    assert_eq!(window.get(Xid(1)), Status::Live, "it holds its rows until its number is settled");
+    assert_eq!(window.get(Xid(1)), Status::Live, "live until its number is final");
     window.commit(Xid(1), Csn(70), |_| panic!("no reader pushes"));
     window.abort(Xid(2));
     assert_eq!([1, 2, 3].map(|xid| window.get(Xid(xid))), [Status::Committed(Csn(70)), Status::Aborted, Status::Live]);
@@ -59,7 +61,7 @@ fn a_snapshot_sees_what_is_not_above_it() {
     window.abort(Xid(2));
     assert_eq!(window.see(Xid(1), Csn(69)), Sight::Invisible);
     assert_eq!(window.see(Xid(1), Csn(70)), Sight::Visible(Csn(70)));
-    assert_eq!(window.see(Xid(2), Csn(1)), Sight::Visible(Csn::ZERO), "what is left is what was before");
+    assert_eq!(window.see(Xid(2), Csn(1)), Sight::Visible(Csn::ZERO), "its rows are as they were before it");
     assert_eq!(window.see(Xid(3), Csn(1000)), Sight::Invisible, "it runs");
 }
 
@@ -131,9 +133,9 @@ fn a_word_is_used_again_as_new() {
     }
 }
 
-/// Readers do not stop the window. What they may ask for is kept until they end.
+/// Readers do not stop the window. A commit above the snapshot of a reader is noted as late until that reader ends.
 #[test]
-fn the_window_passes_readers_and_notes_what_is_above_their_snapshots() {
+fn the_window_passes_readers_and_notes_commits_above_their_snapshots() {
     let (window, readers) = (window(16), Readers::new(4));
     // 2 and 4 ran when the first snapshot was taken, 5 came after it.
     let first = reader(&readers, &window, 25, 5);
@@ -151,7 +153,7 @@ fn the_window_passes_readers_and_notes_what_is_above_their_snapshots() {
     readers.release(&first);
     window.commit_at(Xid(6), Csn(70));
     assert_eq!(window.slide(Xid(7), Csn(70), 100, &readers), 1);
-    assert_eq!(*window.late().1, [(Xid(4), Some(Csn(60)))], "only the second one is left to ask");
+    assert_eq!(*window.late().1, [(Xid(4), Some(Csn(60)))], "only the second reader still needs one");
     readers.release(&second);
     window.commit_at(Xid(7), Csn(80));
     assert_eq!(window.slide(Xid(8), Csn(80), 100, &readers), 1);
@@ -168,7 +170,7 @@ fn draw_and_commit(window: &StatusWindow, xid: Xid) -> bool {
     has_begun
 }
 
-/// Xid 1 runs while many times as many xids are drawn as the window has words.
+/// Xid 1 runs while far more xids are drawn than the window has words.
 #[test]
 fn an_old_xid_is_pinned_and_those_with_its_word_are_void() {
     let (window, readers) = (window(16), Readers::new(4));
@@ -178,6 +180,7 @@ fn an_old_xid_is_pinned_and_those_with_its_word_are_void() {
         assert!(Xid(xid) < window.cleared(), "{xid}");
         assert_eq!(draw_and_commit(&window, Xid(xid)), xid % 16 != 1, "{xid}");
         slide(xid + 1);
+        // Xid 1 is pinned, and passed, once half a window of later xids was drawn.
         assert_eq!(window.lo() > Xid(1), xid >= 8, "{xid}");
         assert_eq!(window.get(Xid(1)), Status::Live);
         assert_eq!(window.see(Xid(1), Csn(u64::MAX >> 2)), Sight::Invisible);
@@ -195,7 +198,7 @@ fn an_old_xid_is_pinned_and_those_with_its_word_are_void() {
     assert_eq!((window.get(Xid(1)), window.pinned()), (Status::Committed(Csn(2000)), 1));
     slide(200);
     assert_eq!((window.get(Xid(1)), window.pinned()), (Status::Frozen, 0));
-    assert_eq!(*window.late().1, [(Xid(1), Some(Csn(2000)))], "the reader asks for it");
+    assert_eq!(*window.late().1, [(Xid(1), Some(Csn(2000)))], "the reader needs it");
     readers.release(&reader);
     // Xid 209 shares the word of xid 1, which is being unpinned, so it is still void. The next such xid is not.
     for xid in 200..300 {
@@ -206,7 +209,7 @@ fn an_old_xid_is_pinned_and_those_with_its_word_are_void() {
 }
 
 #[test]
-fn a_pinned_commit_is_pushed_and_a_pinned_rollback_is_told() {
+fn a_pinned_commit_is_pushed_and_a_pinned_rollback_is_seen() {
     let (window, readers) = (window(16), no_readers());
     (1..3).for_each(|xid| window.enter(Xid(xid)));
     (3..11).for_each(|xid| window.commit_at(Xid(xid), Csn(xid)));
@@ -232,7 +235,7 @@ fn more_running_transactions_than_can_be_pinned_stop_the_window() {
     assert_eq!(window.slide(Xid(17), Csn(20), 100, &readers), 2);
     assert_eq!(window.slide(Xid(17), Csn(20), 100, &readers), 0);
     window.abort(Xid(1));
-    // The window goes on, and the transaction is pinned in place of that one.
+    // The window goes on: xid 3 is pinned in place of xid 1, which has ended.
     assert_eq!(window.slide(Xid(17), Csn(20), 100, &readers), 14);
     assert_eq!((window.pinned(), window.cleared()), (2, Xid(33)));
 }

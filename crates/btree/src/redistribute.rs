@@ -17,7 +17,7 @@
 //! 6.2.4), applied to removes instead of inserts.
 
 use crate::descend::Unlinked;
-use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, is_open};
+use crate::merge::{MAX_ABSORB_BODY, MOST, Merging, has_open_split};
 use crate::neighbours::Pair;
 use crate::node::{Damage, Node, build_part, encode_image, give_away, separator};
 use crate::record::{Absorb, TreeKind};
@@ -32,7 +32,7 @@ use foreshore_wal::Dep;
 impl Tree {
     /// Makes two leaves out of three. `first` is the left and the middle one, `second` the middle and the right one.
     /// Returns false if they hold too much, have changed, or have a row with a live writer.
-    pub(crate) fn level_out(&self, merging: &mut Merging<'_>, first: &Pair, second: &Pair) -> Result<bool> {
+    pub(crate) fn redistribute(&self, merging: &mut Merging<'_>, first: &Pair, second: &Pair) -> Result<bool> {
         let pages = [first.left, first.right, second.right];
         let [left, middle, right] = pages.map(|pid| self.named(self.pool().pin_as(pid, AccessPattern::Scan)));
         let (left, middle, right) = (left?, middle?, right?);
@@ -63,8 +63,8 @@ impl Tree {
         Ok(most)
     }
 
-    /// Runs steps 1 to 3. Afterwards the rows of the left leaf have at most `most` bytes, and with the fences at most
-    /// `limit`. Returns false if no row moves.
+    /// Runs steps 1 to 3 with the leaves of `pair`, the right one being the middle one above. Afterwards the rows of the
+    /// left leaf have at most `most` bytes, and with the fences at most `limit`. Returns false if no row moves.
     pub(crate) fn shift<'p>(
         &'p self,
         structure: &mut Structure<'_>,
@@ -132,7 +132,7 @@ pub(crate) fn first_rows(leaf: &Node<'_>, most: usize) -> Result<(usize, usize),
 
 fn plan(left: &Node<'_>, middle: &Node<'_>, right: &Node<'_>) -> Result<Option<usize>, Damage> {
     let nodes = [left, middle, right];
-    if nodes.iter().any(|node| !node.is_leaf() || node.len() == 0) || is_open(middle) || is_open(right) {
+    if nodes.iter().any(|node| !node.is_leaf() || node.len() == 0) || has_open_split(middle) || has_open_split(right) {
         return Ok(None);
     }
     let (before, rest) = (left.entry_bytes()?, middle.entry_bytes()? + right.entry_bytes()?);
@@ -141,9 +141,12 @@ fn plan(left: &Node<'_>, middle: &Node<'_>, right: &Node<'_>) -> Result<Option<u
     if count == 0 {
         return Ok(None);
     }
-    let fence = middle.key(count)?.len();
-    let ends = [left.low()?.len() + before + sum + fence, fence + rest - sum + right.high()?.map_or(0, <[u8]>::len)];
-    Ok(ends.iter().all(|&bytes| bytes <= MOST).then_some(most))
+    // The separator between the two leaves is no longer than this key.
+    let separator = middle.key(count)?.len();
+    let (low, high) = (left.low()?.len(), right.high()?.map_or(0, <[u8]>::len));
+    // Bytes of the two leaves afterwards: fences and entries.
+    let sizes = [low + before + sum + separator, separator + rest - sum + high];
+    Ok(sizes.iter().all(|&bytes| bytes <= MOST).then_some(most))
 }
 
 /// Rows that move from a leaf to its left neighbour.
@@ -158,7 +161,7 @@ struct Moved {
 fn moved(left: &Node<'_>, right: &Node<'_>, (most, limit): (usize, usize)) -> Result<Option<Moved>, Damage> {
     let before = left.entry_bytes()?;
     let (mut sum, mut count) = first_rows(right, most.saturating_sub(before))?;
-    if is_open(right) {
+    if has_open_split(right) {
         return Ok(None);
     }
     let low = loop {

@@ -1,4 +1,4 @@
-//! What callers ask of an error.
+//! Methods of an error.
 
 use super::Error;
 use foreshore_base::{PageId, Place};
