@@ -1,8 +1,8 @@
 //! Packing: a leaf takes rows of the leaves on its right until it is full.
 //!
 //! The purge merges a leaf only if it is thin, and leaves space for the next row ([`crate::merge`]). Packing leaves
-//! none: a following leaf is merged if all of it fits, otherwise its first rows are shifted ([`crate::redistribute`]). A
-//! pass from left to right moves each row about once. Leaves with rows of live writers stay as they are.
+//! none: a following leaf is merged if all of it fits, otherwise its first rows are shifted ([`crate::redistribute`]).
+//! A pass from left to right moves each row about once. Leaves with rows of live writers stay as they are.
 
 use crate::merge::{MOST, Merging, has_open_split};
 use crate::neighbours::{Pair, pairs_of};

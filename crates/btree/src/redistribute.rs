@@ -63,8 +63,8 @@ impl Tree {
         Ok(most)
     }
 
-    /// Runs steps 1 to 3 with the leaves of `pair`, the right one being the middle one above. Afterwards the rows of the
-    /// left leaf have at most `most` bytes, and with the fences at most `limit`. Returns false if no row moves.
+    /// Runs steps 1 to 3 with the leaves of `pair`, the right one being the middle one above. Afterwards the rows of
+    /// the left leaf have at most `most` bytes, and with the fences at most `limit`. Returns false if no row moves.
     pub(crate) fn shift<'p>(
         &'p self,
         structure: &mut Structure<'_>,

@@ -170,8 +170,8 @@ impl Txn {
 
     /// Returns the place in the commit order of a transaction that changes nothing. Called before it releases a lock.
     ///
-    /// The place is at or above every commit that the transaction has read from. It is no higher than necessary, because
-    /// the ticket waits for it.
+    /// The place is at or above every commit that the transaction has read from. It is no higher than necessary,
+    /// because the ticket waits for it.
     ///
     /// The commit numbers of rows with frozen xids are forgotten. But these commits are durable, and not above the
     /// snapshot. So the smaller of the snapshot and the durable CSN takes the place of their numbers.
