@@ -5,7 +5,8 @@
 //! - *Restart.* The damaged page on the path to the row is quarantined, durably before the transaction ends. Every
 //!   reader descends the same path from the root, so none can reach the row any more. The log records that the change
 //!   is skipped, before older changes are undone. If a damaged page elsewhere stops the undo, readers can still reach
-//!   the row. Then the rollback is parked.
+//!   the row. Then the rollback is parked. An undo that skips all rows up to the next sound page quarantines every page
+//!   that hides where that page begins.
 //! - *Run time.* A rollback quarantines no page. It skips the change if the page is quarantined already, as for a
 //!   transaction that was prepared before the restart. Otherwise it is parked.
 //!
@@ -17,7 +18,7 @@ use crate::descend::Restarts;
 use crate::format::MAX_LEVEL;
 use crate::node::{Damage, Goal, NodeView};
 use crate::tree::Tree;
-use foreshore_base::{Error, Result};
+use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::PageRead;
 use foreshore_wal::Session;
 
@@ -46,16 +47,7 @@ impl Tree {
     ) -> Result<UnreachableRow> {
         loop {
             let Some(pid) = error.damaged_page() else { return Err(error) };
-            let is_quarantined = match self.pool().quarantined(pid) {
-                Ok(found) => found.is_some(),
-                Err(Error::Corrupted { .. }) => false,
-                Err(other) => return Err(other),
-            };
-            if !is_quarantined && !quarantines {
-                return Err(error);
-            }
-            if !is_quarantined {
-                self.trees().space().quarantine(pid, self.table(), session)?;
+            if self.ensure_quarantined(session, pid, &error, quarantines)? {
                 return Ok(UnreachableRow::Retry);
             }
             let descent = self.descend::<ReadGuard<'_>>(Goal::At(key), 0, false, &mut Restarts::default());
@@ -65,6 +57,53 @@ impl Tree {
                 Err(other) => error = other,
             }
         }
+    }
+
+    /// Returns where an undo continues that has skipped the row of `key`: the smallest key above `key` that may lie
+    /// outside the quarantined pages. `None` if there is none. `quarantines` is true at a restart.
+    ///
+    /// A damaged node whose next separator cannot be read may still lead readers to keys behind `key`. So it is
+    /// quarantined before the keys below it are skipped.
+    ///
+    /// # Errors
+    /// `Corrupted` if such a node is not quarantined at run time; errors of a read and of
+    /// [`foreshore_space::Space::quarantine`].
+    pub(crate) fn next_after_skip(
+        &self,
+        session: &mut Session,
+        key: &[u8],
+        quarantines: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        for level in 1..=MAX_LEVEL {
+            let error = match self.next_separator_on(key, level) {
+                Err(error @ Error::Corrupted { .. }) => error,
+                next => return next,
+            };
+            let Some(pid) = error.damaged_page() else { return Err(error) };
+            self.ensure_quarantined(session, pid, &error, quarantines)?;
+            if pid == self.root() {
+                return Ok(None);
+            }
+        }
+        Err(self.corrupted(self.root(), "the root is too high"))
+    }
+
+    /// Quarantines the damaged page `pid`, unless it is quarantined, and returns whether it did. `quarantines` is true
+    /// at a restart.
+    ///
+    /// # Errors
+    /// `cause` if the page is not quarantined at run time; errors of a read and of
+    /// [`foreshore_space::Space::quarantine`].
+    fn ensure_quarantined(&self, session: &mut Session, pid: PageId, cause: &Error, quarantines: bool) -> Result<bool> {
+        match self.pool().quarantined(pid) {
+            Ok(Some(_)) => return Ok(false),
+            Ok(None) | Err(Error::Corrupted { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        if !quarantines {
+            return Err(cause.clone());
+        }
+        self.trees().space().quarantine(pid, self.table(), session).map(|()| true)
     }
 
     /// Returns the smallest key above `key` at which a scan can continue: the next separator in the lowest sound node

@@ -72,16 +72,7 @@ impl Trees {
             if tree.decide_unreachable(context.session(), &from, error, is_at_restart)? == UnreachableRow::Retry {
                 continue;
             }
-            let next = match tree.separator_after_damage(&from) {
-                // The damage is in each node above the leaf, as in the root.
-                Err(error @ Error::Corrupted { .. }) => {
-                    match tree.decide_unreachable(context.session(), &from, error, is_at_restart)? {
-                        UnreachableRow::Retry => continue,
-                        UnreachableRow::Lost => None,
-                    }
-                }
-                next => next?,
-            };
+            let next = tree.next_after_skip(context.session(), &from, is_at_restart)?;
             match next.filter(|next| &**next <= loaded.last) {
                 Some(next) => from = next,
                 None => {
@@ -132,12 +123,12 @@ impl Trees {
             if decide(error)? == UnreachableRow::Retry {
                 continue;
             }
-            let next = match tree.separator_after_damage(&from) {
-                // The damage is in each node above the leaf, as in the root.
-                Err(error @ Error::Corrupted { .. }) => match decide(error)? {
-                    UnreachableRow::Retry => continue,
-                    UnreachableRow::Lost => None,
-                },
+            let next = match tree.next_after_skip(txn.session(), &from, true) {
+                Err(cause @ Error::Corrupted { .. }) => {
+                    is_whole = false;
+                    txn.leave_out(cause)?;
+                    None
+                }
                 next => next?,
             };
             match next.filter(|next| &**next <= loaded.last) {

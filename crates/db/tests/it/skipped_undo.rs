@@ -2,7 +2,10 @@
 
 use crate::quarantine::{Kind, WIDE, damage, on_sim, options, pages, wide};
 use crate::support::{DIR, NUMBERS, Snapshot};
-use foreshore::{Db, Error, Place, Transaction};
+use foreshore::{Db, Error, Place, TableDef, Transaction};
+use foreshore_base::codec::{u16_at, u64_at};
+use foreshore_base::crc32c;
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem, Sim};
 use std::sync::Arc;
@@ -172,5 +175,78 @@ fn a_prepared_load_below_a_damaged_root_is_resolved() {
             }
             only_the_table_is_lost(&db, root);
         }
+    }
+}
+
+const LONG_KEYS: TableDef<&str, u64> = TableDef::new("long keys");
+/// Rows in the table before the load.
+const BEFORE: u64 = 100;
+/// Rows whose keys begin with the same number.
+const GROUP: u64 = 12;
+
+/// Few of these keys fit in a node, also of those that separate leaves. The heads of most of the latter differ.
+fn long_key(n: u64) -> String {
+    format!("{:04}{:0890}{:02}", n / GROUP, 0, n % GROUP)
+}
+
+/// The first number of a key that starts at `at` in a node.
+fn group_at(page: &[u8], at: usize) -> Option<u64> {
+    std::str::from_utf8(page.get(at..at + 4)?).ok()?.parse().ok()
+}
+
+/// A transaction runs when the process is killed. It has loaded `rows` rows. Then a node of level 1 is lost, and the node
+/// above it has a sound checksum but hides where the next one begins.
+fn loaded_below_two_damaged_nodes(rows: u64) -> Snapshot {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = open(&fs).unwrap();
+    let load = |tx: &Transaction, from: u64, to: u64| {
+        let rows: Vec<_> = (from..to).map(|n| (long_key(n), n)).collect();
+        tx.open(LONG_KEYS)?.load(rows.iter().map(|(key, n)| (&**key, *n)))
+    };
+    db.run(|tx| load(tx, 0, BEFORE)).unwrap();
+    let tx = db.begin();
+    load(&tx, BEFORE, BEFORE + rows).unwrap();
+    std::mem::forget(tx);
+    db.checkpoint().unwrap();
+    let mut files = Snapshot::of(&fs);
+    let inner = pages(&files).into_iter().filter(|&(_, kind, level)| (kind, level) == (3, 2));
+    let lost = inner.map(|(above, ..)| hide_a_child(&mut files, above)).find_map(|lost| lost);
+    damage(&mut files, lost.expect("a node with loaded rows"), Kind::Flip);
+    files
+}
+
+/// Makes the key behind a child with loaded rows end outside the page `above`, and returns that child.
+fn hide_a_child(files: &mut Snapshot, above: u64) -> Option<u64> {
+    let page = &mut files.file("data")[above as usize * PAGE_SIZE..][..PAGE_SIZE];
+    let tuple = |slot: usize| usize::from(u16_at(page, 64 + 8 * slot));
+    let is_loaded = |slot: &usize| group_at(page, tuple(*slot) + 8).is_some_and(|group| group > BEFORE / GROUP);
+    let slot = (0..usize::from(u16_at(page, 32)).saturating_sub(1)).find(is_loaded)?;
+    let lost = u64_at(page, tuple(slot));
+    let behind = 64 + 8 * (slot + 1);
+    page[behind + 2..behind + 4].copy_from_slice(&(PAGE_SIZE as u16).to_le_bytes());
+    let crc = crc32c(&page[4..]);
+    page[..4].copy_from_slice(&crc.to_le_bytes());
+    Some(lost)
+}
+
+#[test]
+fn no_row_of_an_undone_load_is_readable_behind_two_damaged_nodes() {
+    for rows in [900, 4000] {
+        let fs = loaded_below_two_damaged_nodes(rows).restore();
+        let mut lost = 0;
+        for losers in [1, 0] {
+            let db = open(&fs).unwrap();
+            let recovery = db.stats().recovery;
+            assert_eq!((recovery.losers, recovery.parked), (losers, 0), "{rows}: {recovery:?}");
+            lost = 0;
+            for n in 0..BEFORE + rows {
+                match db.read().open(LONG_KEYS).and_then(|table| table.get(&*long_key(n))) {
+                    Ok(value) => assert_eq!(value, (n < BEFORE).then_some(n), "{rows}"),
+                    Err(Error::Corrupted { .. }) => lost += 1,
+                    Err(error) => panic!("{rows}: row {n}: {error:?}"),
+                }
+            }
+        }
+        assert!((1..BEFORE + rows).contains(&lost), "{rows}: {lost} lost");
     }
 }
