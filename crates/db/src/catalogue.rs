@@ -3,6 +3,7 @@
 mod drop;
 mod indexes;
 mod list;
+mod rename;
 mod row_types;
 mod tree_ref;
 
@@ -37,7 +38,7 @@ pub(crate) struct Catalogue {
     tree: Tree,
     trees: Arc<Trees>,
     tables: Tables<TableInfo>,
-    /// Last table id given out.
+    /// Last number given out to a table or to a rename.
     last_table: AtomicU32,
     /// The error that hides tables, if the tree could not be read as a whole.
     hidden: OnceLock<Error>,
@@ -68,7 +69,7 @@ impl Catalogue {
     ) -> Result<Vec<Tree>> {
         let mut known = Vec::new();
         let learn = |name: Option<&str>, row: TableRow| {
-            self.note_drawn(row.table);
+            self.note_drawn(row.naming);
             match name {
                 Some(name) => known.push(self.tables.add(self.info(name, row, Csn::ZERO))),
                 None => gone(self.trees.tree(row.table, row.root)),
@@ -84,13 +85,13 @@ impl Catalogue {
         Ok(known.into_iter().map(|info| info.tree.clone()).collect())
     }
 
-    /// Notes that a table has the id.
-    pub(crate) fn note_drawn(&self, table: TableId) {
+    /// Notes that a table has the number as its id or that of its naming.
+    pub(crate) fn note_drawn(&self, number: TableId) {
         // ORDERING: hint. No other thread has the engine yet.
-        self.last_table.fetch_max(table.0, Ordering::Relaxed);
+        self.last_table.fetch_max(number.0, Ordering::Relaxed);
     }
 
-    /// Returns the last table id given out.
+    /// Returns the last number given out.
     pub(crate) fn last_drawn(&self) -> TableId {
         // ORDERING: hint. Ids are drawn under an intent on the catalogue, which a caller may exclude by its lock.
         TableId(self.last_table.load(Ordering::Relaxed))
@@ -141,10 +142,11 @@ impl Catalogue {
         self.tables.add(self.info(name, row, created)).tree.clone()
     }
 
-    /// Publishes the tables that commit `csn` has created.
-    pub(crate) fn publish(&self, created: Vec<TableInfo>, csn: Csn) {
+    /// Publishes the tables that commit `csn` has created, and the end of the names that it has changed.
+    pub(crate) fn publish(&self, (created, renamed): (Vec<TableInfo>, &[Tree]), csn: Csn) {
         pause::point("db: about to make tables known");
-        for mut table in created.into_iter().filter(|info| !info.tree.is_retired()) {
+        renamed.iter().for_each(|tree| tree.dropped_by(csn));
+        for mut table in created {
             table.created = csn;
             self.tables.add(table);
         }
@@ -161,7 +163,7 @@ impl Catalogue {
             Some(snapshot) => self.seen_by(live, &snapshot, name)?,
             None => self.get(name),
         };
-        if let Some(info) = known.filter(|info| !live.has_dropped(info.tree.table())) {
+        if let Some(info) = known.filter(|info| !live.has_ended(info)) {
             return use_table(info, live, types);
         }
         // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that
@@ -169,6 +171,10 @@ impl Catalogue {
         // could continue.
         live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
         if let Some(info) = self.newest(live, name)? {
+            if info.is_renamed() && whole_snapshot(&mut live.txn)?.is_some() {
+                // The snapshot sees rows of the table, and not its name.
+                return Err(Error::Conflict { table: self.table().into(), key: name.as_bytes().into() });
+            }
             return use_table(info, live, types);
         }
         self.check_tables()?;
@@ -185,7 +191,7 @@ impl Catalogue {
         if let Some(snapshot) = live.txn.reads_at()? {
             return self.open_at(live, &snapshot, name, types);
         }
-        if let Some(info) = self.get(name).filter(|info| !live.has_dropped(info.tree.table())) {
+        if let Some(info) = self.get(name).filter(|info| !live.has_ended(info)) {
             live.txn.lock_table(info.tree.table(), TableMode::IntentShared)?;
             // It may have been dropped during the wait for the lock.
             if !info.tree.is_retired() {
@@ -230,7 +236,7 @@ impl Catalogue {
     /// dropped the table is durable.
     fn open_at(&self, live: &mut Live, snapshot: &Snapshot, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         match self.seen_by(live, snapshot, name)? {
-            Some(info) if live.has_dropped(info.tree.table()) => return Err(no_table(name)),
+            Some(info) if live.has_ended(info) => return Err(no_table(name)),
             Some(info) => return use_table(info, live, types),
             None => {}
         }
@@ -238,9 +244,9 @@ impl Catalogue {
         // Each table is known once its creation is acknowledged. A snapshot may see the commit before that.
         if self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)? {
             let row = decode(&self.data, &live.scratch.found)?;
-            let id = row.table;
+            let naming = row.naming;
             self.tables.add(self.info(name, row, live.txn.observed()));
-            let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(|| no_table(name))?;
+            let info = self.tables.all(name).find(|info| info.naming == naming).ok_or_else(|| no_table(name))?;
             return use_table(info, live, types);
         }
         let gone = self.tables.all(name).find_map(|info| info.tree.gone_at(snapshot)).unwrap_or_default();
@@ -252,18 +258,19 @@ impl Catalogue {
 
     /// Returns the table `name` that `snapshot` sees.
     ///
-    /// Tables of one name follow each other in time, so that is the oldest one whose drop the snapshot does not see. If
-    /// it was created after the snapshot was taken, the name was free then. The result is in that case the newest table
-    /// of the name while that is in use; the snapshot sees no row of it.
+    /// Tables of one name follow each other in time, so that is the oldest one whose drop or rename the snapshot does
+    /// not see. If it got the name after the snapshot was taken, the name was free then. The result is in that case the
+    /// newest table of the name while that is in use and was created under it; the snapshot sees no row of it.
     ///
     /// The transaction has not created the table itself.
     fn seen_by(&self, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&TableInfo>> {
         let oldest = self.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last();
         // `created` is at or above the commit that created the table.
-        let may_have_come_since = |info: &&TableInfo| info.tree.is_retired() && info.created > snapshot.csn();
+        let is_empty_if_new = |info: &TableInfo| !info.tree.is_retired() && !info.is_renamed();
+        let may_have_come_since = |info: &&TableInfo| !is_empty_if_new(info) && info.created > snapshot.csn();
         let Some(info) = oldest.filter(may_have_come_since) else { return Ok(oldest) };
         let was_there = self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)?;
-        Ok(if was_there { Some(info) } else { self.tables.get(name) })
+        Ok(if was_there { Some(info) } else { self.tables.get(name).filter(|info| is_empty_if_new(info)) })
     }
 
     fn create_table(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
@@ -272,7 +279,8 @@ impl Catalogue {
         // every id drawn, unless the transaction was rolled back.
         live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
         let table = self.draw();
-        let row = TableRow { table, root: PageId(0), key_type, value_type, is_dropped: false, index: None };
+        let (naming, root) = (table, PageId(0));
+        let row = TableRow { table, naming, root, key_type, value_type, is_dropped: false, index: None };
         self.create(live, name, row)
     }
 
@@ -288,9 +296,9 @@ impl Catalogue {
         Ok(created)
     }
 
-    /// Returns a new table id.
+    /// Returns a new number, for a table or a rename.
     fn draw(&self) -> TableId {
-        // ORDERING: ticket. An id of a transaction that is rolled back is not used again.
+        // ORDERING: ticket. A number of a transaction that is rolled back is not used again.
         TableId(self.last_table.fetch_add(1, Ordering::Relaxed) + 1)
     }
 

@@ -238,9 +238,16 @@ impl<'e> Check<'e> {
                 Ok(rows)
             }
             // Since it was listed.
-            Err(Error::TableDropped { .. }) => Ok(None),
+            Err(Error::TableDropped { .. }) => self.walk_renamed(known),
             Err(error) => self.note(error).map(|()| None),
         }
+    }
+
+    /// Walks a table by the name that it has got since it was listed, if it has.
+    fn walk_renamed(&mut self, known: &Known) -> Result<Option<u64>> {
+        let Known::Live(tree) = known else { return Ok(None) };
+        let renamed = self.engine.catalogue.by_id(tree.table()).filter(|info| !info.tree.is_retired());
+        renamed.map_or(Ok(None), |info| self.walk_table(&Known::Live(info.tree.clone())))
     }
 
     fn compare_maps(&mut self) -> Result<()> {

@@ -176,7 +176,8 @@ pub enum Error {
         /// Key and value types asked for.
         wanted: String,
     },
-    /// The table was dropped after this transaction had opened it. Retryable: the next open creates the table anew.
+    /// The table was dropped or renamed after this transaction had opened it. Retryable: the next open creates the table
+    /// anew.
     TableDropped {
         /// The table.
         table: TableRef,
@@ -330,6 +331,11 @@ pub enum Error {
     NoDatabase {
         /// The directory.
         path: PathBuf,
+    },
+    /// A table has the name that another one is to get.
+    TableExists {
+        /// The name.
+        name: String,
     },
     /// No table has this name.
     NoTable {

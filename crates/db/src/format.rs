@@ -11,7 +11,7 @@
 //!
 //! Flag 1: the table was dropped, and not all of its pages are free yet. The key of such a row is not the name, which
 //! may have a new table, but the byte 255, which no UTF-8 begins with, and the table id, big-endian. A row with any
-//! flag above 4 set is of a newer version. The types are the names that the key and value encodings give themselves.
+//! flag above 8 set is of a newer version. The types are the names that the key and value encodings give themselves.
 //!
 //! Flag 2: an index. Its name is that of its table, a byte zero, and its own name. The types are those of the index
 //! keys and of the primary keys. Flag 4: a unique one. Behind the types such a row has:
@@ -20,6 +20,9 @@
 //!  | indexed table | version of the key function |
 //!  | u32           | u64                         |
 //! ```
+//!
+//! Flag 8: a table or index that was renamed. At its end such a row has the number of its naming, u32. It is drawn like
+//! a table id by the rename, and so is above the id of the table. The number of the naming of other rows is their id.
 //!
 //! The table of sequences is a tree with table id 3 and its root at page 5. Its key is a table id, big-endian. Its
 //! value is the first number that is not reserved, u64 little-endian.
@@ -53,6 +56,8 @@ const DROPPED: u8 = 1;
 const INDEX: u8 = 2;
 /// No two rows have the same key in the index.
 const UNIQUE: u8 = 4;
+/// The table or index was renamed.
+const RENAMED: u8 = 8;
 /// Between the names of a table and of its index in the key of the index. No name has this byte.
 const SEPARATOR: char = '\0';
 /// First byte of the key of a dropped table.
@@ -88,6 +93,8 @@ pub(crate) struct IndexRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableRow {
     pub(crate) table: TableId,
+    /// The number of its naming: its own id, or one that a rename has drawn.
+    pub(crate) naming: TableId,
     pub(crate) root: PageId,
     pub(crate) key_type: String,
     pub(crate) value_type: String,
@@ -113,11 +120,17 @@ impl From<Short> for RowFlaw {
 }
 
 impl TableRow {
+    /// Returns whether the table has another name than it was created with, or had one in between.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.naming != self.table
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(20 + self.key_type.len() + self.value_type.len());
         out.put_u8(VERSION);
         let index = self.index.map_or(0, |index| if index.is_unique { INDEX | UNIQUE } else { INDEX });
-        out.put_u8(index | if self.is_dropped { DROPPED } else { 0 });
+        let dropped = if self.is_dropped { DROPPED } else { 0 };
+        out.put_u8(index | dropped | if self.is_renamed() { RENAMED } else { 0 });
         out.put_u16(0);
         out.put_u32(self.table.0);
         out.put_u64(self.root.0);
@@ -126,6 +139,9 @@ impl TableRow {
         if let Some(index) = &self.index {
             out.put_u32(index.of.0);
             out.put_u64(index.version);
+        }
+        if self.is_renamed() {
+            out.put_u32(self.naming.0);
         }
         out
     }
@@ -136,7 +152,7 @@ impl TableRow {
         if version != VERSION {
             return Err(if version > VERSION { RowFlaw::Newer(version) } else { RowFlaw::Malformed });
         }
-        if flags & !(DROPPED | INDEX | UNIQUE) != 0 {
+        if flags & !(DROPPED | INDEX | UNIQUE | RENAMED) != 0 {
             return Err(RowFlaw::Newer(version));
         }
         let (is_index, is_unique) = (flags & INDEX != 0, flags & UNIQUE != 0);
@@ -149,10 +165,22 @@ impl TableRow {
         let index =
             if is_index { Some(IndexRow { of: TableId(from.u32()?), version: from.u64()?, is_unique }) } else { None };
         let is_sound = |index: IndexRow| index.of > SEQUENCES && index.of != table;
+        let renamed = if flags & RENAMED != 0 { Some(TableId(from.u32()?)) } else { None };
+        if renamed.is_some_and(|naming| naming <= table) {
+            return Err(RowFlaw::Malformed);
+        }
         if !from.is_empty() || table <= SEQUENCES || root <= SEQUENCES_ROOT || !index.map_or(!is_unique, is_sound) {
             return Err(RowFlaw::Malformed);
         }
-        Ok(Self { table, root, key_type, value_type, is_dropped: flags & DROPPED != 0, index })
+        Ok(Self {
+            table,
+            naming: renamed.unwrap_or(table),
+            root,
+            key_type,
+            value_type,
+            is_dropped: flags & DROPPED != 0,
+            index,
+        })
     }
 }
 
@@ -202,7 +230,8 @@ mod tests {
 
     fn row() -> TableRow {
         let (key_type, value_type) = ("u64".into(), "(str,i64)".into());
-        TableRow { table: TableId(7), root: PageId(99), key_type, value_type, is_dropped: false, index: None }
+        let (table, root) = (TableId(7), PageId(99));
+        TableRow { table, naming: table, root, key_type, value_type, is_dropped: false, index: None }
     }
 
     #[test]
@@ -241,6 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_a_renamed_table_has_these_bytes() {
+        let index = Some(IndexRow { of: TableId(5), version: 1, is_unique: false });
+        for (index, is_dropped, flags) in [(None, false, 8), (None, true, 9), (index, false, 10)] {
+            let row = TableRow { naming: TableId(258), index, is_dropped, ..row() };
+            let bytes = row.encode();
+            assert_eq!((bytes[1], &bytes[bytes.len() - 4..]), (flags, &[2, 1, 0, 0][..]));
+            assert_eq!(TableRow::decode(&bytes), Ok(row));
+            for naming in [0, 7] {
+                let mut changed = bytes.clone();
+                changed.splice(bytes.len() - 4.., [naming, 0, 0, 0]);
+                assert_eq!(TableRow::decode(&changed), Err(RowFlaw::Malformed), "naming {naming}");
+            }
+        }
+    }
+
+    #[test]
     fn malformed_rows_are_refused() {
         let bytes = row().encode();
         for len in 0..bytes.len() {
@@ -252,8 +297,9 @@ mod tests {
             TableRow::decode(&changed)
         };
         assert_eq!(set(0, 2), Err(RowFlaw::Newer(2)));
-        assert_eq!(set(1, 8), Err(RowFlaw::Newer(1)));
-        assert_eq!(set(1, 9), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 16), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 17), Err(RowFlaw::Newer(1)));
+        assert_eq!(set(1, 8), Err(RowFlaw::Malformed), "a naming without its number");
         assert_eq!(set(1, 2), Err(RowFlaw::Malformed), "an index of no table");
         assert_eq!(set(1, 4), Err(RowFlaw::Malformed), "only an index is unique");
         assert_eq!(set(4, 1), Err(RowFlaw::Malformed), "the catalogue does not list itself");

@@ -5,7 +5,7 @@ use crate::index_state::IndexState;
 use crate::popped::Popped;
 use crate::tables::TableInfo;
 use crate::watches::TableSet;
-use foreshore_base::{Lsn, TableId};
+use foreshore_base::{Lsn, TableId, Xid};
 use foreshore_btree::{Batch, Tree};
 use foreshore_txn::Txn;
 use std::{mem, sync::Arc};
@@ -34,10 +34,13 @@ pub(crate) struct Scratch {
     pub(crate) cursor: Arc<IdleCursor>,
     /// The last rows that were taken from the ends of a table.
     pub(crate) popped: Popped,
-    /// Tables that this transaction created, in order, with those dropped since. They are published when it commits.
+    /// Tables that this transaction created or gave a name, in order, with those dropped or renamed since. They are
+    /// published when it commits.
     pub(crate) created: Vec<TableInfo>,
     /// Tables that this transaction dropped, in order. Their pages become free after it commits.
     pub(crate) dropped: Vec<Tree>,
+    /// Tables that this transaction renamed, in order, each with the number of the naming that it ended.
+    pub(crate) renamed: Vec<(TableId, Tree)>,
     /// Tables that this transaction has opened.
     pub(crate) opened: TableSet,
     /// Tables whose watches its commit signals: those into which it has inserted.
@@ -59,11 +62,33 @@ impl Scratch {
     }
 }
 
+/// What the commit of a transaction does to tables.
+pub(crate) struct TableChanges {
+    /// Tables that get their names.
+    pub(crate) created: Vec<TableInfo>,
+    /// Tables that end.
+    pub(crate) dropped: Vec<Tree>,
+    /// Trees of tables that lose their names.
+    pub(crate) renamed: Vec<Tree>,
+}
+
+impl TableChanges {
+    /// Retires the trees of tables that end or lose their names, before transaction `by` releases its locks. Its commit
+    /// can no longer fail.
+    pub(crate) fn retire(&self, by: impl FnOnce() -> Xid) {
+        if self.dropped.is_empty() && self.renamed.is_empty() {
+            return;
+        }
+        let by = by();
+        self.dropped.iter().chain(&self.renamed).for_each(|tree| tree.retire(by));
+    }
+}
+
 impl Live {
     pub(crate) fn new(mut txn: Txn) -> Self {
         let mut scratch = txn.take_kept::<Scratch>().unwrap_or_default();
         assert!(
-            scratch.created.is_empty() && scratch.dropped.is_empty(),
+            scratch.created.is_empty() && scratch.dropped.is_empty() && scratch.renamed.is_empty(),
             "a transaction begins with tables of another one"
         );
         (scratch.opened, scratch.inserted) = (TableSet::EMPTY, TableSet::EMPTY);
@@ -75,13 +100,19 @@ impl Live {
         (&mut self.txn, &mut self.scratch)
     }
 
-    /// Returns the transaction to end it, with the tables that it has created and dropped.
-    pub(crate) fn into_parts(self) -> (Txn, Vec<TableInfo>, Vec<Tree>) {
+    /// Returns the transaction to end it, with what its commit does to tables.
+    pub(crate) fn into_parts(self) -> (Txn, TableChanges) {
         let Self { mut txn, mut scratch } = self;
-        let (created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
+        let (mut created, dropped) = (mem::take(&mut scratch.created), mem::take(&mut scratch.dropped));
+        let is_over = |info: &TableInfo| {
+            let is_dropped = dropped.iter().any(|tree| tree.table() == info.tree.table());
+            is_dropped || scratch.renamed.iter().any(|&(naming, _)| naming == info.naming)
+        };
+        created.retain(|info| !is_over(info));
+        let renamed = scratch.renamed.drain(..).map(|(_, tree)| tree).collect();
         scratch.shrink();
         txn.keep(scratch);
-        (txn, created, dropped)
+        (txn, TableChanges { created, dropped, renamed })
     }
 
     /// Returns the transaction to roll it back.
@@ -101,18 +132,24 @@ impl Live {
         if self.txn.xid().is_some() { self.scratch.opened } else { TableSet::EMPTY }
     }
 
+    /// Whether this transaction has dropped the table, or given it another name.
+    pub(crate) fn has_ended(&self, info: &TableInfo) -> bool {
+        let is_renamed = self.scratch.renamed.iter().any(|&(naming, _)| naming == info.naming);
+        is_renamed || self.has_dropped(info.tree.table())
+    }
+
     /// Whether this transaction has dropped the table.
     pub(crate) fn has_dropped(&self, table: TableId) -> bool {
         self.scratch.dropped.iter().any(|tree| tree.table() == table)
     }
 
-    /// Returns the table `name`, if this transaction has created it and not dropped it.
+    /// Returns the table `name`, if this transaction has created it or given it that name, and not ended that.
     pub(crate) fn created(&self, name: &str) -> Option<&TableInfo> {
-        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_dropped(info.tree.table()))
+        self.scratch.created.iter().find(|info| *info.name == *name && !self.has_ended(info))
     }
 
-    /// Returns the table with that id, if this transaction has created it.
+    /// Returns the table with that id, if this transaction has created it or given it a name.
     pub(crate) fn own_table(&self, id: TableId) -> Option<&TableInfo> {
-        self.scratch.created.iter().find(|info| info.tree.table() == id)
+        self.scratch.created.iter().rfind(|info| info.tree.table() == id)
     }
 }

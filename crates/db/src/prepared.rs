@@ -1,11 +1,10 @@
 //! Prepared transactions: the list by name, commit, rollback, and takeover from the previous run.
 
 use crate::catalogue::Catalogue;
-use crate::format::{RowFlaw, TableRow, TablesNote};
-use crate::live::Live;
+use crate::format::{RowFlaw, TablesNote};
+use crate::live::{Live, TableChanges};
 use crate::queues::Unresolved;
 use crate::reclaim::Reclaimer;
-use crate::tables::TableInfo;
 use crate::{Error, Result};
 use foreshore_base::{Csn, Error as Storage, Place, TableId, Xid};
 use foreshore_btree::Tree;
@@ -37,13 +36,12 @@ enum Slot {
     Waiting(Box<Waiting>),
 }
 
-/// A prepared transaction, and the tables that its end creates or drops.
+/// A prepared transaction, and what its commit does to tables.
 struct Waiting {
     prepared: Prepared,
     label: Box<str>,
     since: Nanos,
-    created: Vec<TableInfo>,
-    dropped: Vec<Tree>,
+    tables: TableChanges,
     _unresolved: Unresolved,
 }
 
@@ -125,22 +123,15 @@ impl PreparedList {
 
     /// Prepares a transaction under a name.
     pub(crate) fn prepare(&self, place: Name<'_>, live: Live) -> Result<()> {
-        let (txn, created, dropped) = live.into_parts();
-        let row = |info: &TableInfo| {
-            let (key_type, value_type) = (info.key_type.to_string(), info.value_type.to_string());
-            let (table, root) = (info.tree.table(), info.tree.root());
-            let index = info.index;
-            (info.name.to_string(), TableRow { table, root, key_type, value_type, is_dropped: false, index })
-        };
-        let is_dropped = |info: &TableInfo| dropped.iter().any(|tree| tree.table() == info.tree.table());
+        let (txn, tables) = live.into_parts();
         let note = TablesNote {
-            created: created.iter().filter(|info| !is_dropped(info)).map(row).collect(),
-            dropped: dropped.iter().map(|tree| (tree.table(), tree.root())).collect(),
+            created: tables.created.iter().map(|info| (info.name.to_string(), info.row())).collect(),
+            dropped: tables.dropped.iter().map(|tree| (tree.table(), tree.root())).collect(),
         };
         let label = txn.label().into();
         let prepared = txn.prepare(&place.name, &note.encode())?;
         let since = self.clock.now();
-        place.fill(Waiting { prepared, label, since, created, dropped, _unresolved: Unresolved::here() });
+        place.fill(Waiting { prepared, label, since, tables, _unresolved: Unresolved::here() });
         Ok(())
     }
 
@@ -153,12 +144,13 @@ impl PreparedList {
         reclaimer: &Reclaimer,
     ) -> Result<Option<(Csn, Vec<TableId>)>> {
         let Some((place, waiting)) = self.take(name)? else { return Ok(None) };
-        let Waiting { prepared, created, dropped, .. } = *waiting;
+        let Waiting { prepared, tables, .. } = *waiting;
         // Before the locks go. A commit that fails has stopped the log.
-        dropped.iter().for_each(|tree| tree.retire(prepared.xid_in_rows()));
+        tables.retire(|| prepared.xid_in_rows());
+        let TableChanges { created, dropped, renamed } = tables;
         let gone = dropped.iter().map(Tree::table).collect();
         let ticket = prepared.commit()?;
-        catalogue.publish(created, ticket.csn());
+        catalogue.publish((created, &renamed), ticket.csn());
         reclaimer.add_dropped(dropped, ticket.csn());
         // WAIT: park - for durability, or help by writing the group when the log is free. Not by the ticket: the name
         // is still taken, and a callback of a user may want it.
@@ -194,25 +186,27 @@ impl PreparedList {
                 RowFlaw::Malformed => damage("the note of a prepare record is malformed"),
                 RowFlaw::Newer(_) => damage("the note of a prepare record is of a newer version"),
             })?;
-            let ids = note.created.iter().map(|(_, row)| row.table).chain(note.dropped.iter().map(|&(table, _)| table));
-            ids.for_each(|table| catalogue.note_drawn(table));
+            let created = note.created.iter().map(|(_, row)| row.naming);
+            created.chain(note.dropped.iter().map(|&(table, _)| table)).for_each(|table| catalogue.note_drawn(table));
             catalogue.note_changed_indexes(&note);
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }
+            // A table that is known shares its tree with this transaction, and so learns of the drop or the rename.
+            let known = |table| known.iter().find(|tree| tree.table() == table).cloned();
+            let renamed = note.created.iter().filter(|(_, row)| row.is_renamed());
+            // One that the transaction has created itself is not known.
+            let renamed = renamed.filter_map(|(_, row)| known(row.table)).collect();
             let created = note.created.into_iter();
             let created = created.map(|(name, row)| catalogue.info(&name, row, Csn::ZERO)).collect();
-            // A table that is known shares its tree with this transaction, and so learns of the drop.
-            let tree = |(table, root)| match known.iter().find(|tree| tree.table() == table) {
-                Some(tree) => tree.clone(),
-                None => catalogue.trees().tree(table, root),
-            };
+            let tree = |(table, root)| known(table).unwrap_or_else(|| catalogue.trees().tree(table, root));
             let dropped = note.dropped.into_iter().map(tree).collect();
+            let tables = TableChanges { created, dropped, renamed };
             let place = self.take_name(&body.name).map_err(|_| damage("two transactions are prepared under a name"))?;
             let since = self.clock.now();
             let prepared = taken.hold_tables().map_err(damage)?;
             let _unresolved = Unresolved::here();
-            place.fill(Waiting { prepared, label: body.label, since, created, dropped, _unresolved });
+            place.fill(Waiting { prepared, label: body.label, since, tables, _unresolved });
         }
         Ok(())
     }

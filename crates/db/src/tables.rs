@@ -18,11 +18,14 @@ use std::{
 pub(crate) struct TableInfo {
     /// The key in the catalogue.
     pub(crate) name: Arc<str>,
+    /// The number of its naming: the id of the table, or a larger one that a rename has drawn.
+    pub(crate) naming: TableId,
+    /// A rename gives the table another one, and retires this one.
     pub(crate) tree: Tree,
     pub(crate) key_type: Box<str>,
     /// For an index: the type of the table's primary key.
     pub(crate) value_type: Box<str>,
-    /// The commit that created it, or a later one. Zero if that was before the database was opened, or is still to
+    /// The commit that created it or gave it this name, or a later one. Zero if that was before the database was opened, or is still to
     /// come. A transaction that uses the table depends on this commit.
     pub(crate) created: Csn,
     /// Present if this is an index.
@@ -50,6 +53,7 @@ impl TableInfo {
     pub(crate) fn new(name: &str, tree: Tree, row: TableRow, created: Csn, indexes: IndexState) -> Self {
         Self {
             name: name.into(),
+            naming: row.naming,
             tree,
             key_type: row.key_type.into(),
             value_type: row.value_type.into(),
@@ -58,6 +62,24 @@ impl TableInfo {
             indexes: Arc::new(indexes),
             matched: OnceLock::new(),
         }
+    }
+
+    /// Returns its row of the catalogue.
+    pub(crate) fn row(&self) -> TableRow {
+        TableRow {
+            table: self.tree.table(),
+            naming: self.naming,
+            root: self.tree.root(),
+            key_type: self.key_type.to_string(),
+            value_type: self.value_type.to_string(),
+            is_dropped: false,
+            index: self.index,
+        }
+    }
+
+    /// Returns whether a rename gave it its name.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.naming != self.tree.table()
     }
 
     /// Returns whether types with these ids have been found to match.
@@ -85,9 +107,11 @@ pub(crate) fn settle_indexes(known: &[&TableInfo]) {
 pub(crate) trait Named {
     /// Its name.
     fn name(&self) -> &str;
-    /// Its id. A later table of the same name has a larger one.
+    /// Its id.
     fn id(&self) -> TableId;
-    /// Whether the table was dropped.
+    /// The number of its naming. A later table of the same name has a larger one.
+    fn naming(&self) -> TableId;
+    /// Whether the table was dropped, or has got another name.
     fn is_dropped(&self) -> bool;
 }
 
@@ -98,6 +122,10 @@ impl Named for TableInfo {
 
     fn id(&self) -> TableId {
         self.tree.table()
+    }
+
+    fn naming(&self) -> TableId {
+        self.naming
     }
 
     fn is_dropped(&self) -> bool {
@@ -199,9 +227,9 @@ impl<T: Named> Tables<T> {
         self.list[chunk].get().and_then(|chunk| chunk[at].get()).expect("a table is in the list before its name")
     }
 
-    /// Returns the table with that id, if it is known, dropped or not. Searches all of them.
+    /// Returns the table with that id by its newest name, if it is known, dropped or not. Searches all of them.
     pub(crate) fn by_id(&self, id: TableId) -> Option<&T> {
-        self.iter().find(|table| table.id() == id)
+        self.iter().filter(|table| table.id() == id).max_by_key(|table| table.naming())
     }
 
     /// Returns the tables, in the order in which they became known, dropped or not.
@@ -221,7 +249,7 @@ impl<T: Named> Tables<T> {
         };
         let known = &self.newest(entry).table;
         // The creator of a table may add it after another transaction has dropped it.
-        if known.id() >= table.id() {
+        if known.naming() >= table.naming() {
             return known;
         }
         // ORDERING: Relaxed, stored under the lock.
@@ -261,6 +289,7 @@ mod tests {
     struct FakeTable {
         name: String,
         id: u32,
+        naming: u32,
         is_dropped: AtomicBool,
     }
 
@@ -273,13 +302,33 @@ mod tests {
             TableId(self.id)
         }
 
+        fn naming(&self) -> TableId {
+            TableId(self.naming)
+        }
+
         fn is_dropped(&self) -> bool {
             self.is_dropped.load(Ordering::Relaxed)
         }
     }
 
     fn table(name: &str, id: u32, is_dropped: bool) -> FakeTable {
-        FakeTable { name: name.to_owned(), id, is_dropped: AtomicBool::new(is_dropped) }
+        FakeTable { name: name.to_owned(), id, naming: id, is_dropped: AtomicBool::new(is_dropped) }
+    }
+
+    #[test]
+    fn a_table_that_gets_a_name_back_is_found_by_it() {
+        let tables = Tables::new();
+        let named = |name: &str, naming: u32| FakeTable { naming, ..table(name, 1, false) };
+        let leave = |table: &FakeTable| table.is_dropped.store(true, Ordering::Relaxed);
+        leave(tables.add(named("first", 1)));
+        leave(tables.add(table("second", 2, false)));
+        assert!(tables.get("second").is_none());
+        leave(tables.add(named("second", 3)));
+        assert_eq!(tables.add(named("first", 4)).naming, 4);
+        assert!(tables.add(named("second", 3)).is_dropped(), "its namer comes late");
+        assert_eq!(tables.get("first").map(|table| table.naming), Some(4));
+        assert_eq!(tables.by_id(TableId(1)).map(|table| table.naming), Some(4));
+        assert!(tables.get("second").is_none());
     }
 
     #[test]

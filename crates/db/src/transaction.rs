@@ -7,6 +7,7 @@ use crate::live::{Live, Scratch};
 use crate::profile::{Meter, Timing};
 use crate::queues::Begun;
 use crate::seat::{Failure, Seat, State, Taken};
+use crate::tables::TableInfo;
 use crate::{Durability, Error, ReadOptions, Result, TxnOptions};
 use foreshore_base::Csn;
 use foreshore_sync::{BiasedOwner, Nanos};
@@ -30,7 +31,7 @@ use std::{fmt, mem, sync::Arc, time::Duration};
 ///
 /// - errors of the request: [`Error::KeyExists`], [`Error::IndexKeyExists`], [`Error::LoadOrder`],
 ///   [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`],
-///   [`Error::IndexTypes`], [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
+///   [`Error::TableExists`], [`Error::IndexTypes`], [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
 /// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
 /// - [`Error::InvalidOption`], of an argument: a merge without an operator, too long names of types, a table of another
 ///   transaction, [`LoadOptions`](crate::LoadOptions) out of range
@@ -64,6 +65,8 @@ pub struct Savepoint {
     created: usize,
     /// How many it had dropped.
     dropped: usize,
+    /// How many it had renamed.
+    renamed: usize,
 }
 
 impl Transaction {
@@ -106,21 +109,22 @@ impl Transaction {
     /// `RolledBack`, or the error that kept the transaction from beginning.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|_, live| {
-            let (created, dropped) = (live.scratch.created.len(), live.scratch.dropped.len());
-            Ok(Savepoint { inner: live.txn.savepoint(), created, dropped })
+            let Scratch { created, dropped, renamed, .. } = &*live.scratch;
+            let (created, dropped, renamed) = (created.len(), dropped.len(), renamed.len());
+            Ok(Savepoint { inner: live.txn.savepoint(), created, dropped, renamed })
         })
     }
 
-    /// Rolls back the changes since `savepoint`, including tables created and dropped. The transaction continues, and
-    /// the savepoint stays valid. Later savepoints do not.
+    /// Rolls back the changes since `savepoint`, including tables created, renamed and dropped. The transaction
+    /// continues, and the savepoint stays valid. Later savepoints do not.
     ///
     /// - Locks stay until the transaction ends, also those of rows that are rolled back: the caller may have acted on
     ///   what it read.
     /// - Inserted rows stay in their pages as ghosts, which no reader sees. A later write into the page removes them
     ///   once the transaction has ended.
     /// - An iteration continues after the last key that it has returned.
-    /// - A [`Table`](crate::Table) that was created and opened since returns [`Error::TableDropped`], which ends the
-    ///   transaction.
+    /// - A [`Table`](crate::Table) that was created or renamed, and then opened, returns [`Error::TableDropped`], which
+    ///   ends the transaction.
     ///
     /// # Errors
     /// - `NoSavepoint` for a savepoint of another transaction, or one that is gone: nothing has changed.
@@ -145,12 +149,14 @@ impl Transaction {
     /// ```
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|_, live| {
-            let (txn, Scratch { created, dropped, .. }) = live.parts();
+            let (txn, Scratch { created, dropped, renamed, .. }) = live.parts();
             txn.check_savepoint(&savepoint.inner)?;
             let new = &created[savepoint.created..];
-            txn.rollback_to(&savepoint.inner, |table| new.iter().any(|info| info.tree.table() == table))?;
+            let is_created = |info: &TableInfo, table| info.tree.table() == table && !info.is_renamed();
+            txn.rollback_to(&savepoint.inner, |table| new.iter().any(|info| is_created(info, table)))?;
             created.drain(savepoint.created..).for_each(|info| info.tree.withdraw());
             dropped.truncate(savepoint.dropped);
+            renamed.truncate(savepoint.renamed);
             // Consumers have skipped rows that this transaction had removed. Its commit makes these rows visible again,
             // so it signals the watches of all tables that it has opened.
             live.scratch.inserted = live.scratch.opened;
@@ -282,6 +288,7 @@ pub(crate) const fn keeps_transaction(error: &Error) -> bool {
             | Error::ReaderFailed { .. }
             | Error::TableName { .. }
             | Error::TableTypes { .. }
+            | Error::TableExists { .. }
             | Error::NoTable { .. }
             | Error::NoIndex { .. }
             | Error::IndexTypes { .. }

@@ -76,6 +76,7 @@ impl From<Error> for Failure {
             Error::NoTable { name } => Self::Refused(format!("there is no table {name:?}")),
             Error::TableName { .. }
             | Error::TableTypes { .. }
+            | Error::TableExists { .. }
             | Error::NotEmpty { .. }
             | Error::Restore(_)
             | Error::ReadOnly

@@ -48,15 +48,15 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Refuses to drop a table whose name means another table to the transaction's snapshot. That one was dropped
-    /// since. `newest` is the table that has the name now, if any.
-    fn check_seen(&self, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
+    /// Refuses to drop or rename a table whose name means another table to the transaction's snapshot. That one was
+    /// dropped or renamed since. `newest` is the table that has the name now, if any.
+    pub(super) fn check_seen(&self, live: &mut Live, name: &str, newest: Option<TableId>) -> Result<()> {
         if live.created(name).is_some() {
             return Ok(());
         }
         let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(()) };
-        let seen = self.seen_by(live, &snapshot, name)?.map(|info| info.tree.table());
-        match seen.filter(|&seen| newest != Some(seen) && !live.has_dropped(seen)) {
+        let seen = self.seen_by(live, &snapshot, name)?.filter(|info| !live.has_ended(info));
+        match seen.map(|info| info.tree.table()).filter(|&seen| newest != Some(seen)) {
             Some(seen) => Err(Error::TableDropped { table: seen.into() }),
             None => Ok(()),
         }

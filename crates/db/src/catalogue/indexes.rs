@@ -71,7 +71,7 @@ impl Catalogue {
         if let Some(info) = live.created(&name) {
             return is_fit(base, info, def).then(|| TreeRef::created(info));
         }
-        let info = self.get(&name).filter(|info| is_fit(base, info, def) && !live.has_dropped(info.tree.table()))?;
+        let info = self.get(&name).filter(|info| is_fit(base, info, def) && !live.has_ended(info))?;
         // Under the lock, an index that was created since the snapshot is a conflict.
         let sees = |snapshot: Option<SnapshotRef>| snapshot.is_none_or(|snapshot| info.created <= snapshot.csn());
         if !whole_snapshot(&mut live.txn).is_ok_and(sees) {
@@ -120,8 +120,10 @@ impl Catalogue {
         live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
         let index = IndexRow { of: base.table(), version: def.version(), is_unique: def.is_unique() };
         let (key_type, value_type) = def.type_names();
+        let table = self.draw();
         let row = TableRow {
-            table: self.draw(),
+            table,
+            naming: table,
             root: PageId(0),
             key_type,
             value_type,
@@ -185,9 +187,13 @@ impl Catalogue {
         txn.lock_table(self.tree.table(), TableMode::Shared)?;
         let state = base.indexes();
         let word = state.word();
-        let mut rows = self.index_rows(txn, base.name())?;
-        // The name may be that of a newer table by now.
-        rows.retain(|(_, row)| row.index.is_some_and(|index| index.of == base.table()));
+        let mut row = Vec::new();
+        let is_there = self.tree.get_newest(txn, base.name().as_bytes(), &mut row)?;
+        if !is_there || decode(&self.data, &row)?.table != base.table() {
+            // The table has another name by now, and so have its indexes.
+            return Err(Error::IndexesChanged { table: base.table().into() });
+        }
+        let rows = self.index_rows(txn, base.name())?;
         if let Some((index, _)) = rows.iter().find(|(name, _)| kept.iter().all(|(known, _)| known != name)) {
             return Err(Error::IndexUndeclared { table: base.name().to_owned(), index: index.clone() });
         }
@@ -220,7 +226,7 @@ impl Catalogue {
         if let Some(snapshot) = live.txn.reads_at()? {
             return self.index_at(live, &snapshot, base, def, &name);
         }
-        if let Some(info) = self.get(&name).filter(|info| !live.has_dropped(info.tree.table())) {
+        if let Some(info) = self.get(&name).filter(|info| !live.has_ended(info)) {
             live.txn.lock_table(info.tree.table(), TableMode::IntentShared)?;
             // It may have been dropped during the wait for the lock.
             if !info.tree.is_retired() {
@@ -243,27 +249,23 @@ impl Catalogue {
         name: &str,
     ) -> Result<TreeRef<'_>> {
         let oldest = self.seen_by(live, snapshot, name)?;
-        if let Some(info) = oldest.filter(|info| info.created <= snapshot.csn() && !live.has_dropped(info.tree.table()))
-        {
+        if let Some(info) = oldest.filter(|info| info.created <= snapshot.csn() && !live.has_ended(info)) {
             return use_index(live, base, def, info);
         }
         // Created since, or not yet published.
         self.check_tables()?;
         if !self.tree.get_at(&mut live.txn, snapshot, name.as_bytes(), &mut live.scratch.found)? {
-            return match oldest.filter(|info| !info.tree.is_retired() && !live.has_dropped(info.tree.table())) {
+            return match oldest.filter(|info| !info.tree.is_retired() && !live.has_ended(info)) {
                 // An empty index would hide the rows that the snapshot sees.
                 Some(_) => Err(Error::Conflict { table: self.table().into(), key: name.as_bytes().into() }),
                 None => Err(no_index(base, def)),
             };
         }
         let row = decode(&self.data, &live.scratch.found)?;
-        let id = row.table;
-        if live.has_dropped(id) {
-            return Err(no_index(base, def));
-        }
+        let naming = row.naming;
         self.tables.add(self.info(name, row, live.txn.observed()));
-        let info = self.tables.all(name).find(|info| info.tree.table() == id).ok_or_else(|| no_index(base, def))?;
-        use_index(live, base, def, info)
+        let info = self.tables.all(name).find(|info| info.naming == naming && !live.has_ended(info));
+        use_index(live, base, def, info.ok_or_else(|| no_index(base, def))?)
     }
 
     /// Returns the tree of an index that has the row `row`.

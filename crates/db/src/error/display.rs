@@ -35,7 +35,9 @@ impl fmt::Display for Error {
             Self::ReaderFailed { table, key, source } => write_reader(f, table, key, source),
             Self::TableName { name } => write_name(f, name),
             Self::TableTypes { table, stored, wanted } => write_types(f, table, stored, wanted),
-            Self::TableDropped { table } => write!(f, "table {table} was dropped since it was opened: open it again"),
+            Self::TableDropped { table } => {
+                write!(f, "table {table} was dropped or renamed since it was opened: open it again")
+            }
             Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),
             Self::Exhausted { runs, cause } => write_exhausted(f, *runs, cause),
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),
@@ -56,6 +58,7 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { label, age, bytes } => write_cancelled(f, label, *age, *bytes),
             Self::TransactionTooOld { label, age } => write_too_old(f, label, *age),
             Self::NoDatabase { path } => write!(f, "there is no database in {}", path.display()),
+            Self::TableExists { name } => write!(f, "there is a table {name:?}: drop it or rename it first"),
             Self::NoTable { name } => write!(f, "there is no table {name:?}: a transaction that writes creates it"),
             Self::PreparedName { name } => write_prepared_name(f, name),
             Self::PreparedExists { name } => write_prepared(f, name),

@@ -165,6 +165,44 @@ impl Transaction {
         self.with(|engine, live| engine.catalogue.drop(live, name))
     }
 
+    /// Renames the table `name` with its indexes. Rows, the numbers of [`next_id`](crate::Table::next_id) and
+    /// watches stay with it. Returns whether there was one. Another table may get the name in the same transaction.
+    ///
+    /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
+    ///   the table and not used it yet gets [`Error::TableDropped`](crate::Error::TableDropped).
+    /// - Readers by snapshot from before the commit find the table by its old name, and only by that. The call does not
+    ///   wait for them.
+    /// - This transaction goes on reading through a [`Table`] that it opened before. If the table has indexes, a write
+    ///   through that one returns [`Error::IndexesChanged`](crate::Error::IndexesChanged).
+    ///
+    /// At [`Isolation::Snapshot`](crate::Isolation::Snapshot) the call returns `TableDropped` or `Conflict` where
+    /// [`drop_table`](Self::drop_table) does. Opening a table by a name that it got since the snapshot is a `Conflict`
+    /// too.
+    ///
+    /// # Errors
+    /// `TableExists` if `new_name` is that of another table; `TableName`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const TODAY: TableDef<u64, i64> = TableDef::new("today");
+    /// const YESTERDAY: TableDef<u64, i64> = TableDef::new("yesterday");
+    /// db.run(|tx| tx.open(TODAY)?.put(1, 10))?;
+    /// db.run(|tx| {
+    ///     assert!(tx.rename_table("today", "yesterday")?);
+    ///     tx.open(TODAY)?.put(1, 20)
+    /// })?;
+    /// assert_eq!(db.read().open(YESTERDAY)?.get(1)?, Some(10));
+    /// let refused = db.begin().rename_table("today", "yesterday");
+    /// assert!(matches!(refused, Err(Error::TableExists { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn rename_table(&self, name: &str, new_name: &str) -> Result<bool> {
+        check_name(name)?;
+        check_name(new_name)?;
+        self.with(|engine, live| engine.catalogue.rename(live, name, new_name))
+    }
+
     /// Drops the index `index` of the table `table`. Returns whether there was one.
     ///
     /// The call waits until no other transaction writes the table or has locks in the index. Until this transaction

@@ -1,7 +1,7 @@
 //! End of a transaction: commit, prepare, rollback.
 
 use super::Transaction;
-use crate::live::Live;
+use crate::live::{Live, TableChanges};
 use crate::seat::{Failure, State};
 use crate::{CommitTicket, Durability, Error, Result, trace};
 use foreshore_base::{Csn, TableId};
@@ -187,16 +187,17 @@ impl Transaction {
         self.check_whole()?;
         let live = self.take_live()?;
         let (signals, freed) = (live.signals_of_commit(), live.signals_of_rollback());
-        let (txn, created, dropped) = live.into_parts();
+        let (txn, tables) = live.into_parts();
         let label = txn.label();
-        let gone: Vec<TableId> = dropped.iter().map(Tree::table).collect();
+        let gone: Vec<TableId> = tables.dropped.iter().map(Tree::table).collect();
         // Before the locks are released. A commit that fails has stopped the log.
-        dropped.iter().for_each(|tree| tree.retire(txn.xid().expect("the drop has changed the catalogue")));
+        tables.retire(|| txn.xid().expect("the drop has changed the catalogue"));
         let engine = &self.engine;
         // Called before a callback of another commit runs on this thread. Such a callback may close the database, which
         // waits for this transaction.
         let end = |csn| {
-            engine.catalogue.publish(created, csn);
+            let TableChanges { created, dropped, renamed } = tables;
+            engine.catalogue.publish((created, &renamed), csn);
             engine.reclaimer.add_dropped(dropped, csn);
             engine.admission.transaction_ended();
             engine.catalogue.watches().signal(&signals);

@@ -62,6 +62,7 @@ mod range_locks;
 mod raw_tables;
 mod read_only;
 mod removals;
+mod rename;
 mod restart;
 mod restore;
 mod rollback;

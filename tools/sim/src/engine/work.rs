@@ -17,6 +17,9 @@ const REMOVE: u64 = 7;
 /// A choice of [`Session::look`].
 const GET: u64 = 8;
 
+/// A name that no table has between two transactions.
+const SPARE: &str = "spare";
+
 pub(super) type RawTable<'tx> = Table<'tx, &'static [u8], &'static [u8]>;
 
 impl Session<'_> {
@@ -36,6 +39,7 @@ impl Session<'_> {
                     // The next open of the table builds it again.
                     tx.drop_index(TABLES[usize::from(INDEXED)], one_of(self.random(), &INDEXES))?;
                 }
+                0 if one_in(self.random(), 2) => self.rename(tx, steps)?,
                 0 => {
                     let table = self.random().below(3) as u8;
                     if tx.drop_table(TABLES[usize::from(table)])? {
@@ -57,6 +61,24 @@ impl Session<'_> {
             }
         }
         *self.random() = after;
+        Ok(())
+    }
+
+    /// Gives a table another name. Then it gets its own back, or is dropped by the other one.
+    fn rename(&mut self, tx: &Transaction, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let table = self.random().below(3) as u8;
+        let (name, savepoint) = (TABLES[usize::from(table)], tx.savepoint()?);
+        if !tx.rename_table(name, SPARE)? {
+            return Ok(());
+        }
+        match self.random().below(3) {
+            0 => tx.rollback_to(&savepoint)?,
+            1 => drop(tx.rename_table(SPARE, name)?),
+            _ => {
+                tx.drop_table(SPARE)?;
+                steps.push(Step::Drop { table });
+            }
+        }
         Ok(())
     }
 
