@@ -47,6 +47,12 @@ impl Tree {
         self.end().stage() != Stage::InUse
     }
 
+    /// Returns whether the commit of the transaction that retires the table is in progress.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        matches!(self.end().stage(), Stage::Dropping(_))
+    }
+
     /// Returns the commit that dropped the table, if `snapshot` sees it; zero if no commit has to become durable for
     /// that.
     #[must_use]

@@ -1,5 +1,6 @@
 //! Tables by name: found without a lock where they are known, created in the transaction that asks for them.
 
+mod clear;
 mod drop;
 mod indexes;
 mod list;
@@ -145,11 +146,11 @@ impl Catalogue {
     /// Publishes the tables that commit `csn` has created, and the end of the names that it has changed.
     pub(crate) fn publish(&self, (created, renamed): (Vec<TableInfo>, &[Tree]), csn: Csn) {
         pause::point("db: about to make tables known");
-        renamed.iter().for_each(|tree| tree.dropped_by(csn));
         for mut table in created {
             table.created = csn;
             self.tables.add(table);
         }
+        renamed.iter().for_each(|tree| tree.dropped_by(csn));
     }
 
     /// Returns the tree of the table `name` with rows of `types`, and creates it if there is none. A transaction with a

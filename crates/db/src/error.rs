@@ -109,8 +109,7 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
-    /// A write or sync of the log or of a page failed, and the database has stopped. Commits that were not acknowledged
-    /// may or may not survive; after `Db::reopen` the rows show which did.
+    /// A failed write or sync has stopped the database. `Db::reopen` shows which unacknowledged commits survive.
     Poisoned {
         /// The failure.
         cause: Arc<Error>,
@@ -126,9 +125,8 @@ pub enum Error {
     },
     /// An earlier error has rolled the transaction back.
     RolledBack,
-    /// The rollback of a transaction met a damaged page, or found no free page or log space, and is parked. Its rows
-    /// stay locked, and the engine retries it when space is freed. The rollback itself returns this error, and so do
-    /// writers that meet one of the rows. Not retryable: it lasts until space is freed, or until a restart.
+    /// The rollback of a transaction met a damaged page, or found no free page or log space, and is parked until space
+    /// is freed or a restart. It returns this error, and so do writers that meet one of its rows. Not retryable.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,
@@ -176,14 +174,12 @@ pub enum Error {
         /// Key and value types asked for.
         wanted: String,
     },
-    /// The table was dropped or renamed after this transaction had opened it. Retryable: the next open creates the table
-    /// anew.
+    /// The table was dropped or renamed after it was opened. Retryable: the next open creates the table anew.
     TableDropped {
         /// The table.
         table: TableRef,
     },
-    /// A key or a value of a row does not decode to the type of the table. The page is sound. Either the type was
-    /// changed but not its name, or its decoding refuses what its encoding has written.
+    /// A key or a value of a row, in a sound page, does not decode to the type of the table.
     Undecodable {
         /// The table.
         table: TableRef,
@@ -286,8 +282,7 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
-    /// This thread itself seems to hold the lock up: it last used the holder, or a transaction that the holder waits
-    /// for. Refused after 0.1 s. Not retryable: end that transaction first, or use it on another thread.
+    /// This thread last used the holder, or a transaction that the holder waits for. End that one first. Not retryable.
     OwnThreadLock {
         /// Label of the transaction that this thread used last.
         holder: &'static str,
@@ -319,8 +314,7 @@ pub enum Error {
         /// About how many bytes of old versions were kept for this snapshot alone.
         bytes: u64,
     },
-    /// The transaction ran for longer than `Options::transaction_max_age` allows, and was rolled back. Retryable, but
-    /// `Db::run` returns it at once: the next run may take as long.
+    /// The transaction ran for longer than `Options::transaction_max_age`. Retryable, but `Db::run` returns it at once.
     TransactionTooOld {
         /// Its label.
         label: &'static str,

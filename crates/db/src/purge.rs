@@ -251,7 +251,14 @@ impl Piece<'_> {
             own if own == catalogue.table() => Some(catalogue.tree().clone()),
             CHAINS => Some(catalogue.trees().chains()),
             SEQUENCES => Some(catalogue.sequences().tree().clone()),
-            _ => catalogue.by_id(table).map(|info| info.tree.clone()).filter(|tree| !tree.is_retired()),
+            _ => match catalogue.by_id(table).map(|info| info.tree.clone()) {
+                // It may have got another name, which is known in a moment.
+                Some(tree) if tree.is_ending() => {
+                    self.locked.push(table);
+                    return Err(table);
+                }
+                tree => tree.filter(|tree| !tree.is_retired()),
+            },
         };
         self.trees.insert(table, tree.clone());
         Ok(tree)

@@ -26,6 +26,7 @@ use std::{sync::Arc, time::Duration};
 const LABEL: &str = "next_id";
 /// Numbers that are reserved at once. A restart skips up to as many.
 const BLOCK: u64 = 1000;
+const MALFORMED: &str = "a row of the table of sequences is malformed";
 
 /// The numbers that tables hand out.
 pub(crate) struct Sequences {
@@ -91,6 +92,25 @@ impl Sequences {
         Ok(())
     }
 
+    /// Lets the numbers of a new table begin behind those that are reserved for `old`.
+    pub(crate) fn follow(&self, admission: &Admission, old: TableId, new: TableId) -> Result<()> {
+        // WAIT: park - as in `next`.
+        let Some(_turn) = self.reserving.take(&SystemClock::new(), Duration::MAX) else {
+            admission.check_open()?;
+            return Err(Storage::Closed.into());
+        };
+        let (mut txn, mut row) = (admission.begin_for_running(TxnOptions::new().label(LABEL))?, Vec::new());
+        let is_used = self.tree.get_newest(&mut txn, &old.0.to_be_bytes(), &mut row)?;
+        txn.rollback()?;
+        if !is_used {
+            return Ok(());
+        }
+        let end = row[..].try_into().map_err(|_| Storage::corrupted(&self.data, Place::File, MALFORMED))?;
+        let reserved = self.reserve(admission, new, u64::from_le_bytes(end))?;
+        self.left.lock().insert(new, reserved);
+        Ok(())
+    }
+
     /// Takes a number that is reserved.
     fn take(&self, table: TableId) -> Option<u64> {
         self.left.lock().get_mut(&table)?.next()
@@ -103,7 +123,7 @@ impl Sequences {
         let damage = |why| Storage::corrupted(&self.data, Place::File, why);
         let start = match self.tree.get_locked(&mut txn, &key, RowLock::update(), &mut row)? {
             Locked::Row(()) => {
-                let bytes = row[..].try_into().map_err(|_| damage("a row of the table of sequences is malformed"))?;
+                let bytes = row[..].try_into().map_err(|_| damage(MALFORMED))?;
                 u64::from_le_bytes(bytes)
             }
             Locked::Absent | Locked::Skipped => 1,

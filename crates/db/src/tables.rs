@@ -25,8 +25,8 @@ pub(crate) struct TableInfo {
     pub(crate) key_type: Box<str>,
     /// For an index: the type of the table's primary key.
     pub(crate) value_type: Box<str>,
-    /// The commit that created it or gave it this name, or a later one. Zero if that was before the database was opened, or is still to
-    /// come. A transaction that uses the table depends on this commit.
+    /// The commit that created it or gave it this name, or a later one. Zero if that was before the database was
+    /// opened, or is still to come. A transaction that uses the table depends on this commit.
     pub(crate) created: Csn,
     /// Present if this is an index.
     pub(crate) index: Option<IndexRow>,

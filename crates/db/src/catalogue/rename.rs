@@ -1,15 +1,16 @@
 //! The rename of a table with its indexes.
 //!
-//! The row of the table moves to another key of the catalogue, and its tree stays. To transactions the old name ends as
-//! by a drop, and the new one begins as by a creation: the tree that they have found by the old name is retired, and the
-//! new name has another tree with the same root. So what holds for drops holds for names: writers wait, snapshots keep
-//! what they see, and a [`Table`](crate::Table) that was opened before is opened again.
+//! The row of the table moves to another key of the catalogue, and its pages stay. To transactions the old name ends
+//! as by a drop, and the new one begins as by a creation. The [`Tree`] found by the old name is retired, and the new
+//! name has another one with the same root. So what holds for drops holds for names: writers wait, and snapshots keep
+//! what they see.
 
 use super::{Catalogue, decode};
 use crate::format::{TableRow, index_key};
 use crate::live::Live;
 use crate::{Error, Result};
 use foreshore_base::Csn;
+use foreshore_btree::Tree;
 use foreshore_lock::TableMode;
 use std::sync::Arc;
 
@@ -59,7 +60,7 @@ impl Catalogue {
     /// Gives a table or an index the free name `new`.
     fn give_name(&self, live: &mut Live, name: &str, new: &str, row: TableRow) -> Result<()> {
         live.txn.lock_table(row.table, TableMode::Exclusive)?;
-        let old = match live.created(name) {
+        let old: Tree = match live.created(name) {
             Some(info) => info.tree.clone(),
             // Published here, so that its creator can no longer do that.
             None => self.known(live, name, &row).tree.clone(),

@@ -35,9 +35,7 @@ impl fmt::Display for Error {
             Self::ReaderFailed { table, key, source } => write_reader(f, table, key, source),
             Self::TableName { name } => write_name(f, name),
             Self::TableTypes { table, stored, wanted } => write_types(f, table, stored, wanted),
-            Self::TableDropped { table } => {
-                write!(f, "table {table} was dropped or renamed since it was opened: open it again")
-            }
+            Self::TableDropped { table } => write!(f, "table {table} is dropped or renamed: open it again"),
             Self::Undecodable { table, key, part } => write_undecodable(f, part, table, key),
             Self::Exhausted { runs, cause } => write_exhausted(f, *runs, cause),
             Self::Deadline { holder, runs, elapsed, cause } => write_deadline(f, holder, *runs, *elapsed, cause),

@@ -165,7 +165,33 @@ impl Transaction {
         self.with(|engine, live| engine.catalogue.drop(live, name))
     }
 
-    /// Renames the table `name` with its indexes. Rows, the numbers of [`next_id`](crate::Table::next_id) and
+    /// Removes all rows of the table `name`, in a time that does not depend on their number. Returns whether there is
+    /// such a table. [`Table::clear`] removes them one by one, and lets other transactions use the table meanwhile.
+    ///
+    /// The call drops the table and creates it again, empty, with its types and indexes. What
+    /// [`drop_table`](Self::drop_table) says of waits, snapshots and pages applies here too. A [`Table`] that any
+    /// transaction has opened before is opened again. [`next_id`](Self::next_id) goes on behind the numbers that the
+    /// table had. If it has handed out any, the call waits for the disk.
+    ///
+    /// # Errors
+    /// `TableName`, and those of any operation.
+    ///
+    /// ```
+    /// # use foreshore::{Db, Error, TableDef};
+    /// # let db = Db::in_memory()?;
+    /// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+    /// db.run(|tx| tx.open(STOCK)?.put(1, 10))?;
+    /// let before = db.read();
+    /// assert!(db.run(|tx| tx.clear_table("stock"))?);
+    /// assert_eq!((before.open(STOCK)?.len()?, db.read().open(STOCK)?.len()?), (1, 0));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn clear_table(&self, name: &str) -> Result<bool> {
+        check_name(name)?;
+        self.with(|engine, live| engine.catalogue.clear(live, &engine.admission, name))
+    }
+
+    /// Renames the table `name` with its indexes. Rows, the numbers of [`next_id`](Self::next_id) and
     /// watches stay with it. Returns whether there was one. Another table may get the name in the same transaction.
     ///
     /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened

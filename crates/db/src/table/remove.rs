@@ -126,7 +126,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         }
     }
 
-    /// Removes all rows and returns how many. Reads and locks as [`remove_range`](Self::remove_range) does.
+    /// Removes all rows and returns how many. Reads and locks as [`remove_range`](Self::remove_range) does. To
+    /// remove the rows of a large table at once, use [`Transaction::clear_table`](crate::Transaction::clear_table).
     ///
     /// # Errors
     /// Those of every method.

@@ -9,6 +9,7 @@ mod bad_files;
 mod bank;
 mod callbacks;
 mod check;
+mod clear_table;
 mod close;
 mod commit;
 mod compact;

@@ -358,8 +358,8 @@ fn contents(db: &Db) -> Contents {
     reader.tables().unwrap().into_iter().map(|table| read(table.name)).collect()
 }
 
-/// Runs transactions that create, rename, change and drop tables. Returns what each commit has left, and how many
-/// operations the disk had done when it was acknowledged.
+/// Runs transactions that create, rename, change, clear and drop tables. Returns what each commit has left, and how
+/// many operations the disk had done when it was acknowledged.
 fn script(db: &Db, sim: &Sim, seed: u64) -> Vec<(u64, Contents)> {
     const NAMES: [&str; 4] = ["first", "second", "third", "fourth"];
     let mut random = Random(seed);
@@ -369,8 +369,9 @@ fn script(db: &Db, sim: &Sim, seed: u64) -> Vec<(u64, Contents)> {
         for step in 0..1 + random.below(5) {
             let savepoint = tx.savepoint().unwrap();
             let [name, new] = [(); 2].map(|()| NAMES[random.below(4) as usize]);
-            match random.below(8) {
+            match random.below(9) {
                 0 => drop(tx.drop_table(name).unwrap()),
+                8 => drop(tx.clear_table(name).unwrap()),
                 1..=4 => match tx.rename_table(name, new) {
                     Ok(_) | Err(Error::TableExists { .. }) => {}
                     Err(error) => panic!("{error:?}"),

@@ -194,8 +194,8 @@ fn group_at(page: &[u8], at: usize) -> Option<u64> {
     std::str::from_utf8(page.get(at..at + 4)?).ok()?.parse().ok()
 }
 
-/// A transaction runs when the process is killed. It has loaded `rows` rows. Then a node of level 1 is lost, and the node
-/// above it has a sound checksum but hides where the next one begins.
+/// A transaction runs when the process is killed. It has loaded `rows` rows. Then a node of level 1 is lost, and the
+/// node above it has a sound checksum but hides where the next one begins.
 fn loaded_below_two_damaged_nodes(rows: u64) -> Snapshot {
     let fs: Arc<dyn Fs> = Arc::new(Mem::null());
     let db = open(&fs).unwrap();

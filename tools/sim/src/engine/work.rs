@@ -42,7 +42,9 @@ impl Session<'_> {
                 0 if one_in(self.random(), 2) => self.rename(tx, steps)?,
                 0 => {
                     let table = self.random().below(3) as u8;
-                    if tx.drop_table(TABLES[usize::from(table)])? {
+                    let name = TABLES[usize::from(table)];
+                    let end = if one_in(self.random(), 2) { Transaction::drop_table } else { Transaction::clear_table };
+                    if end(tx, name)? {
                         steps.push(Step::Drop { table });
                     }
                 }

@@ -1,0 +1,118 @@
+//! A table is cleared at once: by new roots, in the transaction, while snapshots keep the rows.
+
+use crate::support::{NUMBERS, fill, in_memory, numbers};
+use foreshore::{Error, IndexDef, Isolation, ReadOptions, TableDef, TxnOptions};
+use std::time::Duration;
+
+const BY_VALUE: IndexDef<u64, i64, i64> = IndexDef::new("by value", |_, value: &i64, keys| keys.add(*value));
+const INDEXED: TableDef<u64, i64> = NUMBERS.with_indexes(&[&BY_VALUE]);
+const ROWS: u64 = 5000;
+
+#[test]
+fn all_rows_go_at_once_and_types_indexes_and_numbers_stay() {
+    let (mut db, _fs) = in_memory();
+    db.run(|tx| tx.open(INDEXED).map(drop)).unwrap();
+    db.vacuum().unwrap();
+    db.check().unwrap();
+    let empty = db.stats().space.used_pages;
+    db.run(|tx| (0..ROWS).try_for_each(|n| tx.open(INDEXED)?.put(n, n as i64 % 7))).unwrap();
+    let number = db.run(|tx| tx.next_id(&tx.open(NUMBERS)?)).unwrap();
+    let before = (db.stats().log.record_bytes, db.read());
+    assert!(db.run(|tx| tx.clear_table("numbers")).unwrap());
+    assert!(
+        db.stats().log.record_bytes - before.0 < 20_000,
+        "{} bytes are logged",
+        db.stats().log.record_bytes - before.0
+    );
+    let old = before.1.open(NUMBERS).unwrap();
+    assert_eq!((old.len().unwrap(), old.by_index(BY_VALUE).unwrap().range(3..=3).count()), (ROWS, 714));
+    drop(before);
+    for _ in 0..2 {
+        assert_eq!(db.read().open(NUMBERS).unwrap().by_index(BY_VALUE).unwrap().range(..).count(), 0);
+        let refused = db.run(|tx| tx.open(NUMBERS)?.put(1, 1));
+        assert!(matches!(refused, Err(Error::IndexUndeclared { .. })), "{refused:?}");
+        let refused = db.run(|tx| tx.open(TableDef::<&str, &str>::new("numbers")).map(drop));
+        assert!(matches!(refused, Err(Error::TableTypes { .. })), "{refused:?}");
+        db.vacuum().unwrap();
+        let report = db.check().unwrap();
+        assert_eq!((report.tables, report.indexes, report.rows, report.entries), (1, 1, 0, 0));
+        assert!(db.stats().space.used_pages <= empty + 1);
+        assert!(db.run(|tx| tx.next_id(&tx.open(NUMBERS)?)).unwrap() > number);
+        db = db.reopen().unwrap();
+    }
+    db.run(|tx| tx.open(INDEXED)?.put(1, 10)).unwrap();
+    db.run(|tx| tx.open(INDEXED)?.by_index(BY_VALUE)?.check()).unwrap();
+    assert!(!db.run(|tx| tx.clear_table("nothing")).unwrap());
+}
+
+#[test]
+fn a_clear_is_part_of_its_transaction() {
+    let (db, _fs) = in_memory();
+    db.run(|tx| (0..100).try_for_each(|n| tx.open(INDEXED)?.put(n, 5))).unwrap();
+    let tx = db.begin();
+    let savepoint = tx.savepoint().unwrap();
+    for n in 0..3 {
+        assert!(tx.clear_table("numbers").unwrap());
+        let numbers = tx.open(INDEXED).unwrap();
+        assert!(numbers.is_empty().unwrap());
+        numbers.put(n, 7).unwrap();
+        assert_eq!(numbers.by_index(BY_VALUE).unwrap().range(..).count(), 1);
+    }
+    assert!(tx.rename_table("numbers", "renamed").unwrap() && tx.clear_table("renamed").unwrap());
+    assert!(!tx.clear_table("numbers").unwrap());
+    tx.rollback_to(&savepoint).unwrap();
+    assert_eq!(tx.open(INDEXED).unwrap().len().unwrap(), 100);
+    assert!(tx.clear_table("numbers").unwrap());
+    tx.rollback().unwrap();
+    assert_eq!(numbers(&db).len(), 100);
+    db.run(|tx| tx.open(INDEXED)?.by_index(BY_VALUE)?.check()).unwrap();
+    db.vacuum().unwrap();
+    db.check().unwrap();
+}
+
+#[test]
+fn a_clear_waits_for_writers_and_ends_tables_that_were_opened_before() {
+    let (db, _fs) = in_memory();
+    fill(&db, 10);
+    let (writer, opener) = (db.begin(), db.begin());
+    let opened = opener.open(NUMBERS).unwrap();
+    writer.open(NUMBERS).unwrap().put(1, 100).unwrap();
+    let hasty = db.begin_with(TxnOptions::new().lock_timeout(Duration::ZERO));
+    assert!(matches!(hasty.clear_table("numbers"), Err(Error::LockTimeout { .. })));
+    drop(hasty);
+    writer.commit().unwrap();
+    let snapshot = db.begin_with(TxnOptions::new().isolation(Isolation::Snapshot));
+    assert_eq!(snapshot.open(NUMBERS).unwrap().len().unwrap(), 10);
+    assert!(db.run(|tx| tx.clear_table("numbers")).unwrap());
+    assert!(matches!(opened.put(2, 200), Err(Error::TableDropped { .. })));
+    assert_eq!(snapshot.open(NUMBERS).unwrap().len().unwrap(), 10);
+    let refused = snapshot.clear_table("numbers");
+    assert!(matches!(refused, Err(Error::TableDropped { .. })), "{refused:?}");
+    drop((opener, snapshot));
+    assert_eq!(db.read_with(ReadOptions::new().latest()).open(NUMBERS).unwrap().len().unwrap(), 0);
+}
+
+#[test]
+fn a_prepared_clear_outlives_restarts() {
+    for commits in [true, false] {
+        let (mut db, _fs) = in_memory();
+        db.run(|tx| (0..100).try_for_each(|n| tx.open(INDEXED)?.put(n, 5))).unwrap();
+        let tx = db.begin();
+        assert!(tx.clear_table("numbers").unwrap());
+        tx.open(INDEXED).unwrap().put(7, 70).unwrap();
+        tx.prepare("clear").unwrap();
+        db = db.reopen().unwrap();
+        assert_eq!(db.read().open(NUMBERS).unwrap().len().unwrap(), 100);
+        match commits {
+            true => drop(db.commit_prepared("clear").unwrap()),
+            false => db.rollback_prepared("clear").unwrap(),
+        }
+        for _ in 0..2 {
+            assert_eq!(numbers(&db).len(), if commits { 1 } else { 100 });
+            db.run(|tx| tx.open(INDEXED)?.by_index(BY_VALUE)?.check()).unwrap();
+            db.vacuum().unwrap();
+            db.check().unwrap();
+            db = db.reopen().unwrap();
+        }
+    }
+}
