@@ -8,6 +8,7 @@
 use super::{Catalogue, decode};
 use crate::format::{TableRow, index_key};
 use crate::live::Live;
+use crate::tables::TableInfo;
 use crate::{Error, Result};
 use foreshore_base::Csn;
 use foreshore_btree::Tree;
@@ -57,25 +58,31 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Gives a table or an index the free name `new`.
+    /// Gives a table or an index the free name `new`. Both names share the state of its indexes: an index that is built
+    /// under the new one is noticed by a [`Table`](crate::Table) that was opened by the old one.
     fn give_name(&self, live: &mut Live, name: &str, new: &str, row: TableRow) -> Result<()> {
         live.txn.lock_table(row.table, TableMode::Exclusive)?;
-        let old: Tree = match live.created(name) {
-            Some(info) => info.tree.clone(),
-            // Published here, so that its creator can no longer do that.
-            None => self.known(live, name, &row).tree.clone(),
+        let (old, indexes): (Tree, _) = match live.created(name) {
+            Some(info) => (info.tree.clone(), Arc::clone(&info.indexes)),
+            None => {
+                // Published here, so that its creator can no longer do that.
+                let info = self.known(live, name, &row);
+                (info.tree.clone(), Arc::clone(&info.indexes))
+            }
         };
         let ended = row.naming;
         let row = TableRow { naming: self.draw(), ..row };
         self.tree.remove(&mut live.txn, name.as_bytes())?;
         self.tree.insert_new(&mut live.txn, new.as_bytes(), &row.encode())?;
         live.scratch.renamed.push((ended, old));
-        live.scratch.created.push(self.info(new, row, Csn::ZERO));
+        let mut renamed = self.info(new, row, Csn::ZERO);
+        renamed.indexes = indexes;
+        live.scratch.created.push(renamed);
         Ok(())
     }
 
     /// Returns the table of a committed row, which is made known.
-    fn known(&self, live: &Live, name: &str, row: &TableRow) -> &crate::tables::TableInfo {
+    fn known(&self, live: &Live, name: &str, row: &TableRow) -> &TableInfo {
         self.tables.add(self.info(name, row.clone(), live.txn.observed()))
     }
 }

@@ -231,6 +231,60 @@ fn a_write_through_a_table_that_was_opened_before_keeps_its_indexes() {
     db.run(|tx| tx.open(INDEXED)?.by_index(BY_VALUE)?.check()).unwrap();
 }
 
+const UNIQUE: IndexDef<u64, i64, i64> = IndexDef::unique("unique", |_, value: &i64, keys| keys.add(*value));
+const UNIQUE_RENAMED: TableDef<u64, i64> = RENAMED.with_indexes(&[&UNIQUE]);
+const UNIQUE_THIRD: TableDef<u64, i64> = TableDef::new("third").with_indexes(&[&UNIQUE]);
+
+/// Opens a table without indexes, renames it, and builds an index under the new name. Then writes by the old one.
+fn write_by_the_old_name(
+    db: &Db,
+    is_new: bool,
+    twice: bool,
+    write: impl Fn(&Table<'_, u64, i64>) -> Result<(), Error>,
+) {
+    if !is_new {
+        db.run(|tx| tx.open(NUMBERS)?.put(1, 10)).unwrap();
+    }
+    let tx = db.begin();
+    let old = tx.open(NUMBERS).unwrap();
+    old.put(2, 20).unwrap();
+    assert!(tx.rename_table("numbers", "renamed").unwrap());
+    old.put(3, 30).unwrap();
+    if twice {
+        assert!(tx.rename_table("renamed", "third").unwrap());
+        tx.open(UNIQUE_THIRD).unwrap();
+    } else {
+        tx.open(UNIQUE_RENAMED).unwrap();
+    }
+    let refused = write(&old);
+    assert!(matches!(refused, Err(Error::IndexesChanged { .. })), "{is_new} {twice}: {refused:?}");
+    drop(tx);
+    // What was rolled back leaves a table without indexes.
+    if !is_new {
+        db.run(|tx| tx.open(NUMBERS)?.put(4, 10)).unwrap();
+        assert_eq!(numbers(db), [(1, 10), (4, 10)]);
+    }
+}
+
+#[test]
+fn an_index_that_is_built_under_the_new_name_is_kept_by_all_writes() {
+    for (is_new, twice) in [(false, false), (false, true), (true, false), (true, true)] {
+        write_by_the_old_name(&in_memory().0, is_new, twice, |old| old.put(5, 50));
+        write_by_the_old_name(&in_memory().0, is_new, twice, |old| old.put(5, 20));
+        write_by_the_old_name(&in_memory().0, is_new, twice, |old| old.remove(2).map(drop));
+    }
+    let (db, _fs) = in_memory();
+    db.run(|tx| {
+        tx.open(NUMBERS)?.put(1, 10)?;
+        tx.rename_table("numbers", "renamed")?;
+        tx.open(UNIQUE_RENAMED)?.put(2, 20)
+    })
+    .unwrap();
+    db.run(|tx| tx.open(UNIQUE_RENAMED)?.by_index(UNIQUE)?.check()).unwrap();
+    let taken = db.run(|tx| tx.open(UNIQUE_RENAMED)?.put(3, 20));
+    assert!(matches!(taken, Err(Error::IndexKeyExists { .. })), "{taken:?}");
+}
+
 #[test]
 fn a_prepared_rename_outlives_restarts() {
     for (commits, restarts) in [(true, 0), (true, 2), (false, 0), (false, 2)] {
