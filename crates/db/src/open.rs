@@ -154,7 +154,9 @@ impl Parts<'_> {
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &options.for_pool(memory))?;
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
-        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &*trees)?;
+        let manager = Arc::clone(&trees) as _;
+        let workers = options.redo_workers();
+        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &manager, workers)?;
         self.check_closed(replayed.stats.was_clean)?;
         if is_new {
             create_trees(&log, &space, &trees)?;

@@ -1,87 +1,84 @@
-//! Redo of one record on one page, and quarantine of damaged pages.
-//!
-//! A page is damaged if its checksum or its id is wrong, if it was never written, or if a record contradicts its
-//! content. The doublewrite file has been consulted by then. A record that initialises the page rebuilds it. No other
-//! record can be applied, and the page is quarantined (`crates/buffer/src/quarantine.rs`): it misses that change for
-//! good.
-//!
-//! **A page that cannot be read** does not count as damaged, and the restart is refused. The page may be whole at the
-//! next one, and the log that it needs will still be there.
+//! Redo of the records of the log: by the thread that reads it, or by workers.
 
-use foreshore_base::{PageId, Result, TableId};
-use foreshore_buffer::format::Flaw;
-use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
-use foreshore_space::{can_be_lost, map_of};
-use foreshore_sync::model::mutant;
+mod page;
+mod queue;
+mod workers;
+
+pub(crate) use page::Redone;
+
+use foreshore_base::{Error, Result};
+use foreshore_buffer::{ChangeRecord, Pool};
+use foreshore_sync::{Joiner, spawn};
 use foreshore_txn::ResourceManager;
 use foreshore_wal::LoggedRecord;
-use std::collections::BTreeSet;
+use page::{Redoer, without_clr};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use workers::{Body, RedoWorkers};
 
-/// Applies records to pages.
-pub(crate) struct Redoer<'a> {
-    pool: &'a Pool,
-    redo: &'a dyn ResourceManager,
-    quarantined: BTreeSet<PageId>,
+/// Redo of the records that the reader of the log passes on, in log order.
+pub(crate) enum Redo<'a> {
+    /// On the thread that reads.
+    Here(Redoer<'a>),
+    /// On threads of its own.
+    Workers(RedoWorkers),
 }
 
-impl<'a> Redoer<'a> {
-    pub(crate) const fn new(pool: &'a Pool, redo: &'a dyn ResourceManager) -> Self {
-        Self { pool, redo, quarantined: BTreeSet::new() }
+impl<'a> Redo<'a> {
+    /// Redo by `workers` threads; by the thread that reads if that is one, or if there are no threads.
+    pub(crate) fn new(workers: usize, log_dir: &Path, pool: &'a Pool, manager: &'a Arc<dyn ResourceManager>) -> Self {
+        Self::with(workers, log_dir, pool, manager, |body| spawn("foreshore-redo", body))
     }
 
-    /// Applies a change to one of its pages unless the page has it. Returns whether the page lacked it.
-    pub(crate) fn redo_page(
+    fn with(
+        workers: usize,
+        log_dir: &Path,
+        pool: &'a Pool,
+        manager: &'a Arc<dyn ResourceManager>,
+        spawn: impl FnMut(Body) -> io::Result<Joiner>,
+    ) -> Self {
+        let started = (workers > 1).then(|| RedoWorkers::start(workers, log_dir, pool, manager, spawn)).flatten();
+        started.map_or_else(|| Self::Here(Redoer::new(pool, &**manager)), Self::Workers)
+    }
+
+    /// Redoes a record, or has it redone. Returns false if the rest of the log need not be read, because
+    /// [`Redo::finish`] will return an error.
+    ///
+    /// # Errors
+    /// Those of [`Redoer::redo_page`]; `malformed` says what is wrong with the record.
+    pub(crate) fn redo(
         &mut self,
-        record: &LoggedRecord,
+        record: &Arc<LoggedRecord>,
         change: &ChangeRecord<'_>,
-        index: usize,
-        pid: PageId,
+        malformed: &dyn Fn(&'static str) -> Error,
     ) -> Result<bool> {
-        let mut page = match change.initialises(index) {
-            true => self.pool.exclusive_or_blank(pid)?,
-            false if can_be_lost(pid) => self.pool.exclusive_or_quarantined(pid)?,
-            false => self.pool.exclusive(pid)?,
-        };
-        // The LSN of a page only grows, so this one comparison makes redo idempotent.
-        let lacks = page.lsn() < record.lsn || mutant("sabotage: redo applies what a page holds");
-        if lacks {
-            page.set_rec_group_for_redo(record.group);
-            self.apply(change, index, &mut page)?;
-            assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
-            page.set_lsn(record.lsn);
-        }
-        assert!(record.lsn <= page.lsn(), "page {pid} is at {} after the redo of {}", page.lsn(), record.lsn);
-        assert!(!lacks || page.is_dirty(), "page {pid} got the change at {} and is clean", record.lsn);
-        match page.is_quarantined() {
-            true => self.quarantined.insert(pid),
-            // From here on the log has the whole content.
-            false => self.quarantined.remove(&pid),
-        };
-        Ok(lacks)
-    }
-
-    fn apply(&self, change: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
-        let pid = page.pid();
-        let table = if pid == map_of(pid) { TableId::ZERO } else { change.table };
-        if page.is_quarantined() && !change.initialises(index) {
-            page.quarantine(Flaw::Content, table);
-            return Ok(());
-        }
-        match self.redo.redo(change, index, page) {
-            Err(error) if error.damaged_page() == Some(pid) && can_be_lost(pid) => {
-                page.quarantine(Flaw::Content, table);
-                Ok(())
+        let change = without_clr(change).map_err(malformed)?;
+        match self {
+            Self::Here(redoer) => {
+                for (index, &pid) in change.pages().iter().enumerate() {
+                    redoer.redo_page(record, &change, index, pid)?;
+                }
+                Ok(true)
             }
-            done => done,
+            Self::Workers(workers) => {
+                workers.redo(record, change.pages());
+                Ok(!workers.has_failed())
+            }
         }
     }
 
-    /// Ends redo, and returns the quarantined pages. They have been written home as such before anything is logged. So
-    /// a restart that finds one of them whole finds the log that it needs, too.
-    pub(crate) fn finish(self) -> Result<Vec<PageId>> {
-        if !self.quarantined.is_empty() {
-            self.pool.flush_all()?;
+    /// Waits until everything is redone.
+    ///
+    /// # Errors
+    /// That of the first record that could not be redone.
+    pub(crate) fn finish(self) -> Result<Redone> {
+        match self {
+            Self::Here(redoer) => Ok(redoer.into_redone()),
+            Self::Workers(workers) => workers.finish(),
         }
-        Ok(self.quarantined.into_iter().collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

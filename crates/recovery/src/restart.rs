@@ -32,24 +32,28 @@
 //! kept.
 
 use crate::analysis::{Analysis, At, Outcome};
-use crate::redo::Redoer;
+use crate::redo::{Redo, Redone};
 use crate::stats::RecoveryStats;
 use crate::undo::Unended;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
-use foreshore_buffer::format::{CLR, ChangeRecord};
+use foreshore_buffer::format::ChangeRecord;
 use foreshore_space::SuperBlock;
 use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
-use foreshore_txn::{InDoubt, ResourceManager, Start, format::split_clr};
+use foreshore_sync::{Clock, SystemClock, available_parallelism, pause};
+use foreshore_txn::{InDoubt, ResourceManager, Start};
 use foreshore_wal::{Log, Recovered};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Share of the pool's memory for the changes of one stretch of log.
 const STRETCH_SHARE: usize = 16;
 /// Smallest stretch, in bytes: each costs a search for its beginning.
 const MIN_STRETCH: usize = 16 << 10;
+
+/// Redo workers for each processor.
+const WORKERS_EACH: usize = 2;
 
 /// The result of replay.
 #[derive(Debug)]
@@ -66,8 +70,11 @@ pub struct Replayed {
     pub stats: RecoveryStats,
 }
 
+/// Bytes of log from which on redo has several workers. Less takes no longer than to start them.
+const PARALLEL: u64 = 1 << 20;
+
 /// Repeats history: restores torn pages, reads the log from where `superblock` says, and applies every change that its
-/// page lacks. `redo` is called only for changes of pages, and changes only the page it is given.
+/// page lacks. `manager` redoes changes of pages. `workers` threads do that; `None`: as many as pay.
 ///
 /// # Errors
 /// - `LostLog` or `Corrupted` if the log lacks what the superblock names
@@ -79,8 +86,45 @@ pub fn replay(
     recovered: &Recovered,
     superblock: &SuperBlock,
     pool: &Pool,
-    redo: &dyn ResourceManager,
+    manager: &Arc<dyn ResourceManager>,
+    workers: Option<usize>,
 ) -> Result<Replayed> {
+    check_log(recovered, superblock)?;
+    let malformed = |why| Error::corrupted(log_dir, Place::File, why);
+    let mut stats = RecoveryStats { was_clean: superblock.clean, ..RecoveryStats::default() };
+    if !mutant("sabotage: torn pages are not restored") {
+        stats.restored = pool.restore_doublewrite(log.durable())? as u64;
+    }
+    let clock = SystemClock::new();
+    let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
+    let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
+    let workers = workers.unwrap_or_else(|| workers_for(recovered.bytes_from(superblock.redo_start)));
+    let mut redo = Redo::new(workers, log_dir, pool, manager);
+    let read = read_log(recovered, superblock, &mut analysis, &mut redo, &mut stats, &malformed);
+    // A record that could not be redone stands before one that could not be read.
+    let Redone { changes, quarantined } = redo.finish()?;
+    read?;
+    stats.redone = changes;
+    stats.commits = analysis.commits;
+    let outcome = analysis.finish().map_err(malformed)?;
+    let Outcome { losers, in_doubt, prepared, stretches, next_xid, .. } = outcome;
+    let start = Start { next_xid, clock: outcome.clock.max(Csn(recovered.max_lsn().0)) };
+    stats.prepared = in_doubt.len() as u64;
+    if !quarantined.is_empty() {
+        // They are home as such before anything is logged. So a restart that finds one of them whole finds the log that
+        // it needs, too.
+        pool.flush_all()?;
+    }
+    stats.redo_time = clock.now().into();
+    pause::point("restart: history is repeated");
+    stats.quarantined = quarantined.len() as u64;
+    let quarantined = quarantined.into_iter().collect();
+    let unended = Unended::new(log_dir, stretches, losers, prepared);
+    Ok(Replayed { unended, in_doubt, start, quarantined, stats })
+}
+
+/// Refuses a log that lacks what the superblock names.
+fn check_log(recovered: &Recovered, superblock: &SuperBlock) -> Result<()> {
     if superblock.checkpoint_lsn > recovered.end() {
         // The superblock was switched when the checkpoint was durable.
         return Err(recovered.lost(recovered.next_group()));
@@ -91,19 +135,29 @@ pub fn replay(
     if superblock.redo_start > recovered.next_group() {
         return Err(recovered.lost(recovered.next_group()));
     }
-    let malformed = |why| Error::corrupted(log_dir, Place::File, why);
-    let mut stats = RecoveryStats { was_clean: superblock.clean, ..RecoveryStats::default() };
-    if !mutant("sabotage: torn pages are not restored") {
-        stats.restored = pool.restore_doublewrite(log.durable())? as u64;
-    }
-    let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
-    let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
-    let mut redoer = Redoer::new(pool, redo);
+    Ok(())
+}
+
+/// Returns the workers for so many bytes of log. More than the processors, because some wait for reads.
+fn workers_for(bytes: u64) -> usize {
+    if bytes < PARALLEL { 1 } else { WORKERS_EACH * available_parallelism() }
+}
+
+/// Passes every record to the analysis, and from the redo start on to redo.
+fn read_log(
+    recovered: &Recovered,
+    superblock: &SuperBlock,
+    analysis: &mut Analysis,
+    redo: &mut Redo<'_>,
+    stats: &mut RecoveryStats,
+    malformed: &dyn Fn(&'static str) -> Error,
+) -> Result<()> {
     // With the planted defect that starts it where redo does, a transaction from before a checkpoint is forgotten.
     let is_late = mutant("sabotage: the analysis begins where redo does");
-    for record in recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start }) {
-        let record = record?;
-        let mut change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
+    let mut records = recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start });
+    for record in records.by_ref() {
+        let record = Arc::new(record?);
+        let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
         stats.records += 1;
         stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;
         let at = At { xid: Xid(record.tag), lsn: record.lsn, group: record.group };
@@ -113,21 +167,10 @@ pub fn replay(
             stats.analysed += 1;
             continue;
         }
-        if change.flags & CLR != 0 {
-            // Only the analysis needs what it compensates.
-            change.body = split_clr(change.body).ok_or_else(|| malformed("a compensation record is too short"))?.1;
-        }
-        for (index, &pid) in change.pages().iter().enumerate() {
-            stats.redone += u64::from(redoer.redo_page(&record, &change, index, pid)?);
+        if !redo.redo(&record, &change, malformed)? {
+            break;
         }
     }
-    stats.commits = analysis.commits;
-    let Outcome { losers, in_doubt, prepared, stretches, next_xid, clock } = analysis.finish().map_err(malformed)?;
-    let start = Start { next_xid, clock: clock.max(Csn(recovered.max_lsn().0)) };
-    stats.prepared = in_doubt.len() as u64;
-    let quarantined = redoer.finish()?;
-    pause::point("restart: history is repeated");
-    stats.quarantined = quarantined.len() as u64;
-    let unended = Unended::new(log_dir, stretches, losers, prepared);
-    Ok(Replayed { unended, in_doubt, start, quarantined, stats })
+    stats.log_bytes = records.bytes();
+    Ok(())
 }

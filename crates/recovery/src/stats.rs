@@ -1,5 +1,7 @@
 //! Counters of a restart.
 
+use std::time::Duration;
+
 /// What a restart did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,4 +28,10 @@ pub struct RecoveryStats {
     pub restored: u64,
     /// Damaged pages met by redo that no image and no record rebuilds.
     pub quarantined: u64,
+    /// Bytes of log that analysis and redo read.
+    pub log_bytes: u64,
+    /// Time of analysis and redo.
+    pub redo_time: Duration,
+    /// Time of undo.
+    pub undo_time: Duration,
 }

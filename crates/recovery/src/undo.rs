@@ -13,7 +13,7 @@ use crate::trace::Trace;
 use foreshore_base::{Error, Lsn, Place, Result, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
 use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
+use foreshore_sync::{Clock, SystemClock, pause};
 use foreshore_txn::format::{COPY, CopiedChange, CopyBody};
 use foreshore_txn::{LoggedChange, ResourceManager, TxnManager, UndoContext, UndoEntry, UndoPtr, Unfinished, may_wait};
 use foreshore_wal::{Log, Recovered, Session};
@@ -166,6 +166,7 @@ pub fn undo(
     if unended.losers.is_empty() {
         return Ok(());
     }
+    let clock = SystemClock::new();
     let mut undo = Undo { session: log.session()?, manager, hasher: RandomState::new() };
     for stretch in (0..unended.stretches.count()).rev() {
         let mut changes = unended.losers_in(recovered, manager, stretch)?;
@@ -209,7 +210,9 @@ pub fn undo(
         changes.all(|change| matches!(manager.row_of(change.kind, &change.body), Ok(Some(_))))
     });
     // WAIT: help - no wait of its own; drawing an xid may have to write the log.
-    unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))
+    unfinished.into_iter().try_for_each(|unfinished| txns.park(unfinished))?;
+    stats.undo_time = clock.now().into();
+    Ok(())
 }
 
 /// The state of the undo of all losers.

@@ -179,4 +179,7 @@ fn recovery(out: &mut Exposition, stats: &Stats) {
     out.one("recovery_undone", "Changes that the open undid.", recovery.undone);
     out.one("recovery_losers", "Transactions that had not committed before the open.", recovery.losers);
     out.one("recovery_restored_pages", "Torn pages that the open restored.", recovery.restored);
+    out.one("recovery_log_bytes", "Log that the open read.", recovery.log_bytes);
+    out.one("recovery_redo_seconds", "Time of the open for analysis and redo.", recovery.redo_time);
+    out.one("recovery_undo_seconds", "Time of the open for undo.", recovery.undo_time);
 }

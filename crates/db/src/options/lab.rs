@@ -36,6 +36,8 @@ pub struct LabOptions {
     pub wall_clock: Option<fn() -> Nanos>,
     /// Profiling is on from the start: see [`Db::set_profiling`](crate::Db::set_profiling).
     pub profile: bool,
+    /// Threads that redo the log when the database is opened; 1: the thread that opens it, `None`: as many as pay.
+    pub redo_workers: Option<usize>,
     /// Threads do the background work. Without them the owner calls [`Db::step`](crate::Db::step).
     pub background: bool,
     /// Seed of the order in which [`Db::step`](crate::Db::step) takes up background work.
@@ -57,6 +59,7 @@ impl Default for LabOptions {
             undo_limit: None,
             wall_clock: None,
             profile: false,
+            redo_workers: None,
             background: true,
             step_seed: 1,
         }

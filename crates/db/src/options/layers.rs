@@ -76,6 +76,11 @@ impl Options {
         self.log_budget.min(self.memory_limit / 2)
     }
 
+    /// Returns the threads that redo the log; `None`: as many as pay. Without background work there are none.
+    pub(crate) fn redo_workers(&self) -> Option<usize> {
+        self.lab.redo_workers.or_else(|| (!self.lab.background).then_some(1))
+    }
+
     pub(crate) fn for_log(&self, memory: &MemoryShares) -> LogOptions {
         LogOptions {
             segment_bytes: self.lab.segment_bytes,

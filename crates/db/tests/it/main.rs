@@ -62,6 +62,7 @@ mod range_ends;
 mod range_locks;
 mod raw_tables;
 mod read_only;
+mod redo_workers;
 mod removals;
 mod rename;
 mod restart;

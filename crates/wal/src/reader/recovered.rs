@@ -77,7 +77,17 @@ impl Recovered {
         let segment = self.live.iter().rposition(begins).unwrap_or(0);
         let (next, offset) = self.live[segment].seek(from);
         let (reader, merge) = (GroupReader::new(self.live[segment].size), Merge::default());
-        RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, failed: false }
+        RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, bytes: 0, failed: false }
+    }
+
+    /// Returns about how many bytes of log there are from group `from` on. Zero behind the end.
+    #[must_use]
+    pub fn bytes_from(&self, from: GroupNo) -> u64 {
+        assert!(self.live.is_sorted_by_key(|live| live.first), "segments follow each other");
+        let bytes = |live: &Live| live.end.saturating_sub(live.seek(from).1);
+        let ends_behind = |index: usize| self.live.get(index + 1).is_none_or(|next| next.first > from);
+        let read = self.live.iter().enumerate().filter(|&(index, _)| from < self.next_group && ends_behind(index));
+        read.map(|(_, live)| bytes(live)).sum()
     }
 
     /// Returns the LSN up to which records of `incarnation` are valid.
@@ -102,6 +112,8 @@ pub struct RecordIter<'a> {
     offset: u64,
     /// Number of the next group.
     next: GroupNo,
+    /// Bytes of the groups read.
+    bytes: u64,
     failed: bool,
 }
 
@@ -119,6 +131,12 @@ impl Iterator for RecordIter<'_> {
 }
 
 impl RecordIter<'_> {
+    /// Returns the bytes of the groups read so far.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     fn advance(&mut self) -> Result<Option<LoggedRecord>> {
         loop {
             if let Some(record) = self.merge.next()? {
@@ -176,6 +194,7 @@ impl RecordIter<'_> {
             self.merge.push(&Read { header: &header, bytes, path: file.path(), offset: self.offset }, limit)?;
         }
         self.offset += u64::from(header.total_len);
+        self.bytes += u64::from(header.total_len);
         self.next = header.group.next();
         Ok(())
     }

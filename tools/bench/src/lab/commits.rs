@@ -48,6 +48,14 @@ impl Place {
         Ok(place)
     }
 
+    pub(super) const fn fs(&self) -> &Arc<dyn Fs> {
+        &self.fs
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The backend's name.
     pub(super) fn backend(&self) -> String {
         self.fs.backend().name

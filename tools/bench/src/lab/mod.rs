@@ -13,6 +13,7 @@
 //! | `commits` | logs with files, and sessions that commit |
 //! | `bank` | TPC-B or another workload on a whole database |
 //! | `ladder` | the steps of Aether, from a log that each commit waits for to the engine's own |
+//! | `crashed` | databases as a crash leaves them |
 //! | `buffer_pool` | the pool over pages that need no disk |
 //! | `open_loop` | commits that arrive at random times |
 //! | one file per experiment | what varies, what is measured, what the paper says |
@@ -30,6 +31,7 @@ mod buffer_trace;
 mod chart;
 mod commit_ladder;
 mod commits;
+mod crashed;
 mod drive;
 mod elr;
 mod experiment;
@@ -47,6 +49,7 @@ mod open_loop;
 mod outcome;
 mod page;
 mod promise;
+mod recovery;
 mod repeat;
 mod row;
 mod status;
@@ -64,7 +67,7 @@ use foreshore::{Error, Result};
 use serde_json::Map;
 use std::{fs, path::Path};
 
-const EXPERIMENTS: [&dyn Experiment; 17] = [
+const EXPERIMENTS: [&dyn Experiment; 18] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
@@ -82,6 +85,7 @@ const EXPERIMENTS: [&dyn Experiment; 17] = [
     &growth::GrowthLab,
     &status::StatusLab,
     &long_reader::LongReader,
+    &recovery::Recovery,
 ];
 
 /// The word for all experiments.

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 73] = [
+const FIELDS: [&str; 79] = [
     "buffer",
     "threads",
     "clients",
@@ -80,6 +80,12 @@ const FIELDS: [&str; 73] = [
     "versions_pruned",
     "tps_by_time",
     "workload",
+    "redo_s",
+    "undo_s",
+    "first_commit_s",
+    "read_mb_per_s",
+    "redone",
+    "undone",
 ];
 
 /// Named values.

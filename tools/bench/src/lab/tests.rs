@@ -94,6 +94,7 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "growth" => &["growth", "device", "threads", "records_per_s", "p9999_us", "max_us", "growths", "cuts"],
         "status" => &["status", "distribution", "threads", "lookups_per_s", "lookup_ns", "commits_per_s"],
         "long-reader" => &["reader", "threads", "seconds", "tps", "undo_bytes_max", "versions_pruned", "unchanged"],
+        "recovery" => &["log_bytes", "workers", "open_s", "redo_s", "undo_s", "first_commit_s", "mb_per_s", "redone"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
         other => panic!("no fields for {other}"),
     }

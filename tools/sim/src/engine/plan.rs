@@ -103,7 +103,8 @@ fn drawn(options: Options, random: &mut Random) -> Options {
     if one_in(random, 8) {
         options = options.transaction_max_age(Duration::from_millis(one_of(random, &[20, 1_000])));
     }
-    options
+    let workers = one_of(random, &[None, None, Some(2), Some(3)]);
+    options.lab(|lab| lab.redo_workers = workers)
 }
 
 /// How a transaction runs.

@@ -1,0 +1,112 @@
+//! Redo of one record on one page, and quarantine of damaged pages.
+//!
+//! A page is damaged if its checksum or its id is wrong, if it was never written, or if a record contradicts its
+//! content. The doublewrite file has been consulted by then. A record that initialises the page rebuilds it. No other
+//! record can be applied, and the page is quarantined (`crates/buffer/src/quarantine.rs`): it misses that change for
+//! good.
+//!
+//! **A page that cannot be read** does not count as damaged, and the restart is refused. The page may be whole at the
+//! next one, and the log that it needs will still be there.
+
+use foreshore_base::{PageId, Result, TableId};
+use foreshore_buffer::format::{CLR, Flaw};
+use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
+use foreshore_space::{can_be_lost, map_of};
+use foreshore_sync::model::mutant;
+use foreshore_txn::ResourceManager;
+use foreshore_txn::format::split_clr;
+use foreshore_wal::LoggedRecord;
+use std::collections::BTreeSet;
+
+/// What redo has done.
+#[derive(Debug, Default)]
+pub(crate) struct Redone {
+    /// Changes that pages lacked.
+    pub(crate) changes: u64,
+    pub(crate) quarantined: BTreeSet<PageId>,
+}
+
+impl Redone {
+    /// Adds what was done with other pages.
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.changes += other.changes;
+        self.quarantined.append(&mut other.quarantined);
+    }
+}
+
+/// Returns a change as redo needs it: only the analysis needs what a compensation compensates.
+///
+/// # Errors
+/// Says what is wrong.
+pub(super) fn without_clr<'r>(change: &ChangeRecord<'r>) -> std::result::Result<ChangeRecord<'r>, &'static str> {
+    let mut change = *change;
+    if change.flags & CLR != 0 {
+        change.body = split_clr(change.body).ok_or("a compensation record is too short")?.1;
+    }
+    Ok(change)
+}
+
+/// Applies records to pages.
+pub(crate) struct Redoer<'a> {
+    pool: &'a Pool,
+    manager: &'a dyn ResourceManager,
+    redone: Redone,
+}
+
+impl<'a> Redoer<'a> {
+    pub(super) fn new(pool: &'a Pool, manager: &'a dyn ResourceManager) -> Self {
+        Self { pool, manager, redone: Redone::default() }
+    }
+
+    pub(super) fn into_redone(self) -> Redone {
+        self.redone
+    }
+
+    /// Applies a change to one of its pages unless the page has it.
+    pub(super) fn redo_page(
+        &mut self,
+        record: &LoggedRecord,
+        change: &ChangeRecord<'_>,
+        index: usize,
+        pid: PageId,
+    ) -> Result<()> {
+        let mut page = match change.initialises(index) {
+            true => self.pool.exclusive_or_blank(pid)?,
+            false if can_be_lost(pid) => self.pool.exclusive_or_quarantined(pid)?,
+            false => self.pool.exclusive(pid)?,
+        };
+        // The LSN of a page only grows, so this one comparison makes redo idempotent.
+        let lacks = page.lsn() < record.lsn || mutant("sabotage: redo applies what a page holds");
+        if lacks {
+            page.set_rec_group_for_redo(record.group);
+            self.apply(change, index, &mut page)?;
+            assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
+            page.set_lsn(record.lsn);
+        }
+        assert!(record.lsn <= page.lsn(), "page {pid} is at {} after the redo of {}", page.lsn(), record.lsn);
+        assert!(!lacks || page.is_dirty(), "page {pid} got the change at {} and is clean", record.lsn);
+        match page.is_quarantined() {
+            true => self.redone.quarantined.insert(pid),
+            // From here on the log has the whole content.
+            false => self.redone.quarantined.remove(&pid),
+        };
+        self.redone.changes += u64::from(lacks);
+        Ok(())
+    }
+
+    fn apply(&self, change: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
+        let pid = page.pid();
+        let table = if pid == map_of(pid) { TableId::ZERO } else { change.table };
+        if page.is_quarantined() && !change.initialises(index) {
+            page.quarantine(Flaw::Content, table);
+            return Ok(());
+        }
+        match self.manager.redo(change, index, page) {
+            Err(error) if error.damaged_page() == Some(pid) && can_be_lost(pid) => {
+                page.quarantine(Flaw::Content, table);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}

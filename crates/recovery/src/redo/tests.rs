@@ -1,0 +1,219 @@
+//! Workers against the thread that reads: the same pages, the same error, and an end whatever happens.
+
+use super::*;
+use foreshore_base::limits::PAGE_SIZE;
+use foreshore_base::{GroupNo, Lsn, Place, Uuid, Xid};
+use foreshore_base::{PageId, TableId};
+use foreshore_buffer::ExclusiveGuard;
+use foreshore_buffer::PageMut;
+use foreshore_buffer::{Pool, PoolOptions};
+use foreshore_io::{Fs, Mem};
+use foreshore_txn::{LoggedChange, TakeOver, UndoContext, UndoEntry};
+use foreshore_wal::{Log, LogOptions};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Pages 10 to 209.
+const PAGES: u64 = 200;
+/// A page that no record initialises.
+const DAMAGED: PageId = PageId(300);
+/// Where a page has the count of its changes, and a hash of their LSNs in their order.
+const AT: usize = 512;
+/// Bodies of records that cannot be redone.
+const FAILS: &[u8] = b"fails";
+const PANICS: &[u8] = b"panics";
+
+/// Counts the changes of a page, in their order.
+struct Counter;
+
+impl ResourceManager for Counter {
+    fn redo(&self, change: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
+        assert_ne!(change.body, PANICS, "as it was told");
+        if change.body == FAILS {
+            return Err(Error::corrupted("data", Place::Offset(page.pid().0 * PAGE_SIZE as u64), "as it was told"));
+        }
+        let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+        let (count, hash) = if change.initialises(index) { (0, 0) } else { (word(AT), word(AT + 8)) };
+        let number = u64::from_le_bytes(change.body.try_into().expect("a number"));
+        let hash: u64 = (hash ^ number).wrapping_mul(0x100_0000_01b3);
+        page.write(AT, &(count + 1).to_le_bytes());
+        page.write(AT + 8, &hash.to_le_bytes());
+        Ok(())
+    }
+
+    fn undo(&self, _: &mut UndoContext<'_>, _: &UndoEntry<'_>) -> Result<bool> {
+        unreachable!("redo alone")
+    }
+
+    fn row_of<'c>(&self, _: u8, _: &'c [u8]) -> Result<Option<&'c [u8]>> {
+        unreachable!("redo alone")
+    }
+
+    fn rename(&self, _: u8, _: &[u8], _: Xid, _: Xid) -> Result<Vec<u8>> {
+        unreachable!("redo alone")
+    }
+
+    fn take_over(&self, _: &mut dyn TakeOver, _: &[LoggedChange]) -> Result<()> {
+        unreachable!("redo alone")
+    }
+}
+
+/// A pool without threads over files without pages.
+fn pool() -> Pool {
+    let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+    let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
+    Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
+    let options = PoolOptions { frames: 512, background: false, ..PoolOptions::default() };
+    Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool")
+}
+
+/// A record of some pages.
+fn record(lsn: u64, init_mask: u8, pages: &[PageId], body: &[u8]) -> LoggedRecord {
+    let change = ChangeRecord::new(1, 0, init_mask, TableId(9), pages);
+    let mut header = [0; foreshore_buffer::format::change_header_len(foreshore_buffer::format::MAX_CHANGE_PAGES)];
+    let used = change.encode_header(&mut header);
+    let payload = [&header[..used], body].concat();
+    LoggedRecord { lsn: Lsn(lsn), tag: 0, flags: 0, payload, group: GroupNo(1) }
+}
+
+/// A history of records of one to three pages, the first of each page initialising it, and some later ones again.
+fn history(seed: u64, records: u64) -> Vec<LoggedRecord> {
+    let mut state = seed;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let first = |page: u64| record(1 + page, 1, &[PageId(10 + page)], &page.to_le_bytes());
+    let later = |number: u64| {
+        let mut pages: Vec<PageId> = (0..1 + below(3)).map(|_| PageId(10 + below(PAGES))).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        if below(50) == 0 {
+            pages = vec![DAMAGED];
+        }
+        // A hot page, as a table's last one.
+        if below(4) == 0 {
+            pages = vec![PageId(77)];
+        }
+        let mask = u8::from(below(40) == 0 && pages != [DAMAGED]);
+        record(1 + PAGES + number, mask, &pages, &number.to_le_bytes())
+    };
+    let firsts: Vec<LoggedRecord> = (0..PAGES).map(first).collect();
+    firsts.into_iter().chain((0..records).map(later)).collect()
+}
+
+/// Redoes a history, and returns what was done, or what went wrong.
+fn redo(pool: &Pool, workers: usize, history: &[LoggedRecord]) -> Result<Redone> {
+    let manager: Arc<dyn ResourceManager> = Arc::new(Counter);
+    redo_by(Redo::new(workers, Path::new("log"), pool, &manager), history)
+}
+
+fn redo_by(mut redo: Redo<'_>, history: &[LoggedRecord]) -> Result<Redone> {
+    let malformed = |why| Error::corrupted("log", Place::File, why);
+    let read = history.iter().try_for_each(|record| {
+        let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
+        redo.redo(&Arc::new(record.clone()), &change, &malformed).map(drop)
+    });
+    let done = redo.finish()?;
+    read.map(|()| done)
+}
+
+fn pages(pool: &Pool) -> Vec<Vec<u8>> {
+    (10..10 + PAGES).map(|pid| pool.shared(PageId(pid)).expect("in memory").to_vec()).collect()
+}
+
+#[test]
+fn any_number_of_workers_leaves_the_pages_that_one_thread_leaves() {
+    for seed in 0..4 {
+        let history = history(seed, 20_000);
+        let alone = pool();
+        let expected = redo(&alone, 1, &history).expect("sound records");
+        assert_eq!(expected.quarantined.iter().collect::<Vec<_>>(), [&DAMAGED]);
+        for workers in [2, 3, 8] {
+            let pool = pool();
+            let redone = redo(&pool, workers, &history).expect("sound records");
+            assert_eq!((redone.changes, &redone.quarantined), (expected.changes, &expected.quarantined));
+            assert!(pages(&pool) == pages(&alone), "seed {seed}, {workers} workers");
+            // Once more: the pages have everything.
+            let again = redo(&pool, workers, &history).expect("sound records");
+            assert_eq!(again.changes, 0, "seed {seed}, {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn the_first_record_that_fails_gives_the_error() {
+    for seed in 0..20 {
+        let mut history = history(seed, 3000);
+        let count = history.len() as u64;
+        // Later ones may fail before it does.
+        for step in 0..40 {
+            let at = (1000 + seed * 37 + step * 29) % count;
+            let pid = PageId(10 + (seed * 7 + step * 13) % PAGES);
+            history[at as usize] = record(1 + at, 0, &[pid], FAILS);
+        }
+        let expected = redo(&pool(), 1, &history).expect_err("some fail");
+        for workers in [2, 5] {
+            let failed = redo(&pool(), workers, &history).expect_err("some fail");
+            assert_eq!(format!("{failed:?}"), format!("{expected:?}"), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_a_worker_goes_on_in_the_thread_that_reads() {
+    let mut history = history(1, 30_000);
+    history[1000] = record(1001, 0, &[PageId(50)], PANICS);
+    for workers in [1, 4] {
+        let pool = pool();
+        let panic = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
+        let message = panic.expect_err("a panic");
+        let text = message.downcast_ref::<String>().expect("a text");
+        assert!(text.contains("as it was told"), "{text}");
+    }
+}
+
+#[test]
+fn workers_end_with_a_reader_that_gives_up() {
+    let pool = pool();
+    let manager: Arc<dyn ResourceManager> = Arc::new(Counter);
+    let mut redo = Redo::new(4, Path::new("log"), &pool, &manager);
+    for record in history(2, 1000) {
+        let change = ChangeRecord::decode(&record.payload).expect("sound");
+        let unused = |why| Error::corrupted("log", Place::File, why);
+        assert!(redo.redo(&Arc::new(record.clone()), &change, &unused).expect("sound"));
+    }
+    drop(redo);
+    assert_eq!(Arc::strong_count(&manager), 1, "no thread has it any more");
+}
+
+#[test]
+fn redo_goes_on_with_the_threads_that_there_are() {
+    let (history, alone) = (history(3, 5000), pool());
+    redo(&alone, 1, &history).expect("sound records");
+    for there in 0..4 {
+        let (pool, manager): (Pool, Arc<dyn ResourceManager>) = (pool(), Arc::new(Counter));
+        let mut left = there;
+        let spawn = |body: Body| {
+            left = if left > 0 { left - 1 } else { return Err(io::Error::other("no more threads")) };
+            spawn("few", body)
+        };
+        let redo = Redo::with(4, Path::new("log"), &pool, &manager, spawn);
+        assert_eq!(matches!(redo, Redo::Here(_)), there == 0, "{there} threads");
+        redo_by(redo, &history).expect("sound records");
+        assert!(pages(&pool) == pages(&alone), "{there} threads");
+    }
+}
+
+#[test]
+fn of_an_error_and_a_panic_the_first_counts() {
+    for (error, panic) in [(500, 1500), (1500, 500)] {
+        let mut history = history(6, 2000);
+        history[error] = record(1 + error as u64, 0, &[PageId(20)], FAILS);
+        history[panic] = record(1 + panic as u64, 0, &[PageId(120)], PANICS);
+        for workers in [1, 2, 5] {
+            let pool = pool();
+            let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
+            assert_eq!(ended.is_err(), panic < error, "{workers} workers");
+        }
+    }
+}
