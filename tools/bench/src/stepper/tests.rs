@@ -100,7 +100,9 @@ fn a_shared_counter_and_a_reference_count_are_contended_and_an_own_counter_is_no
         assert_eq!(counts.operations, 8, "{subject}");
         assert_eq!(per_operation(&counts), expected, "{subject}: {counts:?}");
         assert_eq!(counts.sites.is_empty(), subject == "own");
-        assert!(counts.sites.iter().all(|site| site.function.contains("stepper::tests")), "{counts:?}");
+        // Without optimisation the instruction is in a function of its own.
+        let is_known = |name: &str| ["stepper::tests", "atomic", "Arc"].iter().any(|part| name.contains(part));
+        assert!(counts.sites.iter().all(|site| is_known(&site.function)), "{counts:?}");
     }
 }
 
