@@ -1,7 +1,7 @@
 //! Events for the crate `tracing`, with the feature of that name. Without it these functions are empty.
 //!
-//! Every event has the target `foreshore`. No event is made under a latch. Those of a checkpoint and of a close are made
-//! under a mutex, so subscribers must not call the database.
+//! Every event has the target `foreshore`. No event is made under a latch. Those of a checkpoint and of a close are
+//! made under a mutex, so subscribers must not call the database.
 
 #![cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "without the feature nothing is said"))]
 
