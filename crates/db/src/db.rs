@@ -104,6 +104,11 @@ impl Db {
         self.handle.owners.hand_out()
     }
 
+    /// Returns a reference to the engine.
+    pub(crate) fn engine_ref(&self) -> EngineRef {
+        self.hand_out().0
+    }
+
     /// Begins a serializable, durable transaction.
     ///
     /// Never fails. If the database is closed or stopped, or has no free session, the first operation returns the

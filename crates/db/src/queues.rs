@@ -79,6 +79,11 @@ impl Begun {
         Self(thread_index())
     }
 
+    /// Counts in no thread.
+    pub(crate) const fn nowhere() -> Self {
+        Self(usize::MAX)
+    }
+
     pub(crate) fn has_open() -> bool {
         OPEN.get() > 0
     }

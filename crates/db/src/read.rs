@@ -1,12 +1,18 @@
 //! Transactions that only read, by one snapshot and without locks.
+//!
+//! Several threads may read by one of them. Each thread has a transaction of its own, with a copy of the snapshot. So a
+//! read of one thread writes nothing that another one writes, and costs what it costs a single thread.
 
-use crate::{
-    ByIndex, CommitTicket, Cursor, Db, Error, IndexDef, KeyPrefix, KeyRange, Keys, ListedTable, Range, ReadOptions,
-    Result, Salvage, Table, TableDef, TableStats, Transaction, ValueReader,
-};
+mod table;
+
+pub use table::ReadTable;
+
+use crate::engine::EngineRef;
+use crate::{CommitTicket, Db, Error, ListedTable, ReadOptions, Result, TableDef, Transaction};
 use foreshore_base::key::{Key, Value};
-use std::borrow::Borrow;
-use std::ops::RangeBounds;
+use foreshore_sync::{BiasedOwner, PerThread};
+use foreshore_txn::SnapshotRef;
+use std::{fmt, sync::Arc};
 
 impl Db {
     /// Begins a transaction that reads by a snapshot of what is durable now. It sees every commit that was acknowledged
@@ -23,7 +29,8 @@ impl Db {
     /// Begins a transaction that only reads, with `options`.
     #[must_use]
     pub fn read_with(&self, options: ReadOptions) -> ReadTransaction {
-        ReadTransaction { inner: self.begin_with(options.into_txn_options()) }
+        let engine = self.engine_ref();
+        ReadTransaction::new(engine, options, self.begin_with(options.into_txn_options()))
     }
 }
 
@@ -33,6 +40,10 @@ impl Db {
 /// The engine keeps old versions of rows for it, and the pages of tables that are dropped meanwhile. It is cancelled
 /// when it becomes too old, or when these versions and pages take too much space. Its operations then return
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
+///
+/// **Threads.** Many threads may use it at once, and each opens its tables itself: a [`ReadTable`] stays on its thread.
+/// Each thread but the first uses a session of its own until the thread or this ends, and counts as a transaction. An error that ends
+/// the transaction ends it for the thread that gets the error.
 ///
 /// ```
 /// # use foreshore::{Db, Error, ReadOptions, TableDef};
@@ -47,12 +58,58 @@ impl Db {
 /// assert!(db.read_with(ReadOptions::new().latest()).tables()?.is_empty());
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug)]
+///
+/// ```
+/// # use foreshore::{Db, Error, TableDef};
+/// # let db = Db::in_memory()?;
+/// const STOCK: TableDef<u64, i64> = TableDef::new("stock");
+/// db.run(|tx| (0..1000).try_for_each(|n| tx.open(STOCK)?.put(n, 10)))?;
+/// let reader = db.read();
+/// let sum = std::thread::scope(|scope| {
+///     let parts = [0..250, 250..500, 500..750, 750..1000];
+///     let threads = parts.map(|part| {
+///         scope.spawn(|| reader.open(STOCK)?.range(part).try_fold(0, |sum, row| Ok::<_, Error>(sum + row?.1)))
+///     });
+///     threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<Result<i64, Error>>()
+/// })?;
+/// assert_eq!(sum, 10_000);
+/// # Ok::<(), Error>(())
+/// ```
 pub struct ReadTransaction {
-    inner: Transaction,
+    /// Which the transactions of all threads share; `None` if the transaction did not begin. Dropped before them, so
+    /// that their sessions keep its memory.
+    snapshot: Option<SnapshotRef>,
+    engine: EngineRef,
+    options: ReadOptions,
+    threads: PerThread<Transaction>,
 }
 
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<ReadTransaction>();
+};
+
 impl ReadTransaction {
+    fn new(engine: EngineRef, options: ReadOptions, first: Transaction) -> Self {
+        let snapshot = first.if_live(|live| live.txn.own_snapshot()).flatten();
+        Self { snapshot, engine, options, threads: PerThread::new(first) }
+    }
+
+    /// Returns the transaction of the calling thread.
+    fn here(&self) -> Result<&Transaction> {
+        self.threads.get(|| self.begin_same())
+    }
+
+    /// Begins another transaction by the same snapshot.
+    fn begin_same(&self) -> Result<Transaction> {
+        let snapshot = self.snapshot.as_ref().ok_or(Error::RolledBack)?;
+        let engine = BiasedOwner::new(Arc::clone(&self.engine)).hand_out();
+        let txns = engine.admission.txns().reference();
+        let same = Transaction::begin((engine, txns), self.options.into_txn_options());
+        same.with(|_, live| Ok(live.txn.share_snapshot(snapshot)?))?;
+        Ok(same)
+    }
+
     /// Opens a table as it was when the snapshot was taken.
     ///
     /// A table that was dropped since is still there with its rows, even if another table has its name by now. A table
@@ -61,7 +118,7 @@ impl ReadTransaction {
     /// # Errors
     /// `NoTable`, `TableName`, `TableTypes`, `SnapshotTooOld`, and those of any operation.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<ReadTable<'_, K, V>> {
-        self.inner.open_known(def).map(|table| ReadTable { table })
+        self.here()?.open_known(def).map(|table| ReadTable { table })
     }
 
     /// Opens a table as [`open`](Self::open) does, whatever its types. Keys and values are passed and returned encoded:
@@ -70,11 +127,11 @@ impl ReadTransaction {
     /// # Errors
     /// `NoTable`, `TableName`, `SnapshotTooOld`, and those of any operation.
     pub fn open_raw(&self, name: &str) -> Result<ReadTable<'_, &'static [u8], &'static [u8]>> {
-        self.inner.open_known_raw(name).map(|table| ReadTable { table })
+        self.here()?.open_known_raw(name).map(|table| ReadTable { table })
     }
 
-    /// Begins another transaction that reads by the same snapshot. So several threads read the same rows at once: each
-    /// has a fork, which may outlive this one. It counts as a transaction of its own.
+    /// Begins another transaction that reads by the same snapshot, and may outlive this one. It counts as a transaction
+    /// of its own.
     ///
     /// # Errors
     /// `SnapshotTooOld`, `TooManyTransactions`, and those of any operation.
@@ -93,7 +150,8 @@ impl ReadTransaction {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn fork(&self) -> Result<Self> {
-        self.inner.fork().map(|inner| Self { inner })
+        let engine = BiasedOwner::new(Arc::clone(&self.engine)).hand_out();
+        self.begin_same().map(|first| Self::new(engine, self.options, first))
     }
 
     /// Returns the tables as they were when the snapshot was taken, by name, as [`Transaction::tables`] does.
@@ -101,7 +159,7 @@ impl ReadTransaction {
     /// # Errors
     /// Those of any operation.
     pub fn tables(&self) -> Result<Vec<ListedTable>> {
-        self.inner.tables()
+        self.here()?.tables()
     }
 
     /// Returns the tables as [`tables`](Self::tables) does, except those that damaged pages of the catalogue hide, and
@@ -127,232 +185,34 @@ impl ReadTransaction {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn readable_tables(&self) -> Result<(Vec<ListedTable>, Vec<Error>)> {
-        self.inner.readable_tables()
+        self.here()?.readable_tables()
     }
 
-    /// Ends the transaction. The ticket resolves when everything that was read is durable.
+    /// Ends the transaction. The ticket resolves when everything that was read, by all threads, is durable.
     ///
     /// That is at once, unless the transaction read by [`ReadOptions::latest`], or read a table whose creation is not
     /// durable.
     ///
     /// # Errors
-    /// `RolledBack` if an earlier error ended the transaction.
+    /// `RolledBack` if an earlier error ended the transaction, and no other thread has used it.
     pub fn finish(self) -> Result<CommitTicket> {
-        self.inner.commit_pipelined()
+        let Self { snapshot, threads, .. } = self;
+        drop(snapshot);
+        let (first, others) = threads.into_values();
+        let Some(seen) = others.iter().map(Transaction::end_without_commit).max() else {
+            return first.commit_pipelined();
+        };
+        if first.failure().is_some() {
+            let seen = seen.max(first.end_without_commit());
+            return Ok(first.ticket_of(seen));
+        }
+        first.if_live(|live| live.txn.observe(seen));
+        first.commit_pipelined()
     }
 }
 
-/// A table open in a transaction that only reads. Its methods return the errors of [`Table`], and `SnapshotTooOld`.
-///
-/// ```
-/// # use foreshore::{Db, Error, IndexDef, TableDef};
-/// # let db = Db::in_memory()?;
-/// const BY_LENGTH: IndexDef<&str, &str, u64> =
-///     IndexDef::new("by length", |_, name: &String, keys| keys.add(name.len() as u64));
-/// const USERS: TableDef<&str, &str> = TableDef::new("users").with_indexes(&[&BY_LENGTH]);
-/// db.run(|tx| {
-///     let users = tx.open(USERS)?;
-///     users.put("ada", "Ada Lovelace")?;
-///     users.put("alan", "Alan Turing")
-/// })?;
-/// let reader = db.read();
-/// let users = reader.open(USERS)?;
-/// assert_eq!((users.len()?, users.count("b"..)?, users.is_empty()?), (2, 0, false));
-/// assert_eq!(users.get("ada")?.as_deref(), Some("Ada Lovelace"));
-/// assert_eq!(users.get_with("ada", |name| name.len())?, Some(12));
-/// let mut name = Vec::new();
-/// assert!(users.get_into("ada", &mut name)? && name.ends_with(b"Lovelace"));
-/// assert_eq!(users.get_range("ada", 4..)?.as_deref(), Some(&b"Lovelace"[..]));
-/// assert_eq!(users.get_reader("ada")?.map(|name| name.len()), Some(12));
-/// assert_eq!(users.get_many(&["alan", "bob"])?, [Some("Alan Turing".to_owned()), None]);
-/// users.get_many_with(&["ada"], |_, name| assert!(name.is_some()))?;
-/// assert!(users.contains("alan")? && users.first()? != users.last()?);
-/// assert_eq!(users.range("ak"..).count() + users.prefix("a").count() + users.iter().count(), 5);
-/// assert_eq!(users.keys(..).next().transpose()?, users.cursor().next()?.map(|(key, _)| key));
-/// assert_eq!(users.by_index(BY_LENGTH)?.get(12)?, users.first()?);
-/// assert_eq!((users.stats()?.rows, users.len_estimate()?, users.split_points(1)?.len()), (2, 2, 0));
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Debug)]
-pub struct ReadTable<'tx, K, V> {
-    table: Table<'tx, K, V>,
-}
-
-impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
-    /// Returns the value of `key`.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn get<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<V::Owned>> {
-        self.table.get(key)
-    }
-
-    /// Copies the encoded value of `key` to `value`, as [`Table::get_into`] does.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn get_into<'k>(&self, key: impl Borrow<K::Ref<'k>>, value: &mut Vec<u8>) -> Result<bool> {
-        self.table.get_into(key, value)
-    }
-
-    /// Calls `read` with the encoded value of `key`, as [`Table::get_with`] does.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn get_with<'k, T>(&self, key: impl Borrow<K::Ref<'k>>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        self.table.get_with(key, read)
-    }
-
-    /// Returns a reader of the encoded value of `key`, as [`Table::get_reader`] does.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn get_reader<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<Option<ValueReader<'tx>>> {
-        self.table.get_reader(key)
-    }
-
-    /// Returns the bytes of the encoded value of `key` that lie in `range`, as [`Table::get_range`] does.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn get_range<'k>(&self, key: impl Borrow<K::Ref<'k>>, range: impl RangeBounds<u64>) -> Result<Option<Vec<u8>>> {
-        self.table.get_range(key, range)
-    }
-
-    /// Returns the values of `keys`, in their order, as [`Table::get_many`] does. All keys are read in one operation.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn get_many<'k>(&self, keys: &[impl Borrow<K::Ref<'k>>]) -> Result<Vec<Option<V::Owned>>> {
-        self.table.get_many(keys)
-    }
-
-    /// Calls `read` with the index of each key in `keys` and the key's encoded value, as [`Table::get_many_with`] does.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`. If one is returned, `read` was not called.
-    pub fn get_many_with<'k>(
-        &self,
-        keys: &[impl Borrow<K::Ref<'k>>],
-        read: impl FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        self.table.get_many_with(keys, read)
-    }
-
-    /// Iterates over the rows with keys in `range`, by key, from either end or both.
-    pub fn range<'k>(&self, range: impl KeyRange<'k, K>) -> Range<'tx, K, V> {
-        self.table.range(range)
-    }
-
-    /// Returns the row with the smallest key.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn first(&self) -> Result<Option<(K::Owned, V::Owned)>> {
-        self.table.first()
-    }
-
-    /// Returns the row with the largest key.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn last(&self) -> Result<Option<(K::Owned, V::Owned)>> {
-        self.table.last()
-    }
-
-    /// Returns whether there is a row of `key`.
-    ///
-    /// # Errors
-    /// Those of every method, and `KeyTooLarge`.
-    pub fn contains<'k>(&self, key: impl Borrow<K::Ref<'k>>) -> Result<bool> {
-        self.table.contains(key)
-    }
-
-    /// Returns whether there is no row.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn is_empty(&self) -> Result<bool> {
-        self.table.is_empty()
-    }
-
-    /// Scans the table and returns the number of rows that the snapshot sees.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn len(&self) -> Result<u64> {
-        self.table.len()
-    }
-
-    /// Returns the number of rows with keys in `range`. It takes a scan of the range.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn count<'k>(&self, range: impl KeyRange<'k, K>) -> Result<u64> {
-        self.table.count(range)
-    }
-
-    /// Iterates over the keys in `range`, in order, from either end or both.
-    pub fn keys<'k>(&self, range: impl KeyRange<'k, K>) -> Keys<'tx, K> {
-        self.table.keys(range)
-    }
-
-    /// Iterates over the rows with keys that begin with `prefix`, as [`Table::prefix`] does.
-    pub fn prefix<'k>(&self, prefix: impl KeyPrefix<'k, K>) -> Range<'tx, K, V> {
-        self.table.prefix(prefix)
-    }
-
-    /// Returns an index of the table, as it was when the snapshot was taken, as [`Table::by_index`] does.
-    ///
-    /// # Errors
-    /// Those of every method, and `NoIndex`, `IndexTypes`. `Conflict` if the index was created since.
-    pub fn by_index<I: Key + 'static>(&self, index: IndexDef<K, V, I>) -> Result<ByIndex<'tx, K, V, I>>
-    where
-        K: 'static,
-        V: 'static,
-    {
-        self.table.by_index(index)
-    }
-
-    /// Estimates the number of rows, as [`Table::len_estimate`] does. Rows count that the snapshot does not see.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn len_estimate(&self) -> Result<u64> {
-        self.table.len_estimate()
-    }
-
-    /// Returns keys that split the table into parts, as [`Table::split_points`] does.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn split_points(&self, parts: usize) -> Result<Vec<K::Owned>> {
-        self.table.split_points(parts)
-    }
-
-    /// Counts the pages and rows of the table, as [`Table::stats`] does.
-    ///
-    /// # Errors
-    /// Those of every method.
-    pub fn stats(&self) -> Result<TableStats> {
-        self.table.stats()
-    }
-
-    /// Iterates over the rows by key, encoded, and goes on behind damaged pages. What cannot be read is an item of its
-    /// own, in the order of the keys: see [`ReadTransaction::readable_tables`] for an example.
-    ///
-    /// The rows below a damaged inner node are not reached, even those in sound pages.
-    pub fn salvage(&self) -> Salvage<'tx> {
-        self.table.salvage()
-    }
-
-    /// Returns a cursor before the first row.
-    pub const fn cursor<'t>(&'t self) -> Cursor<'t, 'tx, K, V> {
-        self.table.cursor()
-    }
-
-    /// Iterates over all rows, by key.
-    pub fn iter(&self) -> Range<'tx, K, V> {
-        self.table.iter()
+impl fmt::Debug for ReadTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadTransaction").field("snapshot", &self.snapshot.as_deref()).finish_non_exhaustive()
     }
 }

@@ -8,11 +8,11 @@ use crate::profile::{Meter, Timing};
 use crate::queues::Begun;
 use crate::seat::{Failure, Seat, State, Taken};
 use crate::tables::TableInfo;
-use crate::{Durability, Error, ReadOptions, Result, TxnOptions};
+use crate::{Durability, Error, Result, TxnOptions};
 use foreshore_base::Csn;
-use foreshore_sync::{BiasedOwner, Nanos};
+use foreshore_sync::{EndWithThread, Nanos};
 use foreshore_txn::ManagerRef;
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{fmt, mem, time::Duration};
 
 /// A transaction. It may move to another thread between two calls. A drop rolls it back.
 ///
@@ -90,17 +90,9 @@ impl Transaction {
             engine.aging.seat(options.label, state)
         };
         let (durability, deadline) = (options.durability, options.deadline);
-        Self { engine, seat, durability, deadline, began, meter, _begun: Begun::here() }
-    }
-
-    /// Begins another read transaction with the snapshot of this one, which is a read transaction.
-    pub(crate) fn fork(&self) -> Result<Self> {
-        let label = self.with(|_, live| Ok(live.txn.label()))?;
-        let engine = BiasedOwner::new(Arc::clone(&self.engine)).hand_out();
-        let txns = self.engine.admission.txns().reference();
-        let fork = Self::begin((engine, txns), ReadOptions::new().label(label).into_txn_options());
-        fork.with(|_, live| self.with(|_, own| Ok(live.txn.share_snapshot(&own.txn)?)))?;
-        Ok(fork)
+        // No transaction waits for one that only reads.
+        let _begun = if options.is_read { Begun::nowhere() } else { Begun::here() };
+        Self { engine, seat, durability, deadline, began, meter, _begun }
     }
 
     /// Marks a point to which [`rollback_to`](Self::rollback_to) can roll back. It costs almost nothing.
@@ -299,6 +291,14 @@ pub(crate) const fn keeps_transaction(error: &Error) -> bool {
             | Error::ReadOnly
             | Error::RowLocked { .. }
     )
+}
+
+/// Called for a read transaction of one of several threads. Its session is free for others then.
+impl EndWithThread for Transaction {
+    fn end(&self) {
+        let watermark = self.end_without_commit();
+        self.seat.replace(State::Failed(Failure { error: Error::RolledBack, watermark, is_reported: true }));
+    }
 }
 
 impl Drop for Transaction {

@@ -84,6 +84,12 @@ pub fn thread_index() -> usize {
     if let Some(task) = crate::schedule::index() {
         return task;
     }
+    thread_number()
+}
+
+/// Does the same in a build with a scheduler, too, where it counts all threads of the process.
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+pub(crate) fn thread_number() -> usize {
     std::thread_local! {
         static INDEX: usize = number_of(None);
     }

@@ -21,6 +21,7 @@
 //! | wake many threads | [`WakeQueue`] |
 //! | work on a value that another thread may revoke in between | [`Revocable`] |
 //! | references that one thread hands out and many threads drop | [`BiasedOwner`], [`BiasedRef`] |
+//! | a value for each thread that uses an object | `PerThread` |
 //! | background work | [`Step`] run by a [`Daemon`], woken by its [`Signal`] |
 //! | a fence between a side that runs often and one that runs rarely | [`AsymmetricFence`], [`SparingFence`] |
 //! | measure where the time of a thread goes | [`spent`], [`Hottest`] |
@@ -47,6 +48,8 @@ mod mapping;
 mod mutex;
 mod park_table;
 mod parker;
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+mod per_thread;
 mod rank;
 mod revocable;
 mod spin;
@@ -68,6 +71,8 @@ pub use mapping::{ByteArena, ChunkedArray, LazyArray, Word, ZeroAtomic};
 pub use mutex::{Condvar, Mutex, MutexGuard, RwLock, RwLockGuard};
 pub use park_table::{ParkOutcome, ParkTable};
 pub use parker::{Parker, Unparker};
+#[cfg(not(any(foreshore_loom, foreshore_shuttle)))]
+pub use per_thread::{EndWithThread, PerThread};
 pub use rank::{LockRank, lock_order_markdown};
 pub use revocable::{Custody, InUse, Revocable, Revoked};
 pub use spin::{SpinWait, available_parallelism};

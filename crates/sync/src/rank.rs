@@ -21,6 +21,8 @@ macro_rules! lock_ranks {
 
 // The order has a meaning: a lock may be taken under every lock above it. A new rank goes where its users nest.
 lock_ranks! {
+    /// The values that threads have in one object. A thread that ends frees what its value holds.
+    PerThread,
     /// Opening, closing and poisoning of a database.
     Database,
     /// The table catalogue.

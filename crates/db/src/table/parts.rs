@@ -28,8 +28,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 
     /// Returns up to `parts - 1` keys, in order, that split the table into parts of about the same number of pages. So
-    /// several threads can scan the ranges between them, each by a [fork](crate::ReadTransaction::fork) of one read
-    /// transaction.
+    /// several threads can scan the ranges between them by one [read transaction](crate::ReadTransaction).
     ///
     /// There are at most 256 parts, and no more than pages with rows, unless all rows lie in one page. The keys are
     /// those of rows, which may be deleted or not committed. No row is locked, and about a thousand pages are read at

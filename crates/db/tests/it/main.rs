@@ -73,6 +73,7 @@ mod run;
 mod savepoints;
 mod script;
 mod sequences;
+mod shared_reads;
 mod skipped_undo;
 mod snapshots;
 mod spill;

@@ -29,7 +29,8 @@ use super::slots::Slots;
 use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use foreshore_sync::{BiasedMutex, LockRank, Nanos, SparingFence, thread_index};
+use foreshore_sync::{BiasedMutex, CachePadded, LockRank, Nanos, SparingFence, thread_index};
+use operations::Sharer;
 
 // The state of a slot.
 //
@@ -50,10 +51,10 @@ struct Slot {
     /// Contract above.
     state: AtomicU64,
     hi: AtomicU64,
-    /// Operations that are in progress: see [`operations`].
-    operations: AtomicUsize,
-    /// How many readers share the slot; 0 if it was never shared. It becomes 2 when its only reader shares it, outside
-    /// of its operations.
+    /// Operations of the first reader that are in progress: see [`operations`]. Alone on its line, because sharers read
+    /// the rest.
+    operations: CachePadded<AtomicUsize>,
+    /// How many readers but one have the slot.
     sharers: AtomicUsize,
     about: BiasedMutex<(About, SnapshotCost)>,
 }
@@ -91,6 +92,8 @@ pub(crate) type LateXids = Box<[(Xid, Option<Csn>)]>;
 #[derive(Debug)]
 pub(crate) struct Mark {
     slot: usize,
+    /// The place of a reader that shares the snapshot of the first one.
+    sharer: Option<usize>,
     pub(crate) csn: Csn,
     /// These xids belong to commits at or below `csn`, or to transactions that were rolled back.
     pub(crate) frozen: FrozenXids,
@@ -118,6 +121,8 @@ impl Reader {
 #[derive(Debug)]
 pub(crate) struct Readers {
     slots: Slots<Slot>,
+    /// Further readers of snapshots.
+    sharers: Slots<Sharer>,
     /// The index from which slots of the fixed part were never used.
     used: AtomicUsize,
     /// Whether a reader has ever had limits.
@@ -132,11 +137,12 @@ impl Readers {
         let slot = || {
             let about = (About::new("", Nanos::ZERO), SnapshotCost::default());
             let (state, hi) = (AtomicU64::new(FREE), AtomicU64::new(0));
-            let (operations, sharers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let (operations, sharers) = (CachePadded::default(), AtomicUsize::new(0));
             Slot { state, hi, operations, sharers, about: BiasedMutex::new(LockRank::Leaf, about) }
         };
         let (used, limited) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { slots: Slots::new(count, slot), used, limited, operations: SparingFence::new() }
+        let (slots, sharers) = (Slots::new(count, slot), Slots::new(1, Sharer::default));
+        Self { slots, sharers, used, limited, operations: SparingFence::new() }
     }
 
     /// Returns all slots that may be in use, with their numbers.
@@ -178,7 +184,7 @@ impl Readers {
         slot.hi.store(hi.0, Ordering::Relaxed);
         // ORDERING: publish, pairs with `all`.
         slot.state.store(csn.0 << 2 | TAKEN, Ordering::Release);
-        Mark { slot: at, csn, frozen, hi }
+        Mark { slot: at, sharer: None, csn, frozen, hi }
     }
 
     /// Claims a free slot, near those that this thread had before, and stores the bound in it.
@@ -217,8 +223,8 @@ impl Readers {
     /// Ends a reader, and frees its slot unless another reader shares that.
     pub(crate) fn release(&self, mark: &Mark) {
         let Slot { state, sharers, .. } = self.slot_of(mark);
-        // ORDERING: Relaxed, as in `share`. AcqRel: what the others have read was read before the slot is free.
-        if sharers.load(Ordering::Relaxed) > 0 && sharers.fetch_sub(1, Ordering::AcqRel) > 1 {
+        // ORDERING: Acquire, what other readers of the slot have read was read before it is free.
+        if (mark.sharer.is_some() || sharers.load(Ordering::Acquire) > 0) && !self.end_sharer(mark) {
             return;
         }
         // ORDERING: Relaxed, none but the reader makes it free.

@@ -81,7 +81,7 @@ impl Snapshot {
         Self { visibility: visibility.clone(), mark, past, is_in_use: true }
     }
 
-    /// Returns the same snapshot for another reader. The caller runs no operation by this one.
+    /// Returns the same snapshot for another reader, on any thread.
     fn share(&self) -> Self {
         Self::new(&self.visibility, self.visibility.readers.share(&self.mark))
     }

@@ -49,6 +49,25 @@ impl World {
         })
     }
 
+    /// A snapshot was shared before. The chunk is made then, as in `with_extra`.
+    fn with_sharer() -> Arc<Self> {
+        let world = Self::new();
+        let mark = world.take(false);
+        world.readers.release(&world.readers.share(&mark));
+        world.readers.release(&mark);
+        world
+    }
+
+    /// Whether no reader has a slot, and the next one that gets one is not cancelled and shares it with none.
+    fn is_unused(&self) -> bool {
+        let is_free = self.readers.all().next().is_none();
+        let mark = self.take(false);
+        let may_read = self.readers.begin_operation(&mark);
+        self.readers.end_operation(&mark);
+        self.readers.release(&mark);
+        is_free && may_read && self.readers.all().next().is_none()
+    }
+
     fn durable(&self) -> Csn {
         Csn(self.durable.load(Ordering::Acquire))
     }
@@ -199,15 +218,13 @@ fn operation_and_collector() {
     reader.join().expect("the reader ends");
 }
 
-/// Of two readers that share a cancelled snapshot, one ends its operation while the other one is in the middle of its
-/// own.
+/// A second reader shares a snapshot while the first one runs an operation, and while a collector cancels the snapshot.
 fn shared_operations_and_collector() {
-    let world = World::new();
-    let mark = world.take(false);
-    let other = world.readers.share(&mark);
+    let world = World::with_sharer();
+    let mark = Arc::new(world.take(false));
     world.durable.store(20, Ordering::Release);
     let used_again = Arc::new(AtomicU64::new(0));
-    let (collects, uses, second, sees) = (world.clone(), used_again.clone(), world.clone(), used_again.clone());
+    let (collects, uses, first, firsts) = (world.clone(), used_again.clone(), world.clone(), mark.clone());
     let collector = thread::spawn(move || {
         collects.readers.cancel_each(|_, _| Some(SnapshotCost::default()));
         let is_needed = collects.readers.all().any(|reader| reader.csn < Csn(15));
@@ -215,23 +232,49 @@ fn shared_operations_and_collector() {
             uses.store(1, Ordering::Relaxed);
         }
     });
-    let operate = |world: Arc<World>, mark: Mark, used_again: Arc<AtomicU64>| {
+    let reader = thread::spawn(move || {
+        first.readers.begin_operation(&firsts);
+        first.readers.end_operation(&firsts);
+    });
+    let (second, firsts) = (world.clone(), mark.clone());
+    let sharer = thread::spawn(move || {
+        let mark = second.readers.share(&firsts);
+        if second.readers.begin_operation(&mark) {
+            assert_eq!(used_again.load(Ordering::Relaxed), 0, "a page in use was freed");
+        }
+        second.readers.end_operation(&mark);
+        second.readers.release(&mark);
+    });
+    collector.join().expect("the collector ends");
+    reader.join().expect("the reader ends");
+    sharer.join().expect("the sharer ends");
+    world.readers.release(&mark);
+    assert!(world.is_unused(), "a slot stays taken");
+}
+
+/// Two readers of one snapshot end at once. A collector finds the snapshot until both have read.
+fn two_ends_and_collector() {
+    let world = World::with_sharer();
+    let mark = world.take(false);
+    let marks = [world.readers.share(&mark), mark];
+    world.durable.store(20, Ordering::Release);
+    let freed = Arc::new(AtomicU64::new(0));
+    let readers = marks.map(|mark| {
+        let (world, freed) = (world.clone(), freed.clone());
         thread::spawn(move || {
-            if world.readers.begin_operation(&mark) {
-                assert_eq!(used_again.load(Ordering::Relaxed), 0, "a page in use was freed");
-            }
-            world.readers.end_operation(&mark);
+            assert_eq!(freed.load(Ordering::Relaxed), 0, "a version in use was freed");
             world.readers.release(&mark);
         })
-    };
-    let readers = [operate(world.clone(), mark, used_again), operate(second, other, sees)];
-    collector.join().expect("the collector ends");
+    });
+    let collects = world.clone();
+    let collector = thread::spawn(move || {
+        if collects.readers.all().all(|reader| reader.csn >= Csn(15)) {
+            freed.store(1, Ordering::Relaxed);
+        }
+    });
     readers.into_iter().for_each(|reader| reader.join().expect("the reader ends"));
-    assert_eq!(world.readers.all().count(), 0, "a slot stays taken");
-    // The next reader counts its operations as one that shares with none.
-    let mark = world.take(false);
-    assert!(world.readers.begin_operation(&mark), "a free slot was cancelled");
-    world.readers.end_operation(&mark);
+    collector.join().expect("the collector ends");
+    assert!(world.is_unused(), "a slot stays taken");
 }
 
 #[test]
@@ -240,21 +283,38 @@ fn nothing_is_freed_under_an_operation_of_a_reader_that_shares_its_snapshot() {
 }
 
 #[test]
-#[should_panic(expected = "none has begun")]
-fn readers_that_share_a_slot_count_their_operations_together() {
-    mutated("readers: shared operations are counted by plain stores", || {
-        let world = World::new();
-        let mark = world.take(false);
-        let marks = [world.readers.share(&mark), mark];
-        let readers = marks.map(|mark| {
-            let world = world.clone();
-            thread::spawn(move || {
-                world.readers.begin_operation(&mark);
-                world.readers.end_operation(&mark);
-            })
-        });
-        readers.into_iter().for_each(|reader| reader.join().expect("the reader ends"));
-    });
+fn a_shared_snapshot_is_in_use_until_its_last_reader_ends() {
+    check(two_ends_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_collector_looks_for_operations_of_sharers() {
+    mutated("readers: operations of sharers are not looked for", shared_operations_and_collector);
+}
+
+#[test]
+#[should_panic(expected = "was freed")]
+fn a_sharer_fences_behind_the_count_of_its_operation() {
+    mutated("readers: no fence behind the count of an operation", shared_operations_and_collector);
+}
+
+#[test]
+#[should_panic]
+fn each_sharer_counts_its_operations_by_itself() {
+    mutated("readers: sharers count their operations in one place", shared_operations_and_collector);
+}
+
+#[test]
+#[should_panic]
+fn the_last_of_two_readers_frees_the_slot() {
+    mutated("readers: each reader frees a shared slot", two_ends_and_collector);
+}
+
+#[test]
+#[should_panic]
+fn two_readers_that_end_at_once_leave_no_slot() {
+    mutated("readers: looks for sharers and ends in two steps", two_ends_and_collector);
 }
 
 #[test]

@@ -33,17 +33,20 @@ impl Txn {
         snapshot.take(visibility, *kind, visibility.about(label, owner.began(), *limits), || xids.next());
     }
 
-    /// Reads by the snapshot of `other` from here on. Both have a snapshot from begin to end, and neither runs an
-    /// operation. The snapshot stays in use until both have ended, and is cancelled for both.
+    /// Returns the snapshot by which the transaction reads from begin to end, if it has one. Other transactions may
+    /// [share](Self::share_snapshot) it, even if this one has ended.
+    pub fn own_snapshot(&mut self) -> Option<SnapshotRef> {
+        self.run_mut().reads.snapshot.hand_out()
+    }
+
+    /// Reads by the snapshot of another transaction from here on. This one has a snapshot from begin to end too, and
+    /// runs no operation. The other one may run on another thread. The snapshot stays in use until both have ended, and
+    /// is cancelled for both.
     ///
     /// # Errors
     /// `SnapshotTooOld` if it was cancelled.
-    ///
-    /// # Panics
-    /// When `other` has no such snapshot.
-    pub fn share_snapshot(&mut self, other: &Txn) -> Result<()> {
-        let snapshot = other.run().reads.snapshot.get().expect("a transaction that reads by one snapshot");
-        other.check_snapshot(snapshot)?;
+    pub fn share_snapshot(&mut self, snapshot: &Snapshot) -> Result<()> {
+        self.check_snapshot(snapshot)?;
         self.run_mut().reads.snapshot.share(snapshot);
         Ok(())
     }
