@@ -1,7 +1,8 @@
 //! Numbers that the database hands out for its tables, each at most once.
 //!
 //! 1. The table of sequences has a row for each table that has handed out a number: the first number that is not
-//!    reserved.
+//!    reserved. A table that replaces a cleared one goes on with its numbers, so both have one sequence. Its row, which the
+//!    clear writes, names the table that has the sequence.
 //! 2. A thread that finds no reserved number reserves a block, in a transaction of the engine's own, and waits until
 //!    that is durable. One thread at a time does so.
 //! 3. The numbers of the block are handed out from memory. What becomes of the transaction that asks does not matter.
@@ -16,6 +17,7 @@ use foreshore_base::{Error as Storage, Place, TableId};
 use foreshore_btree::{Tree, Trees};
 use foreshore_lock::{Locked, RowLock};
 use foreshore_sync::{LockRank, Mutex, SystemClock, Turns, pause};
+use foreshore_txn::Txn;
 use foreshore_wal::Log;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -36,8 +38,15 @@ pub(crate) struct Sequences {
     data: PathBuf,
     /// The queue of threads that reserve a block: one session is kept for them.
     reserving: Arc<Turns>,
-    /// The reserved numbers that are left, by table.
-    left: Mutex<HashMap<TableId, Range<u64>>>,
+    known: Mutex<HashMap<TableId, Numbers>>,
+}
+
+/// The numbers of a table, as far as they are known.
+enum Numbers {
+    /// The reserved ones that are left.
+    Left(Range<u64>),
+    /// They are those of this table, which has numbers of its own.
+    Of(TableId),
 }
 
 impl Sequences {
@@ -45,8 +54,8 @@ impl Sequences {
         let reserving = Arc::<Turns>::default();
         let queue = Arc::clone(&reserving);
         log.on_stop(move || queue.close());
-        let left = Mutex::new(LockRank::Leaf, HashMap::new());
-        Self { tree: trees.tree(SEQUENCES, SEQUENCES_ROOT), log, data, reserving, left }
+        let known = Mutex::new(LockRank::Leaf, HashMap::new());
+        Self { tree: trees.tree(SEQUENCES, SEQUENCES_ROOT), log, data, reserving, known }
     }
 
     /// Returns the table of sequences.
@@ -69,9 +78,10 @@ impl Sequences {
             admission.check_open()?;
             return Err(Storage::Closed.into());
         }
-        let Range { start, end } = self.reserve(admission, table, 1)?;
-        self.left.lock().insert(table, start + 1..end);
-        Ok(start)
+        let mut reserved = self.reserve(admission, table, 1)?;
+        let number = reserved.range.next().expect("a block is not empty");
+        self.keep(table, reserved);
+        Ok(number)
     }
 
     /// Skips the numbers of a table up to `last`, for calls that begin later.
@@ -81,51 +91,75 @@ impl Sequences {
             admission.check_open()?;
             return Err(Storage::Closed.into());
         };
-        if let Some(left) = self.left.lock().get_mut(&table)
+        if let Some(left) = left(&mut self.known.lock(), table)
             && last < left.end
         {
             left.start = left.start.max(last + 1);
             return Ok(());
         }
         let reserved = self.reserve(admission, table, last + 1)?;
-        self.left.lock().insert(table, reserved);
+        self.keep(table, reserved);
         Ok(())
     }
 
-    /// Lets the numbers of a new table begin behind those that are reserved for `old`.
-    pub(crate) fn follow(&self, admission: &Admission, old: TableId, new: TableId) -> Result<()> {
+    /// Makes the table `new`, which transaction `txn` creates, go on with the numbers of `old`.
+    pub(crate) fn follow(&self, txn: &mut Txn, admission: &Admission, old: TableId, new: TableId) -> Result<()> {
         // WAIT: park - as in `next`.
-        let Some(_turn) = self.reserving.take(&SystemClock::new(), Duration::MAX) else {
+        let Some(turn) = self.reserving.take(&SystemClock::new(), Duration::MAX) else {
             admission.check_open()?;
             return Err(Storage::Closed.into());
         };
-        let (mut txn, mut row) = (admission.begin_for_running(TxnOptions::new().label(LABEL))?, Vec::new());
-        let is_used = self.tree.get_newest(&mut txn, &old.0.to_be_bytes(), &mut row)?;
-        txn.rollback()?;
-        if !is_used {
-            return Ok(());
-        }
-        let end = row[..].try_into().map_err(|_| Storage::corrupted(&self.data, Place::File, MALFORMED))?;
-        let reserved = self.reserve(admission, new, u64::from_le_bytes(end))?;
-        self.left.lock().insert(new, reserved);
+        let of = self.source_of(admission, old)?;
+        drop(turn);
+        self.tree.put_only(txn, &new.0.to_be_bytes(), &of.0.to_be_bytes(), &mut Vec::new())?;
+        // For this transaction. It stays after a rollback, and the id is not used again.
+        self.known.lock().insert(new, Numbers::Of(of));
         Ok(())
+    }
+
+    /// Returns the table that has the numbers of `table`. A table that the caller's transaction has cleared is known.
+    fn source_of(&self, admission: &Admission, table: TableId) -> Result<TableId> {
+        match self.known.lock().get(&table) {
+            Some(Numbers::Of(of)) => return Ok(*of),
+            Some(Numbers::Left(_)) => return Ok(table),
+            None => {}
+        }
+        let (mut txn, mut row) = (admission.begin_for_running(TxnOptions::new().label(LABEL))?, Vec::new());
+        let is_there = self.tree.get_newest(&mut txn, &table.0.to_be_bytes(), &mut row)?;
+        txn.rollback()?;
+        Ok(if is_there { self.decode(&row)?.map_or_else(|of| of, |_| table) } else { table })
     }
 
     /// Takes a number that is reserved.
     fn take(&self, table: TableId) -> Option<u64> {
-        self.left.lock().get_mut(&table)?.next()
+        left(&mut self.known.lock(), table)?.next()
+    }
+
+    fn keep(&self, table: TableId, Reserved { of, range }: Reserved) {
+        let mut known = self.known.lock();
+        known.insert(of, Numbers::Left(range));
+        if of != table {
+            known.insert(table, Numbers::Of(of));
+        }
+    }
+
+    /// Returns the first number that is not reserved, or the table that has the numbers.
+    fn decode(&self, row: &[u8]) -> Result<std::result::Result<u64, TableId>> {
+        if let Ok(of) = row.try_into() {
+            return Ok(Err(TableId(u32::from_be_bytes(of))));
+        }
+        let next = row.try_into().map_err(|_| Storage::corrupted(&self.data, Place::File, MALFORMED))?;
+        Ok(Ok(u64::from_le_bytes(next)))
     }
 
     /// Reserves a block of numbers for a table, from `least` on, durably.
-    fn reserve(&self, admission: &Admission, table: TableId, least: u64) -> Result<Range<u64>> {
+    fn reserve(&self, admission: &Admission, table: TableId, least: u64) -> Result<Reserved> {
+        let of = self.source_of(admission, table)?;
         let mut txn = admission.begin_for_running(TxnOptions::new().label(LABEL))?;
-        let (key, mut row) = (table.0.to_be_bytes(), Vec::new());
+        let (key, mut row) = (of.0.to_be_bytes(), Vec::new());
         let damage = |why| Storage::corrupted(&self.data, Place::File, why);
         let start = match self.tree.get_locked(&mut txn, &key, RowLock::update(), &mut row)? {
-            Locked::Row(()) => {
-                let bytes = row[..].try_into().map_err(|_| damage(MALFORMED))?;
-                u64::from_le_bytes(bytes)
-            }
+            Locked::Row(()) => self.decode(&row)?.map_err(|_| damage("a sequence is that of a table without one"))?,
             Locked::Absent | Locked::Skipped => 1,
         };
         let start = start.max(least);
@@ -135,6 +169,19 @@ impl Sequences {
         pause::point("db: a block of numbers is reserved");
         // WAIT: help - or park behind the leader.
         self.log.force(csn.lsn())?;
-        Ok(start..end)
+        Ok(Reserved { of, range: start..end })
     }
+}
+
+/// A reserved block of numbers.
+struct Reserved {
+    /// The table that has the sequence.
+    of: TableId,
+    range: Range<u64>,
+}
+
+/// Returns the reserved numbers that are left for a table, if that is known.
+fn left(known: &mut HashMap<TableId, Numbers>, table: TableId) -> Option<&mut Range<u64>> {
+    let of = if let Numbers::Of(of) = known.get(&table)? { *of } else { table };
+    if let Numbers::Left(left) = known.get_mut(&of)? { Some(left) } else { None }
 }

@@ -22,7 +22,7 @@ impl Catalogue {
         let indexes = self.index_rows(&mut live.txn, name)?;
         let table = self.draw();
         self.end(live, name, row.clone())?;
-        self.sequences.follow(admission, row.table, table)?;
+        self.sequences.follow(&mut live.txn, admission, row.table, table)?;
         self.create(live, name, TableRow { table, naming: table, root: PageId(0), ..row })?;
         for (index, row) in indexes {
             let name = index_key(name, &index);

@@ -171,8 +171,7 @@ impl Transaction {
     /// The call drops the table and creates it again, empty, with its types and indexes. What
     /// [`drop_table`](Self::drop_table) says of waits, snapshots and pages applies here too. A [`Table`] that any
     /// transaction has opened before is opened again. [`next_id`](Self::next_id) goes on behind the numbers that the
-    /// table had. If it has handed out any, the call waits for the disk. Numbers are taken without a lock: one that
-    /// another transaction takes from the table between this call and the commit may be handed out again.
+    /// table had.
     ///
     /// # Errors
     /// `TableName`, and those of any operation.

@@ -1,7 +1,7 @@
 //! A table is cleared at once: by new roots, in the transaction, while snapshots keep the rows.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
-use foreshore::{Error, IndexDef, Isolation, ReadOptions, TableDef, TxnOptions};
+use foreshore::{Error, IndexDef, Isolation, ReadOptions, Table, TableDef, Transaction, TxnOptions};
 use std::time::Duration;
 
 const BY_VALUE: IndexDef<u64, i64, i64> = IndexDef::new("by value", |_, value: &i64, keys| keys.add(*value));
@@ -67,6 +67,55 @@ fn a_clear_is_part_of_its_transaction() {
     assert_eq!(numbers(&db).len(), 100);
     db.run(|tx| tx.open(INDEXED)?.by_index(BY_VALUE)?.check()).unwrap();
     db.vacuum().unwrap();
+    db.check().unwrap();
+}
+
+fn take(all: &mut Vec<u64>, tx: &Transaction, table: &Table<'_, u64, i64>) {
+    (0..1500).for_each(|_| all.push(tx.next_id(table).unwrap()));
+}
+
+/// Numbers are handed out without a lock, also by a table that another transaction has cleared.
+#[test]
+fn numbers_taken_around_a_clear_never_repeat() {
+    let (mut db, _fs) = in_memory();
+    let mut all = Vec::new();
+    db.run(|tx| tx.open(NUMBERS).map(drop)).unwrap();
+    for ends in [Transaction::rollback, |tx: Transaction| tx.commit().map(drop)] {
+        for is_first_used in [false, true] {
+            let early = db.begin();
+            let before = early.open(NUMBERS).unwrap();
+            if is_first_used {
+                take(&mut all, &early, &before);
+            }
+            let clears = db.begin();
+            assert!(clears.clear_table("numbers").unwrap());
+            let after = clears.open(NUMBERS).unwrap();
+            take(&mut all, &early, &before);
+            take(&mut all, &clears, &after);
+            assert!(clears.clear_table("numbers").unwrap());
+            take(&mut all, &early, &before);
+            take(&mut all, &clears, &clears.open(NUMBERS).unwrap());
+            ends(clears).unwrap();
+            take(&mut all, &early, &before);
+            early.rollback().unwrap();
+            let late = db.begin();
+            take(&mut all, &late, &late.open(NUMBERS).unwrap());
+            late.rollback().unwrap();
+            db = db.reopen().unwrap();
+            let late = db.begin();
+            let numbers = late.open(NUMBERS).unwrap();
+            take(&mut all, &late, &numbers);
+            let least = *all.last().unwrap() + 5000;
+            late.skip_ids(&numbers, least).unwrap();
+            all.push(late.next_id(&numbers).unwrap());
+            assert!(*all.last().unwrap() > least);
+            late.rollback().unwrap();
+        }
+    }
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "a number was handed out twice");
     db.check().unwrap();
 }
 
