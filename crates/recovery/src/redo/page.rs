@@ -8,7 +8,7 @@
 //! **A page that cannot be read** does not count as damaged, and the restart is refused. The page may be whole at the
 //! next one, and the log that it needs will still be there.
 
-use foreshore_base::{PageId, Result, TableId};
+use foreshore_base::{Error, PageId, Result, TableId};
 use foreshore_buffer::format::{CLR, Flaw};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
 use foreshore_space::{can_be_lost, map_of};
@@ -17,6 +17,8 @@ use foreshore_txn::ResourceManager;
 use foreshore_txn::format::split_clr;
 use foreshore_wal::LoggedRecord;
 use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
 
 /// What redo has done.
 #[derive(Debug, Default)]
@@ -53,6 +55,23 @@ pub(crate) struct Redoer<'a> {
     redone: Redone,
 }
 
+/// Stops the log if a change ends early, in an error or a panic. Part of it may then be on the page, whose LSN does not
+/// say so: at home it would get the change once more. A stopped log keeps every page from its home.
+struct HalfChanged<'a> {
+    pool: &'a Pool,
+    pid: PageId,
+}
+
+impl Drop for HalfChanged<'_> {
+    fn drop(&mut self) {
+        if mutant("sabotage: a page goes home with half of a change") {
+            return;
+        }
+        let why = io::Error::other("a change of it ended early");
+        self.pool.log().poison(&Error::io("redo", PathBuf::from(format!("page {}", self.pid)), why));
+    }
+}
+
 impl<'a> Redoer<'a> {
     pub(super) fn new(pool: &'a Pool, manager: &'a dyn ResourceManager) -> Self {
         Self { pool, manager, redone: Redone::default() }
@@ -79,9 +98,12 @@ impl<'a> Redoer<'a> {
         let lacks = page.lsn() < record.lsn || mutant("sabotage: redo applies what a page holds");
         if lacks {
             page.set_rec_group_for_redo(record.group);
+            // Declared behind the page, so that its drop comes before the end of the latch.
+            let half_changed = HalfChanged { pool: self.pool, pid };
             self.apply(change, index, &mut page)?;
             assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
             page.set_lsn(record.lsn);
+            std::mem::forget(half_changed);
         }
         assert!(record.lsn <= page.lsn(), "page {pid} is at {} after the redo of {}", page.lsn(), record.lsn);
         assert!(!lacks || page.is_dirty(), "page {pid} got the change at {} and is clean", record.lsn);

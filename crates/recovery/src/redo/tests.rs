@@ -7,7 +7,7 @@ use foreshore_base::{PageId, TableId};
 use foreshore_buffer::ExclusiveGuard;
 use foreshore_buffer::PageMut;
 use foreshore_buffer::{Pool, PoolOptions};
-use foreshore_io::{Fs, Mem};
+use foreshore_io::{File, Fs, Mem};
 use foreshore_txn::{LoggedChange, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::{Log, LogOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +21,10 @@ const AT: usize = 512;
 /// Bodies of records that cannot be redone.
 const FAILS: &[u8] = b"fails";
 const PANICS: &[u8] = b"panics";
+const HALF_FAILS: &[u8] = b"half fails";
+const HALF_PANICS: &[u8] = b"half panics";
+/// The first byte of a body of which one half is on the page when it turns out that the other cannot be redone.
+const HALF: u8 = b'h';
 
 /// Counts the changes of a page, in their order.
 struct Counter;
@@ -28,7 +32,11 @@ struct Counter;
 impl ResourceManager for Counter {
     fn redo(&self, change: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
         assert_ne!(change.body, PANICS, "as it was told");
-        if change.body == FAILS {
+        if change.body[0] == HALF {
+            page.write(AT, change.body);
+        }
+        assert_ne!(change.body, HALF_PANICS, "as it was told");
+        if change.body == FAILS || change.body == HALF_FAILS {
             return Err(Error::corrupted("data", Place::Offset(page.pid().0 * PAGE_SIZE as u64), "as it was told"));
         }
         let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
@@ -59,8 +67,12 @@ impl ResourceManager for Counter {
 
 /// A pool without threads over files without pages.
 fn pool() -> Pool {
+    pool_over(Mem::null().create(Path::new("data")).expect("memory"))
+}
+
+fn pool_over(data: Arc<dyn File>) -> Pool {
     let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
-    let [data, doublewrite] = ["data", "dw"].map(|name| Mem::null().create(Path::new(name)).expect("memory"));
+    let doublewrite = Mem::null().create(Path::new("dw")).expect("memory");
     Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
     let options = PoolOptions { frames: 512, background: false, ..PoolOptions::default() };
     Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool")
@@ -214,6 +226,23 @@ fn of_an_error_and_a_panic_the_first_counts() {
             let pool = pool();
             let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
             assert_eq!(ended.is_err(), panic < error, "{workers} workers");
+        }
+    }
+}
+
+#[test]
+fn no_page_goes_home_with_half_of_a_change() {
+    for body in [HALF_FAILS, HALF_PANICS] {
+        for workers in [1, 4] {
+            let mut history = history(8, 2000);
+            history[1900] = record(1901, 0, &[PageId(50)], body);
+            let data = Mem::null().create(Path::new("data")).expect("memory");
+            let pool = pool_over(Arc::clone(&data));
+            let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
+            assert_eq!(ended.is_err(), body == HALF_PANICS, "{workers} workers");
+            assert!(pool.shared(PageId(50)).expect("in memory")[AT..].starts_with(body), "half of it is on the page");
+            assert!(matches!(pool.flush_all(), Err(Error::Poisoned { .. })), "{workers} workers");
+            assert_eq!(data.len().expect("memory"), 0, "no page is home");
         }
     }
 }
