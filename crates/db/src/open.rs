@@ -17,7 +17,7 @@ use crate::queues::Queues;
 use crate::reclaim::Reclaimer;
 use crate::storage::{Access, Directory, Storage};
 use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons, trace};
-use foreshore_base::Csn;
+use foreshore_base::{Csn, Lsn};
 use foreshore_btree::{Tree, Trees};
 use foreshore_buffer::Pool;
 use foreshore_io::{Fs, Kind};
@@ -119,13 +119,26 @@ fn create_trees(log: &Log, space: &Space, trees: &Trees) -> foreshore_base::Resu
     trees.create_root(&mut session, SEQUENCES, SEQUENCES_ROOT).map(drop)
 }
 
-/// Takes the checkpoint that ends a start. Without log space for it on the disk, the next restart reads the same log
-/// again. A new database has no earlier checkpoint, so for it that is an error.
-fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool) -> foreshore_base::Result<()> {
-    match checkpointer.checkpoint() {
-        Err(foreshore_base::Error::DiskFull { .. }) if !is_new => Ok(()),
-        taken => taken,
+/// Whether the first checkpoint is left to the background, since a crash has left pages to be written. The next start
+/// for the same log takes it at once.
+fn is_left(superblock: &SuperBlock, replayed: &Replayed) -> bool {
+    superblock.checkpoint_lsn > Lsn::ZERO && !replayed.stats.was_clean && !replayed.is_repeated
+}
+
+/// Takes the checkpoint that ends a start, unless it is left to the background. Without log space for it on the disk,
+/// the next restart reads the same log again. A new database has no earlier checkpoint, so for it that is an error.
+fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool, is_left: bool) -> foreshore_base::Result<()> {
+    if is_left {
+        checkpointer.begin_in_background();
+        pause::point("open: the first checkpoint is left to the background");
+        return Ok(());
     }
+    match checkpointer.checkpoint() {
+        Err(foreshore_base::Error::DiskFull { .. }) if !is_new => {}
+        taken => taken?,
+    }
+    pause::point("open: the first checkpoint is taken");
+    Ok(())
 }
 
 /// Parts from which an engine is started.
@@ -164,6 +177,7 @@ impl Parts<'_> {
             space.load()?;
         }
         superblock.quarantined.extend(&replayed.quarantined);
+        let is_left = is_left(&superblock, &replayed);
         let (txns, taken_over, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
         // Its segments may be recycled from here on.
         drop(recovered);
@@ -180,10 +194,7 @@ impl Parts<'_> {
         if is_new {
             self.remove_marker(&log)?;
         }
-        take_first_checkpoint(&checkpointer, is_new)?;
-        pause::point("open: the first checkpoint is taken");
-        // Everything that was only in the cache was redone, written again and synced.
-        data.read_cached();
+        take_first_checkpoint(&checkpointer, is_new, is_left)?;
         let has_threads = options.of_lab().background;
         let engine = Engine {
             options: (*options).clone(),

@@ -8,6 +8,7 @@
 mod copies;
 mod order;
 mod request;
+mod restarted;
 mod retained;
 
 pub use retained::RetainedLog;
@@ -118,6 +119,8 @@ struct State {
     /// The redo start of the superblock before it.
     older_redo: GroupNo,
     pace: Pace,
+    /// The end of the restart, until all pages that it has changed are known to be home.
+    restarted: Option<GroupNo>,
 }
 
 /// The pages that a checkpoint writes.
@@ -132,7 +135,8 @@ enum Reach {
 }
 
 impl Checkpointer {
-    /// Returns a checkpointer that continues from the superblock in `parts`.
+    /// Returns a checkpointer that continues from the superblock in `parts`, behind a restart that may have changed
+    /// pages. The first checkpoint that finds all of them home ends the reads of the data file past the page cache.
     ///
     /// # Errors
     /// `TooManyTransactions` if the log has no session for it.
@@ -141,6 +145,7 @@ impl Checkpointer {
         let session = log.session()?;
         let limits = limits(log_budget);
         let pace = Pace::new(log_budget, log.written_bytes(), log.bytes_since(superblock.redo_start));
+        let restarted = Some(log.next_group());
         Ok(Self {
             scan_start: AtomicU64::new(superblock.scan_start.0),
             redo_start: AtomicU64::new(superblock.redo_start.0),
@@ -148,7 +153,7 @@ impl Checkpointer {
             page_start: AtomicU64::new(superblock.redo_start.0),
             state: Mutex::new(
                 LockRank::Checkpoint,
-                State { session, older_redo: GroupNo::ZERO, newest: superblock, pace },
+                State { session, older_redo: GroupNo::ZERO, newest: superblock, pace, restarted },
             ),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -226,6 +231,9 @@ impl Checkpointer {
 
     fn take(&self, state: &mut State, reach: Reach) -> Result<()> {
         let taken = self.take_counted(state, reach);
+        if taken.is_ok() {
+            self.end_restart(state);
+        }
         let counter = if taken.is_ok() { &self.checkpoints } else { &self.failures };
         // ORDERING: hint, a counter.
         counter.fetch_add(1, Ordering::Relaxed);
@@ -346,6 +354,7 @@ impl Checkpointer {
     fn look(&self) -> Result<u64> {
         let mut state = self.state.lock();
         self.answer_request(&mut state)?;
+        let finished = self.finish_restart(&mut state);
         let now = self.mark();
         if state.pace.has_grown(now) || self.is_behind() {
             let old = state.pace.old(now);
@@ -358,7 +367,8 @@ impl Checkpointer {
             })?;
         }
         self.take_due(&mut state)?;
-        Ok(state.pace.next_look())
+        // Like a due checkpoint, it is tried again, and page writes continue.
+        finished.map(|()| state.pace.next_look())
     }
 
     fn take_due(&self, state: &mut State) -> Result<()> {

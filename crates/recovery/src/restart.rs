@@ -36,7 +36,7 @@ use crate::redo::{Redo, Redone};
 use crate::stats::RecoveryStats;
 use crate::undo::Unended;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Csn, Error, PageId, Place, Result, Xid};
+use foreshore_base::{Csn, Error, Incarnation, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::ChangeRecord;
 use foreshore_space::SuperBlock;
@@ -66,6 +66,8 @@ pub struct Replayed {
     pub start: Start,
     /// Pages that redo met and that are quarantined, map pages among them.
     pub quarantined: Vec<PageId>,
+    /// Whether an earlier start has begun to redo the same log, and has ended before a checkpoint.
+    pub is_repeated: bool,
     /// What has been done so far.
     pub stats: RecoveryStats,
 }
@@ -103,7 +105,8 @@ pub fn replay(
     let read = read_log(recovered, superblock, &mut analysis, &mut redo, &mut stats, &malformed);
     // A record that could not be redone stands before one that could not be read.
     let Redone { changes, quarantined } = redo.finish()?;
-    read?;
+    let is_repeated = read?.is_some_and(|oldest| recovered.incarnation().0 > oldest.0 + 1)
+        && !mutant("sabotage: starts that crash leave their pages to others");
     stats.redone = changes;
     stats.commits = analysis.commits;
     let outcome = analysis.finish().map_err(malformed)?;
@@ -120,7 +123,7 @@ pub fn replay(
     stats.quarantined = quarantined.len() as u64;
     let quarantined = quarantined.into_iter().collect();
     let unended = Unended::new(log_dir, stretches, losers, prepared);
-    Ok(Replayed { unended, in_doubt, start, quarantined, stats })
+    Ok(Replayed { unended, in_doubt, start, quarantined, is_repeated, stats })
 }
 
 /// Refuses a log that lacks what the superblock names.
@@ -143,7 +146,8 @@ fn workers_for(bytes: u64) -> usize {
     if bytes < PARALLEL { 1 } else { WORKERS_EACH * available_parallelism() }
 }
 
-/// Passes every record to the analysis, and from the redo start on to redo.
+/// Passes every record to the analysis, and from the redo start on to redo. Returns the oldest incarnation of the
+/// latter. Each start is one more.
 fn read_log(
     recovered: &Recovered,
     superblock: &SuperBlock,
@@ -151,11 +155,12 @@ fn read_log(
     redo: &mut Redo<'_>,
     stats: &mut RecoveryStats,
     malformed: &dyn Fn(&'static str) -> Error,
-) -> Result<()> {
+) -> Result<Option<Incarnation>> {
     // With the planted defect that starts it where redo does, a transaction from before a checkpoint is forgotten.
     let is_late = mutant("sabotage: the analysis begins where redo does");
     let mut records = recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start });
-    for record in records.by_ref() {
+    let mut oldest = None;
+    while let Some(record) = records.next() {
         let record = Arc::new(record?);
         let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
         stats.records += 1;
@@ -167,10 +172,11 @@ fn read_log(
             stats.analysed += 1;
             continue;
         }
+        oldest = oldest.or(Some(records.incarnation()));
         if !redo.redo(&record, &change, malformed)? {
             break;
         }
     }
     stats.log_bytes = records.bytes();
-    Ok(())
+    Ok(oldest)
 }

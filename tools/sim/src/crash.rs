@@ -1,4 +1,5 @@
-//! Power losses: at every operation of a history, with every policy, and once more during the recovery.
+//! Power losses: at every operation of a history, with every policy, and once more during the recovery or before its
+//! checkpoint.
 
 use crate::{Oracle, Random, open};
 use foreshore::{Db, Error, TableDef};
@@ -15,6 +16,8 @@ pub const POLICIES: [Persist; 6] =
 
 /// Every how many images the recovered database is written to and crashed a third time.
 const WRITE_EVERY: u64 = 16;
+/// Steps of background work, at most, behind a recovery that is lost again.
+const MOST_STEPS: u64 = 16;
 /// Threads that work on the images of a history.
 const WORKERS: u64 = 2;
 
@@ -106,10 +109,12 @@ fn visit(
 fn recover(oracle: &Oracle, image: &Sim, op: u64, number: u64) -> Result<(), String> {
     let seed = op.wrapping_mul(31).wrapping_add(number);
     let db = reopen(image, seed, "after the loss")?;
-    let recovery = image.ops();
     let found = oracle.verify(&db, op)?;
-    drop(db);
     let mut random = Random::new(seed);
+    // The checkpoint of the start comes in one of these, or later.
+    (0..random.below(MOST_STEPS)).for_each(|_| db.step());
+    let recovery = image.ops();
+    drop(db);
     let mut points = image.crash_points();
     (0..random.below(recovery.max(1))).for_each(|_| _ = points.advance());
     let policy = Persist::ALL[random.below(Persist::ALL.len() as u64) as usize];

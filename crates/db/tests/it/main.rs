@@ -27,6 +27,7 @@ mod error_names;
 mod estimates;
 mod examples;
 mod failing;
+mod first_checkpoint;
 mod flip;
 mod footprint;
 mod forged;

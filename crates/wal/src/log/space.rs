@@ -47,7 +47,8 @@ impl Log {
 
     /// Notes that a redo would now begin at `group`.
     pub fn redo_from(&self, group: GroupNo) {
-        self.core().throttle.redo_from(self.written_bytes().saturating_sub(self.bytes_since(group)));
+        let [written, since] = [self.written_bytes(), self.bytes_since(group)].map(u64::cast_signed);
+        self.core().throttle.redo_from(written - since);
     }
 
     /// Returns the signal that [`Log::set_growth_mark`] sends.

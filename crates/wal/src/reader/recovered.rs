@@ -137,6 +137,12 @@ impl RecordIter<'_> {
         self.bytes
     }
 
+    /// Returns the incarnation that wrote the record returned last.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.merge.incarnation()
+    }
+
     fn advance(&mut self) -> Result<Option<LoggedRecord>> {
         loop {
             if let Some(record) = self.merge.next()? {

@@ -22,7 +22,7 @@ mod rate;
 
 pub use rate::LogLimits;
 
-use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicI64, AtomicU64, Ordering};
 use foreshore_sync::{Clock, EventCount, LockRank, Mutex, Nanos, SystemClock};
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ struct Queue {
 /// The throttle of one log.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// The redo start, in bytes of log written.
-    redo: AtomicU64,
-    /// The position from which writers are slowed, in the same bytes; `u64::MAX` for never.
-    slow_from: AtomicU64,
+    /// The redo start, in bytes of log written. Negative in log from before the opening.
+    redo: AtomicI64,
+    /// The position from which writers are slowed, in the same bytes; `i64::MAX` for never.
+    slow_from: AtomicI64,
     queue: Mutex<Queue>,
     /// Notified when the redo start moves.
     moved: EventCount,
@@ -60,8 +60,8 @@ impl Default for Throttle {
         let (clock, limits) = (SystemClock::new(), LogLimits { soft: u64::MAX, hard: u64::MAX });
         let queue = Queue { limits, issued: 0.0, granted: 0.0, at: clock.now() };
         Self {
-            redo: AtomicU64::new(0),
-            slow_from: AtomicU64::new(u64::MAX),
+            redo: AtomicI64::new(0),
+            slow_from: AtomicI64::new(i64::MAX),
             queue: Mutex::new(LockRank::Leaf, queue),
             moved: EventCount::new(),
             clock,
@@ -79,12 +79,13 @@ impl Throttle {
         self.redo_from(self.redo.load(Ordering::Relaxed));
     }
 
-    /// Sets the redo start to `position`, in bytes of log written.
-    pub(crate) fn redo_from(&self, position: u64) {
-        let soft = self.queue.lock().limits.soft;
+    /// Sets the redo start to `position`, in bytes of log written since the opening.
+    pub(crate) fn redo_from(&self, position: i64) {
+        let soft = i64::try_from(self.queue.lock().limits.soft);
+        let slow_from = soft.map_or(i64::MAX, |soft| position.saturating_add(soft));
         // ORDERING: Relaxed, measures that each payment reads anew; sleepers are notified below.
         self.redo.store(position, Ordering::Relaxed);
-        self.slow_from.store(position.saturating_add(soft), Ordering::Relaxed);
+        self.slow_from.store(slow_from, Ordering::Relaxed);
         self.moved.notify_all();
     }
 
@@ -92,7 +93,7 @@ impl Throttle {
     #[inline]
     pub(crate) fn slows(&self, written: u64) -> bool {
         // ORDERING: Relaxed, as in `redo_from`.
-        written > self.slow_from.load(Ordering::Relaxed)
+        written.cast_signed() > self.slow_from.load(Ordering::Relaxed)
     }
 
     /// Returns the nanoseconds that all writers have waited here.
@@ -152,7 +153,7 @@ impl Throttle {
         let passed = now.since(queue.at);
         queue.at = now;
         // ORDERING: Relaxed, as in `redo_from`.
-        let backlog = written.saturating_sub(self.redo.load(Ordering::Relaxed));
+        let backlog = written.cast_signed().saturating_sub(self.redo.load(Ordering::Relaxed)).max(0).cast_unsigned();
         let rate = rate::rate(backlog, queue.limits);
         let granted = rate.map_or(f64::INFINITY, |rate| rate * passed.as_secs_f64());
         // Unused grants are not saved up, so there is no burst after a pause.
@@ -180,12 +181,23 @@ mod tests {
     fn nothing_is_slowed_below_the_soft_limit_or_without_limits() {
         let throttle = limited();
         assert!(!throttle.slows(40 * MIB) && throttle.slows(41 * MIB));
-        throttle.redo_from(10 * MIB);
+        throttle.redo_from(10 * MIB.cast_signed());
         assert!(!throttle.slows(50 * MIB) && throttle.slows(51 * MIB));
         assert!(throttle.pay(1 << 40, || 50 * MIB, || false));
         throttle.limit(None);
-        assert!(!throttle.slows(u64::MAX - 1));
-        assert!(throttle.pay(1 << 40, || u64::MAX - 1, || false));
+        assert!(!throttle.slows(u64::MAX / 2 - 1));
+        assert!(throttle.pay(1 << 40, || u64::MAX / 2 - 1, || false));
+    }
+
+    #[test]
+    fn log_from_before_the_opening_counts() {
+        let throttle = limited();
+        throttle.redo_from(-30 * MIB.cast_signed());
+        assert!(!throttle.slows(10 * MIB) && throttle.slows(11 * MIB));
+        throttle.redo_from(-48 * MIB.cast_signed());
+        assert!(throttle.slows(0) && !throttle.pay(1000, || 0, || true), "nothing is granted at the hard limit");
+        throttle.limit(None);
+        assert!(!throttle.slows(u64::MAX / 2 - 1));
     }
 
     #[test]
@@ -219,7 +231,7 @@ mod tests {
                 assert!(!writer.is_finished());
                 thread::yield_now();
             }
-            throttle.redo_from(20 * MIB);
+            throttle.redo_from(20 * MIB.cast_signed());
             writer.join().expect("no panic");
         });
         throttle.redo_from(0);

@@ -18,7 +18,7 @@ pub(super) enum Phase {
 }
 
 /// All points, with the phase in which they are asked for.
-pub(super) const POINTS: [(&str, Phase); 46] = [
+pub(super) const POINTS: [(&str, Phase); 47] = [
     ("wal: draw", Phase::Work),
     ("wal: a group is sealed", Phase::Work),
     ("wal: a group is durable", Phase::Work),
@@ -58,7 +58,8 @@ pub(super) const POINTS: [(&str, Phase); 46] = [
     ("restart: a change is taken back", Phase::Restart),
     ("restart: the end of a loser is logged", Phase::Restart),
     ("restart: the ends of losers are durable", Phase::Restart),
-    ("open: the first checkpoint is taken", Phase::Restart),
+    ("open: the first checkpoint is left to the background", Phase::Restart),
+    ("checkpoint: the pages of a restart are home", Phase::Restart),
     ("create: the marker is durable", Phase::Creation),
     ("create: the log is there", Phase::Creation),
     ("create: all files are there", Phase::Creation),

@@ -1,0 +1,54 @@
+//! The checkpoint behind a restart, which begins when the database is already in use.
+//!
+//! A restart leaves pages in memory that differ from their homes. It need not wait until they are written: what has to
+//! be true at any moment is that a restart finds the log that a page lacks.
+//!
+//! 1. *The log stays.* Redo marks a page dirty with the group of the first record that it lacked. The superblock still
+//!    names the start of the log that was redone, or an earlier place, and nothing is truncated without a checkpoint.
+//!    So a crash before the first checkpoint leaves what a crash in the middle of the restart leaves.
+//! 2. *The page cache is passed.* It may hold newer bytes of a page than the medium, and no sync would write them. The
+//!    restart has read the medium, and redone what that lacks. So until these pages are written again and synced, the
+//!    data file is read past the cache.
+//! 3. *Restarts get on.* A crash before this checkpoint makes the next restart redo the same log once more, and each
+//!    one adds some log. So a restart that is not the first one for its log writes the pages before it ends
+//!    ([`Replayed::is_repeated`](crate::Replayed::is_repeated)).
+
+use super::{Checkpointer, Reach, State};
+use foreshore_base::Result;
+use foreshore_sync::{model::mutant, pause};
+
+impl Checkpointer {
+    /// Leaves the first checkpoint to the step, which takes it at once.
+    pub fn begin_in_background(&self) {
+        // The superblock may name older log than any page needs. Writers are slowed for pages only.
+        let oldest = self.pool.min_rec_group().unwrap_or_else(|| self.log.next_group());
+        let redo_start = self.state.lock().newest.redo_start;
+        assert!(oldest >= redo_start, "a page needs group {oldest}, and redo has begun at {redo_start}");
+        self.pages_from(oldest);
+        if mutant("sabotage: a start reads the page cache before its pages are home") {
+            self.data.read_cached();
+        }
+    }
+
+    /// Writes the pages that the restart has changed, and takes a checkpoint, if none has found them home yet.
+    pub(super) fn finish_restart(&self, state: &mut State) -> Result<()> {
+        let Some(end) = state.restarted else { return Ok(()) };
+        self.pool.flush_older_than(end, |oldest| {
+            self.pages_from(oldest);
+            // The pages may take longer than a writer waits for space.
+            let _ = self.answer_request(state);
+            Ok(())
+        })?;
+        // The answer to a request is a checkpoint, too.
+        if state.restarted.is_some() { self.take(state, Reach::None) } else { Ok(()) }
+    }
+
+    /// Ends the reads past the page cache when a superblock says that the pages of the restart are home.
+    pub(super) fn end_restart(&self, state: &mut State) {
+        if state.restarted.is_some_and(|end| end <= state.newest.redo_start) {
+            self.data.read_cached();
+            state.restarted = None;
+            pause::point("checkpoint: the pages of a restart are home");
+        }
+    }
+}
