@@ -49,15 +49,15 @@ impl<'a> Redo<'a> {
     /// Those of [`Redoer::redo_page`]; `malformed` says what is wrong with the record.
     pub(crate) fn redo(
         &mut self,
-        record: &Arc<LoggedRecord>,
+        record: &LoggedRecord,
         change: &ChangeRecord<'_>,
         malformed: &dyn Fn(&'static str) -> Error,
     ) -> Result<bool> {
         let change = without_clr(change).map_err(malformed)?;
         match self {
             Self::Here(redoer) => {
-                for (index, &pid) in change.pages().iter().enumerate() {
-                    redoer.redo_page(record, &change, index, pid)?;
+                for index in 0..change.pages().len() {
+                    redoer.redo_page((record.lsn, record.group), &change, index)?;
                 }
                 Ok(true)
             }

@@ -161,7 +161,7 @@ fn read_log(
     let mut records = recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start });
     let mut oldest = None;
     while let Some(record) = records.next() {
-        let record = Arc::new(record?);
+        let record = record?;
         let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
         stats.records += 1;
         stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;

@@ -8,14 +8,13 @@
 //! **A page that cannot be read** does not count as damaged, and the restart is refused. The page may be whole at the
 //! next one, and the log that it needs will still be there.
 
-use foreshore_base::{Error, PageId, Result, TableId};
+use foreshore_base::{Error, GroupNo, Lsn, PageId, Result, TableId};
 use foreshore_buffer::format::{CLR, Flaw};
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
 use foreshore_space::{can_be_lost, map_of};
 use foreshore_sync::model::mutant;
 use foreshore_txn::ResourceManager;
 use foreshore_txn::format::split_clr;
-use foreshore_wal::LoggedRecord;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -81,32 +80,32 @@ impl<'a> Redoer<'a> {
         self.redone
     }
 
-    /// Applies a change to one of its pages unless the page has it.
+    /// Applies the change of a record at `lsn` in `group` to one of its pages, unless the page has it.
     pub(super) fn redo_page(
         &mut self,
-        record: &LoggedRecord,
+        (lsn, group): (Lsn, GroupNo),
         change: &ChangeRecord<'_>,
         index: usize,
-        pid: PageId,
     ) -> Result<()> {
+        let pid = change.pages()[index];
         let mut page = match change.initialises(index) {
             true => self.pool.exclusive_or_blank(pid)?,
             false if can_be_lost(pid) => self.pool.exclusive_or_quarantined(pid)?,
             false => self.pool.exclusive(pid)?,
         };
         // The LSN of a page only grows, so this one comparison makes redo idempotent.
-        let lacks = page.lsn() < record.lsn || mutant("sabotage: redo applies what a page holds");
+        let lacks = page.lsn() < lsn || mutant("sabotage: redo applies what a page holds");
         if lacks {
-            page.set_rec_group_for_redo(record.group);
+            page.set_rec_group_for_redo(group);
             // Declared behind the page, so that its drop comes before the end of the latch.
             let half_changed = HalfChanged { pool: self.pool, pid };
             self.apply(change, index, &mut page)?;
             assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
-            page.set_lsn(record.lsn);
+            page.set_lsn(lsn);
             std::mem::forget(half_changed);
         }
-        assert!(record.lsn <= page.lsn(), "page {pid} is at {} after the redo of {}", page.lsn(), record.lsn);
-        assert!(!lacks || page.is_dirty(), "page {pid} got the change at {} and is clean", record.lsn);
+        assert!(lsn <= page.lsn(), "page {pid} is at {} after the redo of {lsn}", page.lsn());
+        assert!(!lacks || page.is_dirty(), "page {pid} got the change at {lsn} and is clean");
         match page.is_quarantined() {
             true => self.redone.quarantined.insert(pid),
             // From here on the log has the whole content.

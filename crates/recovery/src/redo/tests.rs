@@ -123,7 +123,7 @@ fn redo_by(mut redo: Redo<'_>, history: &[LoggedRecord]) -> Result<Redone> {
     let malformed = |why| Error::corrupted("log", Place::File, why);
     let read = history.iter().try_for_each(|record| {
         let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
-        redo.redo(&Arc::new(record.clone()), &change, &malformed).map(drop)
+        redo.redo(record, &change, &malformed).map(drop)
     });
     let done = redo.finish()?;
     read.map(|()| done)
@@ -192,7 +192,7 @@ fn workers_end_with_a_reader_that_gives_up() {
     for record in history(2, 1000) {
         let change = ChangeRecord::decode(&record.payload).expect("sound");
         let unused = |why| Error::corrupted("log", Place::File, why);
-        assert!(redo.redo(&Arc::new(record.clone()), &change, &unused).expect("sound"));
+        assert!(redo.redo(&record, &change, &unused).expect("sound"));
     }
     drop(redo);
     assert_eq!(Arc::strong_count(&manager), 1, "no thread has it any more");

@@ -13,7 +13,7 @@
 //! - *A panic* counts like an error, and goes on in the thread that reads the log.
 //!
 //! **Memory:** each worker has a queue of at most [`QUEUE_BYTES`], or of one larger record, and less in a small pool.
-//! Besides, there are the batch that it applies and the one that is being filled for it.
+//! Besides, there are the batch that it applies, the one that is being filled for it, and two empty ones.
 
 use super::page::{Redoer, Redone, without_clr};
 use super::queue::{Batch, PageChange, Queue};
@@ -120,15 +120,16 @@ impl RedoWorkers {
     }
 
     /// Hands over the changes of a record. Waits while too many wait for a worker.
-    pub(crate) fn redo(&mut self, record: &Arc<LoggedRecord>, pages: &[PageId]) {
+    pub(crate) fn redo(&mut self, record: &LoggedRecord, pages: &[PageId]) {
         for (index, &pid) in pages.iter().enumerate() {
             let number = self.changes;
             self.changes += 1;
             let is_shuffled = mutant("sabotage: any worker redoes a change of a page");
             let of = if is_shuffled { number as usize % self.filling.len() } else { self.worker_of(pid) };
             let filling = &mut self.filling[of];
-            if filling.add(PageChange { record: Arc::clone(record), index, number }) {
-                self.shared.queues[of].push(std::mem::take(filling));
+            let &LoggedRecord { lsn, group, ref payload, .. } = record;
+            if filling.add(&PageChange { lsn, group, payload, index, number }) {
+                *filling = self.shared.queues[of].push(std::mem::take(filling));
             }
         }
     }
@@ -151,7 +152,7 @@ impl RedoWorkers {
     /// That of the first record in the log that could not be redone.
     pub(crate) fn finish(mut self) -> Result<Redone> {
         for (queue, batch) in self.shared.queues.iter().zip(std::mem::take(&mut self.filling)) {
-            queue.push(batch);
+            drop(queue.push(batch));
         }
         self.join();
         assert!(self.shared.queues.iter().all(Queue::is_empty), "a worker ends when its queue is empty");
@@ -182,12 +183,12 @@ impl Shared {
     fn work(&self, index: usize) {
         let queue = &self.queues[index];
         let mut redoer = Redoer::new(&self.pool, &*self.manager);
-        let mut number = 0;
+        let (mut number, mut batch) = (0, Batch::default());
         let worked = catch_unwind(AssertUnwindSafe(|| {
-            while let Some(batch) = queue.pop() {
-                for change in &batch.changes {
+            while queue.pop(&mut batch) {
+                for change in batch.changes() {
                     number = change.number;
-                    self.redo(&mut redoer, change);
+                    self.redo(&mut redoer, &change);
                 }
             }
         }));
@@ -195,11 +196,11 @@ impl Shared {
         if let Err(panic) = worked {
             self.fail(Failure { number, cause: Cause::Panic(panic) });
             // The reader of the log may wait for space.
-            while queue.pop().is_some() {}
+            while queue.pop(&mut batch) {}
         }
     }
 
-    fn redo(&self, redoer: &mut Redoer<'_>, change: &PageChange) {
+    fn redo(&self, redoer: &mut Redoer<'_>, change: &PageChange<'_>) {
         // ORDERING: Relaxed, a number that only falls; an old value lets a change be applied that need not be.
         if change.number > self.failed_at.load(Ordering::Relaxed) {
             return;
@@ -209,10 +210,11 @@ impl Shared {
         }
     }
 
-    fn try_redo(&self, redoer: &mut Redoer<'_>, PageChange { record, index, .. }: &PageChange) -> Result<()> {
-        let change = ChangeRecord::decode(&record.payload).and_then(|change| without_clr(&change));
+    fn try_redo(&self, redoer: &mut Redoer<'_>, change: &PageChange<'_>) -> Result<()> {
+        let &PageChange { lsn, group, payload, index, .. } = change;
+        let change = ChangeRecord::decode(payload).and_then(|change| without_clr(&change));
         let change = change.map_err(|why| Error::corrupted(&self.log_dir, Place::File, why))?;
-        redoer.redo_page(record, &change, *index, change.pages()[*index])
+        redoer.redo_page((lsn, group), &change, index)
     }
 
     fn fail(&self, failure: Failure) {
