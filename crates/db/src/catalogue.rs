@@ -172,7 +172,7 @@ impl Catalogue {
         // could continue.
         live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
         if let Some(info) = self.newest(live, name)? {
-            if info.is_renamed() && whole_snapshot(&mut live.txn)?.is_some() {
+            if info.is_renamed() && !self.sees_name(live, name, info)? {
                 // The snapshot sees rows of the table, and not its name.
                 return Err(Error::Conflict { table: self.table().into(), key: name.as_bytes().into() });
             }
@@ -180,6 +180,14 @@ impl Catalogue {
         }
         self.check_tables()?;
         self.create_table(live, name, types)
+    }
+
+    /// Returns whether the transaction's snapshot, if it has one, sees that a table has the name. A snapshot may see the
+    /// commit of a rename before the new name is known.
+    fn sees_name(&self, live: &mut Live, name: &str, info: &TableInfo) -> Result<bool> {
+        let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(true) };
+        let is_there = self.tree.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)?;
+        Ok(is_there && decode(&self.data, &live.scratch.found)?.naming == info.naming)
     }
 
     /// Returns the tree of the table `name`, if there is one. A serializable transaction locks the table against a

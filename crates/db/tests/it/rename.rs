@@ -5,6 +5,9 @@ use crate::script::{Random, disk};
 use crate::support::{DIR, NUMBERS, POLICIES, fill, in_memory, numbers, open, small};
 use foreshore::{Db, Error, IndexDef, Isolation, Options, ReadOptions, Table, TableDef, Transaction, TxnOptions};
 use foreshore_io::{Fs, Sim};
+use foreshore_sync::pause;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -193,6 +196,25 @@ fn transactions_that_write_by_a_snapshot_conflict_with_a_rename() {
     let refused = renamer.rename_table("renamed", "third");
     assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
     assert_eq!(names(&db), ["renamed"]);
+}
+
+/// A snapshot that sees the commit of a rename finds the table before others are told of its name.
+#[test]
+fn a_writer_by_a_snapshot_finds_a_table_before_its_new_name_is_known() {
+    let (db, _fs) = in_memory();
+    fill(&db, 10);
+    let found = Rc::new(Cell::new(None));
+    let (writes, finds) = (db.clone(), Rc::clone(&found));
+    pause::set("db: about to make tables known", move || {
+        let tx = writes.begin_with(TxnOptions::new().isolation(Isolation::Snapshot));
+        let sum = tx.open(RENAMED).and_then(|table| table.insert(1, 100)?.zip(table.get(1)?).ok_or(Error::NoSavepoint));
+        finds.set(Some(sum.and_then(|sum| tx.commit().map(|_| sum))));
+    });
+    rename(&db, "numbers", "renamed");
+    pause::set("nowhere", || ());
+    assert_eq!(found.take().unwrap().unwrap(), (1, 100));
+    assert_eq!(db.read().open(RENAMED).unwrap().get(1).unwrap(), Some(100));
+    db.check().unwrap();
 }
 
 #[test]
