@@ -1,14 +1,16 @@
 //! Removal of many rows by one call.
 //!
-//! Rows are read ahead, some at a time, and then removed one by one. A serializable transaction has locked what it has
-//! read, and a snapshot transaction gets a conflict for a row that has changed since. At read committed a row may
-//! change between the two, so it is locked and the predicate is asked again. The same is done at every level for a row
-//! whose predicate has written.
+//! Rows are read ahead, some at a time. An iterator then removes them one by one, and the other calls by one operation.
+//! A serializable transaction has locked what it has read, and a snapshot transaction gets a conflict for a row that
+//! has changed since. At read committed a row may change between the two, so it is locked and the predicate is asked
+//! again. The same is done at every level for a row whose predicate has written, and for those behind it.
 
 use super::codec::undecodable;
+use super::kept::{Write, Writer};
 use super::scan::Span;
 use super::{KeyRange, Table};
 use crate::Result;
+use crate::live::Scratch;
 use foreshore_base::Lsn;
 use foreshore_base::key::{Key, Value};
 use foreshore_btree::Cursor;
@@ -59,12 +61,20 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         range: impl KeyRange<'k, K>,
         removes: F,
     ) -> ExtractIf<'t, 'tx, K, V, F> {
+        self.extract_span(Span::of::<K>(&range), removes)
+    }
+
+    fn extract_span<'t, F: FnMut(&K::Owned, &V::Owned) -> bool>(
+        &'t self,
+        span: Span,
+        removes: F,
+    ) -> ExtractIf<'t, 'tx, K, V, F> {
         let ahead = Ahead { rows: VecDeque::new(), is_last: false, at: None, most: FIRST, may_change: false };
-        ExtractIf { table: self, removes, left: Some(Span::of::<K>(&range)), ahead }
+        ExtractIf { table: self, removes, left: Some(span), ahead }
     }
 
     /// Removes the rows for which `is_kept` returns false, and returns how many. Reads and locks as
-    /// [`extract_if`](Self::extract_if) does. `is_kept` may be called twice for a row.
+    /// [`extract_if`](Self::extract_if) does. `is_kept` may be called several times for a row.
     ///
     /// # Errors
     /// Those of every method.
@@ -82,7 +92,26 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn retain(&self, mut is_kept: impl FnMut(&K::Owned, &V::Owned) -> bool) -> Result<u64> {
-        self.extract_if(.., |key, value| !is_kept(key, value)).try_fold(0, |count, row| row.map(|_| count + 1))
+        let (mut left, mut count, mut rows) = (Span::all(), 0, Vec::new());
+        while !self.may_change()? {
+            let is_over = self.read_ahead(&left, MOST, |cursor, txn| {
+                let row = self.read_row(cursor, txn)?;
+                Ok(row.map(|(row, len)| (rows.push(row), len).1))
+            })?;
+            let at = self.last_change();
+            let last = rows.last().map(|row: &Read<K, V>| row.encoded.clone());
+            rows.retain(|row| !is_kept(&row.key, &row.value));
+            if self.last_change() != at {
+                break;
+            }
+            count += self.remove_all(rows.drain(..).map(|row| row.encoded))?;
+            match last {
+                Some(last) if !is_over => left.lower = Bound::Excluded(last),
+                _ => return Ok(count),
+            }
+        }
+        // The rows may be others than those that were read, or have other values: they are read again.
+        self.extract_span(left, |key, value| !is_kept(key, value)).try_fold(count, |count, row| row.map(|_| count + 1))
     }
 
     /// Removes the rows with keys in `range` and returns how many. Values are decoded only if the table has
@@ -115,14 +144,12 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
                 keys.push(key.to_vec());
                 Ok(Some(key.len()))
             })?;
-            for key in &keys {
-                count += u64::from(self.remove_encoded(key)?);
-            }
-            match keys.pop() {
+            let last = keys.last().cloned();
+            count += self.remove_all(keys.drain(..))?;
+            match last {
                 Some(last) if !is_over => left.lower = Bound::Excluded(last),
                 _ => return Ok(count),
             }
-            keys.clear();
         }
     }
 
@@ -133,6 +160,42 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Those of every method.
     pub fn clear(&self) -> Result<u64> {
         self.remove_range(..)
+    }
+
+    /// Returns whether rows may change between a read by this transaction and their removal.
+    fn may_change(&self) -> Result<bool> {
+        self.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))
+    }
+
+    /// Removes the rows of encoded keys by one operation, and returns how many there were.
+    fn remove_all(&self, mut keys: impl Iterator<Item = Vec<u8>>) -> Result<u64> {
+        self.tx.with(|engine, live| {
+            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
+            let writer = &mut Writer { engine, txn, reindexed, dropped, inserted };
+            keys.try_fold(0, |count, key| Ok(count + u64::from(self.store(writer, Write::remove(&key), found)?)))
+        })
+    }
+
+    /// Removes the row of an encoded key, unless the transaction has written since its change `at`. Returns whether
+    /// there was one, and the last change now.
+    fn remove_unless_written(&self, key: &[u8], at: Option<Lsn>) -> Result<Option<(bool, Lsn)>> {
+        self.tx.with(|engine, live| {
+            if at != Some(live.txn.last_lsn()) {
+                return Ok(None);
+            }
+            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
+            let writer = &mut Writer { engine, txn, reindexed, dropped, inserted };
+            let is_removed = self.store(writer, Write::remove(key), found)?;
+            Ok(Some((is_removed, live.txn.last_lsn())))
+        })
+    }
+
+    /// Reads the next row, and returns it with the length of its bytes.
+    fn read_row(&self, cursor: &mut Cursor, txn: &mut Txn) -> Result<Option<(Read<K, V>, usize)>> {
+        let Some((encoded, value)) = cursor.next(txn)? else { return Ok(None) };
+        let len = encoded.len() + value.len();
+        let key = K::decode_key(encoded).ok_or_else(|| undecodable(self.tree.table(), encoded, "key"))?;
+        Ok(Some((Read { key, value: self.value(encoded, value)?, encoded: encoded.to_vec() }, len)))
     }
 
     /// Returns the transaction's last change, `None` if the transaction cannot go on.
@@ -214,14 +277,11 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
             && !ahead.is_last
             && let Some(left) = &self.left
         {
-            ahead.may_change = table.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))?;
+            ahead.may_change = table.may_change()?;
             let rows = &mut ahead.rows;
             ahead.is_last = table.read_ahead(left, ahead.most, |cursor, txn| {
-                let Some((encoded, value)) = cursor.next(txn)? else { return Ok(None) };
-                let len = encoded.len() + value.len();
-                let key = K::decode_key(encoded).ok_or_else(|| undecodable(table.tree.table(), encoded, "key"))?;
-                rows.push_back(Read { key, value: table.value(encoded, value)?, encoded: encoded.to_vec() });
-                Ok(Some(len))
+                let row = table.read_row(cursor, txn)?;
+                Ok(row.map(|(row, len)| (rows.push_back(row), len).1))
             })?;
             ahead.at = table.last_change();
             ahead.most = (2 * ahead.most).min(MOST);
@@ -231,22 +291,25 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
 
     /// Removes a row and returns whether it was there and `removes` still returns true.
     fn remove(&mut self, row: &mut Read<K, V>) -> Result<bool> {
-        if self.ahead.may_change || self.has_written() {
-            let Some(newest) = self.table.lock_encoded(&row.encoded)? else { return Ok(false) };
-            row.value = newest;
-            if !(self.removes)(&row.key, &row.value) {
-                return Ok(false);
-            }
+        if !self.ahead.may_change
+            && let Some((is_removed, at)) = self.table.remove_unless_written(&row.encoded, self.ahead.at)?
+        {
+            self.ahead.at = Some(at);
+            return Ok(is_removed);
         }
-        if self.has_written() {
-            // The predicate may have written this row, and rows that were read ahead: they are read again.
-            let Some(removed) = self.table.take_encoded(&row.encoded)? else { return Ok(false) };
-            row.value = removed;
-            return Ok(true);
+        let Some(newest) = self.table.lock_encoded(&row.encoded)? else { return Ok(false) };
+        row.value = newest;
+        if !(self.removes)(&row.key, &row.value) {
+            return Ok(false);
         }
-        let is_removed = self.table.remove_encoded(&row.encoded)?;
-        self.ahead.at = self.table.last_change();
-        Ok(is_removed)
+        if let Some((is_removed, at)) = self.table.remove_unless_written(&row.encoded, self.ahead.at)? {
+            self.ahead.at = Some(at);
+            return Ok(is_removed);
+        }
+        // The predicate may have written this row, and rows that were read ahead: they are read again.
+        let Some(removed) = self.table.take_encoded(&row.encoded)? else { return Ok(false) };
+        row.value = removed;
+        Ok(true)
     }
 
     /// Whether the transaction has written since the rows were read ahead.

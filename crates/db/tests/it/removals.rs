@@ -164,6 +164,34 @@ fn what_a_predicate_has_written_is_what_is_removed() {
     }
 }
 
+/// The rows that `retain` has judged when its predicate writes are judged again, as they are then.
+#[test]
+fn what_a_predicate_has_written_is_kept_or_removed_as_it_is() {
+    const ROWS: u64 = 600;
+    for level in LEVELS {
+        let (db, _) = in_memory();
+        fill(&db, ROWS);
+        let tx = begin(&db, level);
+        let table = tx.open(NUMBERS).unwrap();
+        let mut writes_at = Some(400);
+        let removed = table.retain(|&number, &value| {
+            if writes_at.take_if(|at| *at == number).is_some() {
+                // Rows that are gone, rows that were judged just now, and rows ahead.
+                [3, 390, 395, 410].into_iter().for_each(|number| table.put(number, -1).unwrap());
+                [391, 411].into_iter().for_each(|number| assert!(table.remove(number).unwrap() != Some(-1)));
+            }
+            value < 0
+        });
+        // At read committed, rows are judged and removed one by one.
+        let by_predicate = if level == Isolation::ReadCommitted { 2 } else { 5 };
+        assert_eq!(removed.unwrap(), ROWS - by_predicate, "{level:?}");
+        let left = table.iter().collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(left, [(3, -1), (390, -1), (395, -1), (410, -1)], "{level:?}");
+        tx.commit().unwrap();
+        db.check().unwrap();
+    }
+}
+
 #[test]
 fn little_is_read_ahead_for_a_caller_that_writes() {
     let (db, _) = in_memory();
