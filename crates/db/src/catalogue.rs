@@ -182,8 +182,8 @@ impl Catalogue {
         self.create_table(live, name, types)
     }
 
-    /// Returns whether the transaction's snapshot, if it has one, sees that a table has the name. A snapshot may see the
-    /// commit of a rename before the new name is known.
+    /// Returns whether the transaction's snapshot, if it has one, sees the table under that name. It may see the commit
+    /// of a rename before the new name is known.
     fn sees_name(&self, live: &mut Live, name: &str, info: &TableInfo) -> Result<bool> {
         let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(true) };
         let is_there = self.tree.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)?;

@@ -42,8 +42,8 @@ impl Db {
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
 ///
 /// **Threads.** Many threads may use it at once, and each opens its tables itself: a [`ReadTable`] stays on its thread.
-/// Each thread but the first uses a session of its own until the thread or this ends, and counts as a transaction. An error that ends
-/// the transaction ends it for the thread that gets the error.
+/// Each thread but the first uses a session of its own until the thread or this ends, and counts as a transaction. An
+/// error that ends the transaction ends it for the thread that gets the error.
 ///
 /// ```
 /// # use foreshore::{Db, Error, ReadOptions, TableDef};

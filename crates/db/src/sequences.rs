@@ -1,8 +1,8 @@
 //! Numbers that the database hands out for its tables, each at most once.
 //!
 //! 1. The table of sequences has a row for each table that has handed out a number: the first number that is not
-//!    reserved. A table that replaces a cleared one goes on with its numbers, so both have one sequence. Its row, which the
-//!    clear writes, names the table that has the sequence.
+//!    reserved. A table that replaces a cleared one goes on with its numbers, so both have one sequence. Its row, which
+//!    the clear writes, names the table that has the sequence.
 //! 2. A thread that finds no reserved number reserves a block, in a transaction of the engine's own, and waits until
 //!    that is durable. One thread at a time does so.
 //! 3. The numbers of the block are handed out from memory. What becomes of the transaction that asks does not matter.

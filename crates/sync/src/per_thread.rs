@@ -30,9 +30,9 @@ pub struct PerThread<T> {
     others: Others<T>,
 }
 
-// SAFETY: `get` returns a reference to the first value only on the thread whose number is its owner's. Numbers are given
-// to one thread each and never again, and `&T` of a `T` that is not `Sync` does not leave the thread. The other methods
-// take the object exclusively, and thereby the value from its thread, for which it is `Send`.
+// SAFETY: `get` returns a reference to the first value only on the thread whose number is its owner's. Numbers are
+// given to one thread each and never again, and `&T` of a `T` that is not `Sync` does not leave the thread. The other
+// methods take the object exclusively, and thereby the value from its thread, for which it is `Send`.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
 impl<T: EndWithThread + Send + 'static> PerThread<T> {

@@ -17,8 +17,8 @@
 //! access to its transaction.
 //!
 //! **Sharers.** Further readers may read by the snapshot of the first one, on other threads. They have its slot, which
-//! the last of them all frees. So a collector finds the snapshot as long as any of them reads. Each counts its operations
-//! in a place of its own, so that no two write the same cache line.
+//! the last of them all frees. So a collector finds the snapshot as long as any of them reads. Each counts its
+//! operations in a place of its own, so that no two write the same cache line.
 
 use super::{CANCELLED, Mark, Readers, Slot};
 use foreshore_sync::model::mutant;
