@@ -31,17 +31,17 @@ pub(crate) struct Home {
 impl Home {
     /// Takes the directory of `config`, or makes one of its own.
     pub(crate) fn new(config: &Config) -> Result<Self> {
-        let is_own = config.dir.is_none() && !config.is_in_memory();
+        let is_in_memory = config.storage.is_in_memory();
+        let is_own = config.dir.is_none() && !is_in_memory;
         let dir = match &config.dir {
             Some(dir) => dir.clone(),
             None if is_own => own_directory()?,
             None => PathBuf::from("bench"),
         };
         // From here on the guard removes what was made, whatever fails.
-        let is_in_memory = config.is_in_memory();
         let mut home =
             Self { fs: Arc::new(foreshore_io::Mem::null()), options: Options::new(), is_in_memory, is_own, dir };
-        home.fs = config.device.open(&home.dir)?;
+        home.fs = config.storage.device.open(&home.dir)?;
         home.configure(config)?;
         Ok(home)
     }
@@ -51,24 +51,18 @@ impl Home {
     /// # Errors
     /// `InvalidOption` if the log buffer cannot be made so.
     pub(crate) fn configure(&mut self, config: &Config) -> Result<()> {
-        let log_buffer = config.log_buffer()?;
-        self.options = Options::new()
-            .lab(|lab| lab.fs = Some(Arc::clone(&self.fs)))
-            .memory_limit(config.memory)
-            .spill_limit(config.spill)
-            .lab(|lab| lab.segment_bytes = config.segment)
-            .log_budget(config.log_budget.max(config.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
+        let storage = &config.storage;
+        let options = Options::new()
+            .memory_limit(storage.memory)
+            .spill_limit(storage.spill)
+            .log_budget(storage.log_budget.max(storage.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
+            .doublewrite(storage.doublewrite)
             .lab(|lab| {
-                lab.hold_until_durable = config.elr.hook();
-                lab.replacement = config.replacement.maker();
-                lab.status = config.status.maker();
-                lab.fast_intents = config.intents.is_fast();
-                lab.growth = config.growth.rule();
-                lab.profile = config.breakdown;
-                lab.log_buffer = log_buffer;
-            })
-            .doublewrite(config.doublewrite);
-        self.options = config.group.set(self.options.clone());
+                lab.fs = Some(Arc::clone(&self.fs));
+                lab.segment_bytes = storage.segment;
+                lab.profile = config.window.breakdown;
+            });
+        self.options = config.parts.set(options)?;
         Ok(())
     }
 
@@ -134,10 +128,16 @@ pub(crate) fn own_directory() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Storage;
+    use foreshore::Device;
+
+    fn on(device: Device) -> Config {
+        Config { storage: Storage { device, ..Storage::default() }, ..Config::default() }
+    }
 
     #[test]
     fn own_directories_differ_and_go_with_the_home() {
-        let config = Config { device: foreshore::Device::Buffered, ..Config::default() };
+        let config = on(Device::Buffered);
         let (a, b) = (Home::new(&config).unwrap(), Home::new(&config).unwrap());
         let dirs = [a.dir().to_owned(), b.dir().to_owned()];
         assert_ne!(dirs[0], dirs[1]);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn in_memory_touches_no_disk() {
-        let config = Config { device: foreshore::Device::Null, ..Config::default() };
+        let config = on(Device::Null);
         let home = Home::new(&config).unwrap();
         assert!(home.is_empty().unwrap());
         assert!(!home.dir().exists());

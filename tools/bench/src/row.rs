@@ -2,10 +2,11 @@
 
 use crate::{
     Config, Progress,
+    config::Window,
     counters::Counters,
     home::Home,
     process::{Peak, cpu_seconds, resident_bytes, stolen_seconds, user_and_system_seconds, voluntary_switches},
-    report::{Breakdown, Checks, Kind, Row},
+    report::{Breakdown, Checks, CountedRmw, DataUse, Ended, Kind, Latency, LogUse, MemoryUse, Row, TimeUse},
     terminal::{Arrivals, Phase, Tally, Terminal},
     units::thousandths,
     workload::{Audit, Work, Worker},
@@ -17,8 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time before the window, in which caches fill and threads start.
-pub(crate) const WARM_UP: Duration = Duration::from_secs(1);
 /// How often the main thread looks at memory and phase.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -80,22 +79,26 @@ pub(crate) fn measure(
 ) -> Result<Row> {
     let db = home.open()?;
     let rss_open_bytes = resident_bytes()?;
-    let mut looks = Looks::begin(&db, config, progress)?;
+    let mut looks = Looks::begin(&db, &config.window, progress)?;
     let phase = Phase::new();
-    let warm_up = warm_up(config, &db, work, checks)?;
-    let window = config.secs + warm_up;
+    if checks == Check::Skip {
+        // Rows that are not checked one by one are short, and begin with what they need in memory.
+        work.read_in(&db)?;
+    }
+    let (warm_up, secs) = (config.window.warm_up(), config.window.secs);
+    let window = secs + warm_up;
     progress.phase(&format!("{threads} threads, {}", config.commit), window.as_millis() as u64);
 
     let (tally, before, after) = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 let worker = Worker { run: found.next_run, thread: thread as u32 };
-                let arrivals = config.load.map(|load| Arrivals::new(load / threads as f64, config.seed, worker));
+                let arrivals = config.window.load.map(|load| Arrivals::new(load / threads as f64, config.seed, worker));
                 let terminal = Terminal::new(config, &db, &phase, work.transactions(worker)).arriving(arrivals);
                 scope.spawn(move || terminal.work())
             })
             .collect();
-        let window = watch(&mut looks, &phase, (warm_up, config.secs));
+        let window = watch(&mut looks, &phase, (warm_up, secs));
         phase.raise(Phase::STOP);
         let mut tally = Tally::new();
         for worker in workers {
@@ -133,16 +136,21 @@ pub(crate) fn measure(
     *found = Audit { next_run: live.next_run.max(found.next_run + 1), ..live };
     let kinds = work.take_kinds();
     let checks = reopened.map_or_else(Checks::none, |reopened| checked(work, &kinds, live, reopened, expected));
-    Ok(row(config, threads, &tally, (&before, &after), (rss_open_bytes, peak.bytes()), kinds, checks))
-}
-
-/// How long to warm up: a second, or as long as a shorter row. Rows that are not checked one by one are short and begin
-/// with what they need in memory.
-fn warm_up(config: &Config, db: &Db, work: &dyn Work, checks: Check) -> Result<Duration> {
-    if checks == Check::Skip {
-        work.read_in(db)?;
-    }
-    Ok(WARM_UP.min(config.secs))
+    let change = Change::new((&before, &after), threads);
+    Ok(Row {
+        threads,
+        clients: config.in_flight(),
+        tps: thousandths(tally.commits as f64 / change.seconds),
+        ended: change.ended(&tally, kinds),
+        latency: latency(&tally),
+        time: change.time(&tally, config.window.breakdown),
+        log: change.log(tally.commits),
+        data: change.data(),
+        memory: change.memory(config, (rss_open_bytes, peak.bytes())),
+        rmw: CountedRmw::default(),
+        checks,
+        repeats: Vec::new(),
+    })
 }
 
 /// What the main thread does while the workers are at work.
@@ -159,10 +167,10 @@ struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    fn begin(db: &'a Db, config: &Config, progress: &'a dyn Progress) -> Result<Self> {
+    fn begin(db: &'a Db, window: &Window, progress: &'a dyn Progress) -> Result<Self> {
         let peak = Peak::begin()?;
-        let reader = config.reader.then(|| db.read_with(ReadOptions::new().label("held over the row")));
-        Ok(Self { db, peak, retained: 0, reader, held: config.reader_secs.unwrap_or(Duration::MAX), progress })
+        let reader = window.reader.then(|| db.read_with(ReadOptions::new().label("held over the row")));
+        Ok(Self { db, peak, retained: 0, reader, held: window.reader_secs.unwrap_or(Duration::MAX), progress })
     }
 
     /// Looks at memory, log and snapshot until `end`, or until a worker has failed.
@@ -204,68 +212,90 @@ fn checked(work: &dyn Work, kinds: &[Kind], live: Audit, reopened: Audit, expect
         (format!("{count}_live"), live.count == expected),
         (format!("{count}_reopened"), reopened.count == expected),
     ]);
-    checks.with(work.check_kinds(kinds))
+    checks.with(work.check_kinds(kinds).into_iter().map(|(name, is_true)| (name.to_owned(), is_true)))
 }
 
-fn row(
-    config: &Config,
+/// What changed in a window.
+struct Change<'a> {
+    before: &'a Sample,
+    after: &'a Sample,
+    counters: Counters,
+    /// Its length.
+    seconds: f64,
     threads: usize,
-    tally: &Tally,
-    (before, after): (&Sample, &Sample),
-    (rss_open_bytes, rss_peak_bytes): (u64, u64),
-    kinds: Vec<Kind>,
-    checks: Checks,
-) -> Row {
-    let seconds = (after.at - before.at).as_secs_f64();
-    let counters = after.counters - before.counters;
-    let per = |count: u64, of: u64| if of == 0 { 0.0 } else { thousandths(count as f64 / of as f64) };
-    let commits = [before.counters.commits].into_iter().chain(after.seconds.iter().map(|&(commits, _)| commits));
-    let tps_each_second = after.seconds.iter().zip(commits).map(|(&(until, _), from)| until - from).collect();
-    let latency_us = |quantile| thousandths(tally.latency.value_at_quantile(quantile) as f64 / 1000.0);
-    Row {
-        threads,
-        clients: config.in_flight(),
-        commits: tally.commits,
-        rollbacks: tally.rollbacks,
-        aborts: tally.aborts,
-        retries: tally.retries,
-        seconds: thousandths(seconds),
-        tps: thousandths(tally.commits as f64 / seconds),
-        tps_each_second,
-        file_bytes_each_second: after.seconds.iter().map(|&(_, bytes)| bytes).collect(),
-        p50_us: latency_us(0.5),
-        p95_us: latency_us(0.95),
-        p99_us: latency_us(0.99),
-        p999_us: latency_us(0.999),
-        cpu_cores: thousandths((after.cpu_seconds - before.cpu_seconds) / seconds),
-        cpu_user_cores: thousandths((after.cpu_split[0] - before.cpu_split[0]) / seconds),
-        cpu_system_cores: thousandths((after.cpu_split[1] - before.cpu_split[1]) / seconds),
-        cpu_stolen_cores: thousandths((after.stolen_seconds - before.stolen_seconds) / seconds),
-        voluntary_switches_per_txn: per(after.switches.saturating_sub(before.switches), tally.commits),
-        log_bytes_per_txn: per(counters.log_bytes, tally.commits),
-        log_groups: counters.log_groups,
-        txns_per_group: per(tally.commits, counters.log_groups),
-        log_writes: counters.log_writes,
-        data_syncs: counters.data_syncs,
-        pages_read: counters.pages_read,
-        pages_written: counters.pages_written,
-        checkpoints: counters.checkpoints,
-        log_retained_peak_bytes: after.retained,
-        log_slowed: thousandths(counters.slowed_nanos as f64 / 1e9 / seconds / threads as f64),
-        rss_peak_bytes,
-        rss_open_bytes,
-        contended_rmw_per_txn: None,
-        tagged_rmw_per_txn: None,
-        instructions_per_txn: None,
-        contended_rmw_sites: None,
-        snapshots_killed: config.reader.then_some(counters.snapshots_killed),
-        undo_spilled_bytes: (config.spill > 0).then_some(counters.undo_spilled_bytes),
-        breakdown: config.breakdown.then(|| {
-            let spent = after.spent - before.spent;
-            Breakdown::new(spent, Profile::ONE_IN, tally.waited, after.at - before.at, threads)
-        }),
-        kinds,
-        checks,
-        repeats: Vec::new(),
+}
+
+impl<'a> Change<'a> {
+    fn new((before, after): (&'a Sample, &'a Sample), threads: usize) -> Self {
+        let (counters, seconds) = (after.counters - before.counters, (after.at - before.at).as_secs_f64());
+        Self { before, after, counters, seconds, threads }
     }
+
+    fn ended(&self, tally: &Tally, kinds: Vec<Kind>) -> Ended {
+        let (at_first, ends) = (self.before.counters.commits, &self.after.seconds);
+        let begins = [at_first].into_iter().chain(ends.iter().map(|&(commits, _)| commits));
+        Ended {
+            seconds: thousandths(self.seconds),
+            commits: tally.commits,
+            rollbacks: tally.rollbacks,
+            aborts: tally.aborts,
+            retries: tally.retries,
+            tps_each_second: ends.iter().zip(begins).map(|(&(until, _), from)| until - from).collect(),
+            kinds,
+        }
+    }
+
+    fn time(&self, tally: &Tally, has_breakdown: bool) -> TimeUse {
+        let Self { before, after, .. } = self;
+        let cores = |of: fn(&Sample) -> f64| thousandths((of(after) - of(before)) / self.seconds);
+        let breakdown = || {
+            let spent = after.spent - before.spent;
+            Breakdown::new(spent, Profile::ONE_IN, tally.waited, after.at - before.at, self.threads)
+        };
+        TimeUse {
+            cpu_cores: cores(|sample| sample.cpu_seconds),
+            cpu_user_cores: cores(|sample| sample.cpu_split[0]),
+            cpu_system_cores: cores(|sample| sample.cpu_split[1]),
+            cpu_stolen_cores: cores(|sample| sample.stolen_seconds),
+            voluntary_switches_per_txn: per(after.switches.saturating_sub(before.switches), tally.commits),
+            breakdown: has_breakdown.then(breakdown),
+        }
+    }
+
+    fn log(&self, commits: u64) -> LogUse {
+        let Counters { log_bytes, log_groups, log_writes, slowed_nanos, .. } = self.counters;
+        LogUse {
+            log_bytes_per_txn: per(log_bytes, commits),
+            log_groups,
+            txns_per_group: per(commits, log_groups),
+            log_writes,
+            log_retained_peak_bytes: self.after.retained,
+            log_slowed: thousandths(slowed_nanos as f64 / 1e9 / self.seconds / self.threads as f64),
+        }
+    }
+
+    fn data(&self) -> DataUse {
+        let Counters { data_syncs, pages_read, pages_written, checkpoints, .. } = self.counters;
+        let file_bytes_each_second = self.after.seconds.iter().map(|&(_, bytes)| bytes).collect();
+        DataUse { file_bytes_each_second, data_syncs, pages_read, pages_written, checkpoints }
+    }
+
+    fn memory(&self, config: &Config, (rss_open_bytes, rss_peak_bytes): (u64, u64)) -> MemoryUse {
+        let Counters { snapshots_killed, undo_spilled_bytes, .. } = self.counters;
+        MemoryUse {
+            rss_peak_bytes,
+            rss_open_bytes,
+            snapshots_killed: config.window.reader.then_some(snapshots_killed),
+            undo_spilled_bytes: (config.storage.spill > 0).then_some(undo_spilled_bytes),
+        }
+    }
+}
+
+fn latency(tally: &Tally) -> Latency {
+    let us = |quantile| thousandths(tally.latency.value_at_quantile(quantile) as f64 / 1000.0);
+    Latency { p50_us: us(0.5), p95_us: us(0.95), p99_us: us(0.99), p999_us: us(0.999) }
+}
+
+fn per(count: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { thousandths(count as f64 / of as f64) }
 }

@@ -6,7 +6,7 @@ use crate::{
     home::Home,
     machine::Machine,
     report::Row,
-    row::{Check, WARM_UP, measure},
+    row::{Check, measure},
     stepper::{Operations, by_turns},
     terminal::{Phase, Terminal},
     workload::{Audit, Work, Worker, work},
@@ -34,7 +34,7 @@ fn run_checked(workload: Workload, config: &Config, progress: &dyn Progress) -> 
     let machine = Machine::probe(home.fs(), home.dir(), home.filesystem()?)?;
     let mut rows = Vec::with_capacity(config.threads.len());
     for &threads in &config.threads {
-        let repeats: Result<Vec<Row>> = (0..config.repeat)
+        let repeats: Result<Vec<Row>> = (0..config.window.repeat)
             .map(|_| {
                 let row = measure(config, &home, &*work, threads, &mut found, Check::LiveAndReopened, progress)?;
                 Ok(row.begun(rows_name, was_sound))
@@ -63,7 +63,7 @@ pub fn take_turns(workload: Workload, config: &Config) -> Result<()> {
         let mut terminal = Terminal::new(config, &db, &phase, work.transactions(worker));
         Box::new(move || terminal.operate()) as Operations<'_>
     });
-    by_turns(workers.collect(), WARM_UP.min(config.secs))?;
+    by_turns(workers.collect(), config.window.warm_up())?;
     Home::close(&db)
 }
 
@@ -89,17 +89,17 @@ pub(crate) fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Commit;
+    use crate::config::{Commit, Storage, Window};
+    use foreshore::Device;
     use std::{path::PathBuf, time::Duration};
 
-    fn config() -> Config {
+    fn config(device: Device) -> Config {
         Config {
             threads: vec![2],
             clients: 8,
-            secs: Duration::from_millis(200),
             scale: 1,
-            memory: 64 << 20,
-            segment: 4 << 20,
+            window: Window::of(Duration::from_millis(200)),
+            storage: Storage { device, memory: 64 << 20, segment: 4 << 20, ..Storage::default() },
             ..Config::default()
         }
     }
@@ -107,30 +107,32 @@ mod tests {
     #[test]
     fn every_commit_mode_passes_its_checks_in_memory() {
         for commit in [Commit::Blocking, Commit::Pipelined, Commit::Async] {
-            let config = Config { commit, device: foreshore::Device::Null, ..config() };
+            let config = Config { commit, ..config(Device::Null) };
             let report = run(Workload::Tpcb, &config, &Silent).unwrap();
             let row = &report.rows[0];
             assert!(report.passed(), "{commit}: {:?}", row.checks);
-            assert!(row.commits > 0 && row.tps > 0.0 && row.p50_us > 0.0 && row.p50_us <= row.p999_us);
-            assert!(row.log_groups > 0 && row.log_bytes_per_txn > 100.0 && row.cpu_cores > 0.0);
+            assert!(row.ended.commits > 0 && row.tps > 0.0);
+            assert!(row.latency.p50_us > 0.0 && row.latency.p50_us <= row.latency.p999_us);
+            assert!(row.log.log_groups > 0 && row.log.log_bytes_per_txn > 100.0 && row.time.cpu_cores > 0.0);
             assert_eq!(row.clients, if commit == Commit::Pipelined { 8 } else { 1 });
-            assert_eq!(row.contended_rmw_per_txn, None);
+            assert_eq!(row.rmw.contended_rmw_per_txn, None);
             assert!(!report.machine.is_durable && report.machine.filesystem == "memory");
         }
     }
 
     #[test]
     fn a_snapshot_is_held_where_there_is_a_file_for_what_it_sees() {
-        let config = Config { reader: true, memory: 16 << 20, scale: 10_000, secs: Duration::from_secs(1), ..config() };
-        let config = Config { device: foreshore::Device::Null, ..config };
+        let window = Window { reader: true, ..Window::of(Duration::from_secs(1)) };
+        let config = Config { scale: 10_000, window, ..config(Device::Null) };
         // The memory for undo is spent after some 10,000 updates.
         for (spill, killed) in [(0, 1), (64 << 20, 0)] {
-            let config = Config { spill, ..config.clone() };
+            let storage = Storage { memory: 16 << 20, spill, ..config.storage };
+            let config = Config { storage, ..config.clone() };
             let report = run(Workload::Update, &config, &Silent).unwrap();
             let row = &report.rows[0];
-            assert!(report.passed() && row.commits > 0);
-            assert_eq!(row.snapshots_killed, Some(killed), "{row:?}");
-            assert_eq!(row.undo_spilled_bytes.is_some_and(|bytes| bytes > 0), spill > 0, "{row:?}");
+            assert!(report.passed() && row.ended.commits > 0);
+            assert_eq!(row.memory.snapshots_killed, Some(killed), "{row:?}");
+            assert_eq!(row.memory.undo_spilled_bytes.is_some_and(|bytes| bytes > 0), spill > 0, "{row:?}");
         }
     }
 
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn a_directory_is_used_again_at_its_scale_and_refused_at_another() {
         let scratch = Scratch::new("again");
-        let config = Config { dir: Some(scratch.0.clone()), device: foreshore::Device::Buffered, ..config() };
+        let config = Config { dir: Some(scratch.0.clone()), ..config(Device::Buffered) };
         // The second run counts the history of the first: a collision of keys or a lost row fails its checks.
         for _ in 0..2 {
             assert!(run(Workload::Tpcb, &config, &Silent).unwrap().passed());
@@ -167,8 +169,8 @@ mod tests {
     #[test]
     fn rows_that_are_not_sound_when_a_run_begins_are_reported() {
         let scratch = Scratch::new("begun");
-        let config = Config { dir: Some(scratch.0.clone()), device: foreshore::Device::Buffered, ..config() };
-        let config = Config { scale: 500, secs: Duration::from_millis(20), ..config };
+        let config = Config { dir: Some(scratch.0.clone()), ..config(Device::Buffered) };
+        let config = Config { scale: 500, window: Window::of(Duration::from_millis(20)), ..config };
         let checks = |config: &Config| {
             let report = run(Workload::Tatp, config, &Silent).unwrap();
             (serde_json::to_value(&report.rows[0].checks).unwrap()["rows_begun"].clone(), report.passed())
@@ -186,7 +188,7 @@ mod tests {
         let scratch = Scratch::new("other");
         std::fs::create_dir(&scratch.0).unwrap();
         std::fs::write(scratch.0.join("notes"), "mine").unwrap();
-        let config = Config { dir: Some(scratch.0.clone()), device: foreshore::Device::Buffered, ..config() };
+        let config = Config { dir: Some(scratch.0.clone()), ..config(Device::Buffered) };
         let refused = run(Workload::Tpcb, &config, &Silent);
         assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
         assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_refused_before_anything_is_made() {
-        let config = Config { threads: vec![0], ..config() };
+        let config = Config { threads: vec![0], ..config(Device::Null) };
         assert!(matches!(run(Workload::Tpcb, &config, &Silent), Err(Error::InvalidOption { name: "threads", .. })));
     }
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use foreshore::{Device, DoublewriteKind, Error, Isolation};
 use foreshore_bench::{
     Config, Report,
-    config::{Claim, Commit, Distribution, Workload},
+    config::{Claim, Commit, Distribution, Parts, Records, Sides, Storage, Window, Workload},
     group::GroupName,
     stepper::{self, Counts, Plan},
     units,
@@ -170,48 +170,58 @@ impl Arguments {
             dir: self.dir.clone(),
             threads,
             clients: self.clients,
-            secs: self.secs,
-            repeat: self.repeat,
             scale: self.scale.unwrap_or(self.workload.default_scale()),
             commit: self.commit,
             isolation: self.isolation,
-            log_buffer: self.log_buffer,
-            wait: self.wait,
-            slots: self.slots,
-            group: self.group,
-            elr: self.elr,
-            replacement: self.replacement,
-            status: self.status,
-            intents: self.intents,
-            growth: self.growth,
-            doublewrite: self.doublewrite,
-            device: self.device,
-            memory: self.memory,
-            spill: self.spill,
-            reader: self.reader,
-            reader_secs: self.reader_secs,
-            segment: self.segment.unwrap_or_else(|| segment_for(self.log_budget)),
-            log_budget: self.log_budget,
-            rows: self.rows,
-            row_bytes: self.row_bytes,
-            batch: self.batch,
-            producers: self.producers,
-            consumers: self.consumers,
-            backlog: self.backlog,
-            claim: self.claim,
-            load: self.load,
-            distribution: self.distribution,
-            skew: self.skew,
             seed: self.seed,
-            count_rmw: self.count_rmw,
-            breakdown: self.breakdown,
+            window: Window {
+                secs: self.secs,
+                repeat: self.repeat,
+                load: self.load,
+                reader: self.reader,
+                reader_secs: self.reader_secs,
+                count_rmw: self.count_rmw,
+                breakdown: self.breakdown,
+            },
+            parts: Parts {
+                log_buffer: self.log_buffer,
+                wait: self.wait,
+                slots: self.slots,
+                group: self.group,
+                elr: self.elr,
+                replacement: self.replacement,
+                status: self.status,
+                intents: self.intents,
+                growth: self.growth,
+            },
+            storage: Storage {
+                doublewrite: self.doublewrite,
+                device: self.device,
+                memory: self.memory,
+                spill: self.spill,
+                segment: self.segment.unwrap_or_else(|| segment_for(self.log_budget)),
+                log_budget: self.log_budget,
+            },
+            records: Records {
+                rows: self.rows,
+                row_bytes: self.row_bytes,
+                batch: self.batch,
+                distribution: self.distribution,
+                skew: self.skew,
+            },
+            queue: Sides {
+                producers: self.producers,
+                consumers: self.consumers,
+                backlog: self.backlog,
+                claim: self.claim,
+            },
         }
     }
 }
 
 /// The largest segment up to the default of which four go into `log_budget`.
 fn segment_for(log_budget: u64) -> u64 {
-    let most = Config::default().segment;
+    let most = Storage::default().segment;
     (log_budget / 4).checked_ilog2().map_or(most, |log2| most.min(1 << log2))
 }
 
@@ -232,7 +242,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
 
 /// Counts read-modify-writes for each row, if that is asked for: this program with the same options, stepped through.
 fn count_rmw(config: &Config) -> Result<Vec<Counts>, Error> {
-    if !config.count_rmw {
+    if !config.window.count_rmw {
         return Ok(Vec::new());
     }
     let program = env::current_exe().map_err(|e| Error::io("find", "this program", e))?;
@@ -285,12 +295,13 @@ mod tests {
         let config =
             parse("tpcb --threads 1,2,8 --secs 500ms --memory 48MiB --commit async --device delay:300us").unwrap();
         assert_eq!(config.threads, [1, 2, 8]);
-        assert_eq!(config.secs, Duration::from_millis(500));
-        assert_eq!(config.memory, 48 << 20);
+        assert_eq!(config.window.secs, Duration::from_millis(500));
+        assert_eq!(config.storage.memory, 48 << 20);
         assert_eq!(config.commit, Commit::Async);
-        assert_eq!(config.device, Device::Delay(Duration::from_micros(300)));
+        assert_eq!(config.storage.device, Device::Delay(Duration::from_micros(300)));
         let config = parse("tpcb --log-buffer carray --wait spin --slots 7").unwrap();
-        assert_eq!((config.log_buffer, config.wait, config.slots), (BufferKind::CArray, WaitKind::Spin, 7));
+        let Parts { log_buffer, wait, slots, .. } = config.parts;
+        assert_eq!((log_buffer, wait, slots), (BufferKind::CArray, WaitKind::Spin, 7));
     }
 
     #[test]

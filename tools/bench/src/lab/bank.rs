@@ -3,7 +3,7 @@
 use super::experiment::Lab;
 use crate::{
     Config,
-    config::Workload,
+    config::{Storage, Window, Workload},
     home::Home,
     machine::Machine,
     report::Row,
@@ -11,7 +11,8 @@ use crate::{
     run::prepare,
     workload::{Audit, work},
 };
-use foreshore::Result;
+use foreshore::{Device, Result};
+use std::time::Duration;
 
 /// A loaded database: a bank, or what another workload has.
 pub(super) struct Bank {
@@ -22,6 +23,18 @@ pub(super) struct Bank {
 }
 
 impl Bank {
+    /// The options that rows share: those that are asked for; else this scale, and windows of `millis`.
+    pub(super) fn options(lab: &Lab<'_>, scale: u64, millis: u64, device: Device) -> Config {
+        let settings = lab.settings;
+        Config {
+            scale: settings.scale.unwrap_or(scale),
+            window: Window::of(settings.secs.unwrap_or(Duration::from_millis(millis))),
+            storage: Storage { device, ..Storage::default() },
+            seed: settings.seed,
+            ..Config::default()
+        }
+    }
+
     /// Loads `workload` at the scale and on the device of `config`.
     pub(super) fn load(lab: &Lab<'_>, workload: Workload, config: &Config) -> Result<Self> {
         let home = Home::new(config)?;

@@ -117,9 +117,9 @@ fn row(workload: Workload, step: &Step, clients: usize, measured: &[report::Row]
         .with("clients", clients)
         .with("threads", middle.threads)
         .measured("tps", middle.tps)
-        .measured("cpu_user_cores", middle.cpu_user_cores)
-        .measured("cpu_system_cores", middle.cpu_system_cores)
-        .with("breakdown", serde_json::to_value(middle.breakdown).unwrap_or(Value::Null))
-        .measured("cpu_stolen_cores", middle.cpu_stolen_cores)
+        .measured("cpu_user_cores", middle.time.cpu_user_cores)
+        .measured("cpu_system_cores", middle.time.cpu_system_cores)
+        .with("breakdown", serde_json::to_value(middle.time.breakdown).unwrap_or(Value::Null))
+        .measured("cpu_stolen_cores", middle.time.cpu_stolen_cores)
         .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Config,
-    config::{Commit, Workload},
+    config::{Commit, Parts, Records, Storage, Workload},
     report,
 };
 use foreshore::{Device, Result};
@@ -50,30 +50,28 @@ impl Experiment for Elr {
         let skews: &[f64] =
             lab.choose(&[0.0, 0.5, 0.85, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0], &[0.0, 0.85, 1.25, 2.0, 5.0]);
         let threads = lab.threads(&[THREADS], &[THREADS])[0];
-        let base = Config {
-            scale: lab.settings.scale.unwrap_or(SCALE),
-            commit: Commit::Blocking,
-            secs: lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(5000, 2000))),
-            seed: lab.settings.seed,
-            memory: 4 << 30,
-            ..Config::default()
-        };
+        let base = Bank::options(lab, SCALE, lab.choose(5000, 2000), Device::Null);
+        let memory = Storage { memory: 4 << 30, ..base.storage };
+        let base = Config { commit: Commit::Blocking, storage: memory, ..base };
         lab.configure("scale", base.scale);
         lab.configure("threads", threads);
-        lab.configure("secs", base.secs.as_secs_f64());
+        lab.configure("secs", base.window.secs.as_secs_f64());
         let repeats = lab.settings.repeat.unwrap_or(lab.choose(3, 1));
         lab.configure("repeat", repeats);
         let mut rows = Vec::new();
         for &delay in delays {
             let device = if delay == 0 { Device::Null } else { Device::Delay(Duration::from_micros(delay)) };
-            let mut bank = Bank::load(lab, Workload::Tpcb, &Config { device, ..base.clone() })?;
+            let base = Config { storage: Storage { device, ..base.storage }, ..base.clone() };
+            let mut bank = Bank::load(lab, Workload::Tpcb, &base)?;
             for &skew in skews {
+                let records = Records { skew, ..base.records };
                 let modes = [EarlyRelease::Off, EarlyRelease::SharedOnly, EarlyRelease::Full];
                 let mut measured: [Vec<report::Row>; 3] = Default::default();
                 // In turn, so that what disturbs the machine meets all alike.
                 for _ in 0..repeats {
                     for (row, elr) in measured.iter_mut().zip(modes) {
-                        row.push(bank.row(lab, &Config { device, skew, elr, ..base.clone() }, threads)?);
+                        let parts = Parts { elr, ..base.parts };
+                        row.push(bank.row(lab, &Config { records, parts, ..base.clone() }, threads)?);
                     }
                 }
                 let of = |at: usize| median(&measured[at], |row: &report::Row| row.tps);
@@ -88,8 +86,8 @@ impl Experiment for Elr {
                             .with("threads", threads)
                             .measured("tps", middle.tps)
                             .measured("speedup", middle.tps / off)
-                            .measured("p50_us", middle.p50_us)
-                            .measured("p99_us", middle.p99_us)
+                            .measured("p50_us", middle.latency.p50_us)
+                            .measured("p99_us", middle.latency.p99_us)
                             .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>()),
                     );
                 }

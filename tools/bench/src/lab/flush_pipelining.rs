@@ -13,7 +13,6 @@ use crate::{
     report,
 };
 use foreshore::Result;
-use std::time::Duration;
 
 /// Branches: enough that rows are not what clients wait for.
 const SCALE: u64 = 10;
@@ -43,17 +42,11 @@ impl Experiment for FlushPipelining {
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
         let cores = foreshore_sync::available_parallelism();
         let clients = lab.threads(&[1, 2, 8, 16, 32, 64, 128], &[1, 8, 32, 128]);
-        let base = Config {
-            scale: lab.settings.scale.unwrap_or(SCALE),
-            secs: lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(5000, 2000))),
-            device: lab.settings.device,
-            seed: lab.settings.seed,
-            ..Config::default()
-        };
+        let base = Bank::options(lab, SCALE, lab.choose(5000, 2000), lab.settings.device);
         let mut bank = Bank::load(lab, Workload::Tpcb, &base)?;
         lab.machine = bank.machine()?;
         lab.configure("scale", base.scale);
-        lab.configure("secs", base.secs.as_secs_f64());
+        lab.configure("secs", base.window.secs.as_secs_f64());
         let repeats = lab.settings.repeat.unwrap_or(lab.choose(3, 1));
         lab.configure("repeat", repeats);
         let mut points = Vec::new();
@@ -115,12 +108,12 @@ fn row(commit: Commit, clients: usize, rows: &[report::Row]) -> Row {
         .with("clients", clients)
         .with("threads", median.threads)
         .measured("tps", median.tps)
-        .measured("p50_us", median.p50_us)
-        .measured("p99_us", median.p99_us)
-        .measured("voluntary_switches_per_txn", median.voluntary_switches_per_txn)
-        .measured("cpu_user_cores", median.cpu_user_cores)
-        .measured("cpu_system_cores", median.cpu_system_cores)
-        .measured("cpu_stolen_cores", median.cpu_stolen_cores)
-        .measured("txns_per_group", median.txns_per_group)
+        .measured("p50_us", median.latency.p50_us)
+        .measured("p99_us", median.latency.p99_us)
+        .measured("voluntary_switches_per_txn", median.time.voluntary_switches_per_txn)
+        .measured("cpu_user_cores", median.time.cpu_user_cores)
+        .measured("cpu_system_cores", median.time.cpu_system_cores)
+        .measured("cpu_stolen_cores", median.time.cpu_stolen_cores)
+        .measured("txns_per_group", median.log.txns_per_group)
         .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
 }

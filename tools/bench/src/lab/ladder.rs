@@ -2,17 +2,17 @@
 
 use super::{
     Row,
+    bank::Bank,
     experiment::Lab,
     subject::{BUFFERS, built},
 };
 use crate::{
     Config,
-    config::{Commit, Workload},
+    config::{Commit, Parts, Workload},
 };
 use foreshore::Device;
 use foreshore_classics::early_release::EarlyRelease;
 use foreshore_classics::log_buffers::BufferKind;
-use std::time::Duration;
 
 /// Subscribers for each branch that is asked for: as many as the default scales have.
 const SUBSCRIBERS_PER_BRANCH: u64 = 10_000;
@@ -46,7 +46,8 @@ impl Step {
     pub(super) fn config(&self, base: &Config, clients: usize, cores: usize) -> (Config, usize) {
         let threads = if self.commit == Commit::Blocking { clients } else { clients.min(cores) };
         let Self { commit, elr, log_buffer, .. } = *self;
-        (Config { commit, elr, log_buffer, clients: clients.div_ceil(threads), ..base.clone() }, threads)
+        let parts = Parts { elr, log_buffer, ..base.parts };
+        (Config { commit, parts, clients: clients.div_ceil(threads), ..base.clone() }, threads)
     }
 
     /// The fields of a row that say which step it is.
@@ -65,16 +66,11 @@ pub(super) fn configure(lab: &mut Lab<'_>, workload: Workload, device: Device, m
         Workload::Tpcb => lab.settings.scale,
         _ => lab.settings.scale.map(|branches| branches * SUBSCRIBERS_PER_BRANCH),
     };
-    let base = Config {
-        scale: scale.unwrap_or(workload.default_scale()),
-        secs: lab.settings.secs.unwrap_or(Duration::from_millis(millis)),
-        device,
-        seed: lab.settings.seed,
-        ..Config::default()
-    };
+    let base = Bank::options(lab, workload.default_scale(), millis, device);
+    let base = Config { scale: scale.unwrap_or(base.scale), ..base };
     lab.configure(if workload == Workload::Tpcb { "branches" } else { "subscribers" }, base.scale);
     lab.configure("device", device.to_string());
-    lab.configure("secs", base.secs.as_secs_f64());
+    lab.configure("secs", base.window.secs.as_secs_f64());
     base
 }
 
@@ -87,9 +83,12 @@ mod tests {
         let steps = Step::all();
         let own = Config::default();
         let (first, _) = steps[0].config(&own, 32, 2);
-        assert_eq!((first.commit, first.elr, first.clients), (Commit::Blocking, EarlyRelease::Off, 1));
+        assert_eq!((first.commit, first.parts.elr, first.clients), (Commit::Blocking, EarlyRelease::Off, 1));
         let (last, threads) = steps[steps.len() - 1].config(&own, 32, 2);
-        assert_eq!((last.commit, last.elr, last.log_buffer), (own.commit, own.elr, own.log_buffer));
+        assert_eq!(
+            (last.commit, last.parts.elr, last.parts.log_buffer),
+            (own.commit, own.parts.elr, own.parts.log_buffer)
+        );
         assert_eq!((threads, last.clients), (2, 16));
         assert_eq!(steps.len(), 2 + BUFFERS.len());
     }

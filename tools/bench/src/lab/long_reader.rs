@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     Config,
+    config::Storage,
     home::Home,
     machine::Machine,
     process::stolen_seconds,
@@ -17,7 +18,7 @@ use crate::{
     terminal::{Phase, Terminal},
     workload::{self, Transactions},
 };
-use foreshore::{Db, Durability, ReadOptions, ReadTransaction, Result, TableDef, Transaction, TxnOptions};
+use foreshore::{Db, Device, Durability, ReadOptions, ReadTransaction, Result, TableDef, Transaction, TxnOptions};
 use std::{
     fmt,
     sync::Arc,
@@ -112,7 +113,7 @@ impl Experiment for LongReader {
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
         let threads = lab.threads(&[2], &[2])[0];
         let held = lab.settings.secs.unwrap_or(Duration::from_secs(lab.choose(60, 10)));
-        let config = Config { device: lab.settings.device, memory: MEMORY, ..Config::default() };
+        let config = on(lab.settings.device);
         let mut homes = Vec::new();
         let mut beds = Vec::new();
         for reader in [Reader::None, Reader::Idle, Reader::Slow] {
@@ -243,6 +244,11 @@ impl Transactions for Updates {
     }
 }
 
+/// The options of a database on `device`.
+fn on(device: Device) -> Config {
+    Config { storage: Storage { device, memory: MEMORY, ..Storage::default() }, ..Config::default() }
+}
+
 /// Has writers on all databases, each of which is theirs for `held` in all, beside its reader. Ends early if one has
 /// failed.
 fn in_turns(config: &Config, beds: &[(Reader, Db)], threads: usize, held: Duration, seed: u64) -> Result<Vec<Trace>> {
@@ -365,7 +371,7 @@ mod tests {
 
     #[test]
     fn readers_find_their_rows_while_writers_take_turns() {
-        let config = Config { device: foreshore::Device::Null, memory: MEMORY, ..Config::default() };
+        let config = on(Device::Null);
         let readers = [Reader::Slow, Reader::Idle, Reader::None];
         let homes = readers.map(|_| Home::new(&config).unwrap());
         let beds: Vec<(Reader, Db)> = readers.into_iter().zip(homes.iter().map(|home| home.open().unwrap())).collect();

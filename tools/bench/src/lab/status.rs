@@ -12,7 +12,12 @@ use super::{
     repeat::{median, rounds},
     row::find,
 };
-use crate::{Config, config::Workload, random::Random, report};
+use crate::{
+    Config,
+    config::{Parts, Workload},
+    random::Random,
+    report,
+};
 use foreshore::Device;
 use foreshore::Result;
 use foreshore_base::Xid;
@@ -25,7 +30,7 @@ use std::{
     sync::Arc,
     sync::atomic::{AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Xids that have ended when the look-ups begin, a power of two: 32 pages of PostgreSQL's.
@@ -165,18 +170,13 @@ const UNIFORM: &str = "uniform";
 
 /// TPC-B with one table and the other, in turns.
 fn tpcb(lab: &mut Lab<'_>) -> Result<Vec<Row>> {
-    let base = Config {
-        device: Device::Null,
-        scale: lab.settings.scale.unwrap_or(10),
-        secs: lab.settings.secs.unwrap_or(Duration::from_millis(lab.choose(5000, 2000))),
-        seed: lab.settings.seed,
-        ..Config::default()
-    };
+    let base = Bank::options(lab, 10, lab.choose(5000, 2000), Device::Null);
     lab.configure("tpcb_scale", base.scale);
     lab.configure("tpcb_clients", base.clients);
-    lab.configure("tpcb_secs", base.secs.as_secs_f64());
+    lab.configure("tpcb_secs", base.window.secs.as_secs_f64());
     let mut bank = Bank::load(lab, Workload::Tpcb, &base)?;
-    let measured = rounds(lab, 9, &OF_TPCB, |&status| bank.row(lab, &Config { status, ..base.clone() }, TPCB_THREADS))?;
+    let with = |&status: &StatusKind| Config { parts: Parts { status, ..base.parts }, ..base.clone() };
+    let measured = rounds(lab, 9, &OF_TPCB, |status| bank.row(lab, &with(status), TPCB_THREADS))?;
     bank.check(lab, &base)?;
     let row = |(status, measured): (&StatusKind, Vec<report::Row>)| {
         let (middle, keys) = median(&measured, |row: &report::Row| row.tps);
@@ -185,7 +185,7 @@ fn tpcb(lab: &mut Lab<'_>) -> Result<Vec<Row>> {
             .with("distribution", "tpcb")
             .with("threads", TPCB_THREADS)
             .measured("tps", middle.tps)
-            .measured("p50_us", middle.p50_us)
+            .measured("p50_us", middle.latency.p50_us)
             .with("repeats", keys.into_iter().map(f64::round).collect::<Vec<_>>())
     };
     Ok(OF_TPCB.iter().zip(measured).map(row).collect())

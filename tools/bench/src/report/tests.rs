@@ -1,4 +1,5 @@
 use super::*;
+use crate::stepper::Counts;
 
 const NAMES: [&str; 4] = ["history_live", "history_reopened", "sums_live", "sums_reopened"];
 
@@ -11,45 +12,49 @@ fn row(tps: f64) -> Row {
     Row {
         threads: 2,
         clients: 64,
-        commits: 1000,
-        rollbacks: 0,
-        aborts: 0,
-        retries: 3,
-        seconds: 1.0,
         tps,
-        tps_each_second: vec![],
-        file_bytes_each_second: vec![],
-        p50_us: 80.0,
-        p95_us: 90.0,
-        p99_us: 100.0,
-        p999_us: 110.0,
-        cpu_cores: 1.5,
-        cpu_user_cores: 1.0,
-        cpu_system_cores: 0.5,
-        cpu_stolen_cores: 0.25,
-        voluntary_switches_per_txn: 0.01,
-        log_bytes_per_txn: 700.0,
-        log_groups: 10,
-        txns_per_group: 100.0,
-        log_writes: 10,
-        data_syncs: 0,
-        pages_read: 0,
-        pages_written: 0,
-        checkpoints: 0,
-        log_retained_peak_bytes: 0,
-        log_slowed: 0.0,
-        rss_peak_bytes: 1 << 26,
-        rss_open_bytes: 1 << 25,
-        contended_rmw_per_txn: None,
-        tagged_rmw_per_txn: None,
-        instructions_per_txn: None,
-        contended_rmw_sites: None,
-        snapshots_killed: None,
-        undo_spilled_bytes: None,
-        breakdown: None,
-        kinds: Vec::new(),
+        ended: Ended {
+            seconds: 1.0,
+            commits: 1000,
+            rollbacks: 0,
+            aborts: 0,
+            retries: 3,
+            tps_each_second: vec![],
+            kinds: vec![],
+        },
+        latency: Latency { p50_us: 80.0, p95_us: 90.0, p99_us: 100.0, p999_us: 110.0 },
+        time: TimeUse {
+            cpu_cores: 1.5,
+            cpu_user_cores: 1.0,
+            cpu_system_cores: 0.5,
+            cpu_stolen_cores: 0.25,
+            voluntary_switches_per_txn: 0.01,
+            breakdown: None,
+        },
+        log: LogUse {
+            log_bytes_per_txn: 700.0,
+            log_groups: 10,
+            txns_per_group: 100.0,
+            log_writes: 10,
+            log_retained_peak_bytes: 0,
+            log_slowed: 0.0,
+        },
+        data: DataUse {
+            file_bytes_each_second: vec![],
+            data_syncs: 0,
+            pages_read: 0,
+            pages_written: 0,
+            checkpoints: 0,
+        },
+        memory: MemoryUse {
+            rss_peak_bytes: 1 << 26,
+            rss_open_bytes: 1 << 25,
+            snapshots_killed: None,
+            undo_spilled_bytes: None,
+        },
+        rmw: CountedRmw::default(),
         checks: checks(None),
-        repeats: Vec::new(),
+        repeats: vec![],
     }
 }
 
@@ -123,7 +128,7 @@ fn counts_are_divided_by_the_operations_and_shown_with_their_sites() {
     let mut counted = row(1.0);
     let site = Site { function: "tree::descend".to_owned(), offset: 0x1f0, contended_rmw_per_txn: 1.5 };
     counted.counted(&Counts { operations: 4, instructions: 4_000, rmw: 10, contended: 6, sites: vec![site] });
-    assert_eq!((counted.contended_rmw_per_txn, counted.tagged_rmw_per_txn), (Some(1.5), Some(2.5)));
+    assert_eq!((counted.rmw.contended_rmw_per_txn, counted.rmw.tagged_rmw_per_txn), (Some(1.5), Some(2.5)));
     let table = report(vec![counted], true).table();
     assert!(table.contains("tree::descend at 0x1f0"), "{table}");
 }

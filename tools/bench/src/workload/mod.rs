@@ -45,9 +45,9 @@ pub(crate) fn work(workload: Workload, config: &Config) -> Box<dyn Work> {
             Box::new(ycsb::Ycsb::new(config, workload))
         }
         Workload::Update => Box::new(update::Update::new(config, threads)),
-        Workload::Insert => Box::new(insert::Insert::new(threads, config.batch)),
-        Workload::Read => Box::new(read::Read::new(config.seed, config.skew, config.scale)),
-        Workload::Queue => Box::new(queue::Queue::new(config)),
+        Workload::Insert => Box::new(insert::Insert::new(threads, config.records.batch)),
+        Workload::Read => Box::new(read::Read::new(config.seed, config.records.skew, config.scale)),
+        Workload::Queue => Box::new(queue::Queue::new(&config.queue, config.records.row_bytes)),
     }
 }
 

@@ -6,7 +6,10 @@
 
 use super::tables::{Bytes, number_of};
 use super::{Audit, End, Transactions, Work, Worker, mark};
-use crate::{Config, Progress, config::Claim};
+use crate::{
+    Progress,
+    config::{Claim, Sides},
+};
 use foreshore::{Db, Error, Result, RowLock, TableDef, Transaction};
 use std::path::Path;
 use std::sync::Arc;
@@ -45,10 +48,10 @@ struct Flow {
 
 // ORDERING of all numbers here: Relaxed, they are tickets and counts, and no data rests on them.
 impl Flow {
-    fn new(config: &Config) -> Self {
+    fn new(sides: &Sides) -> Self {
         let [next, expected, free, inserted, removed] = std::array::from_fn(|_| AtomicU64::new(0));
-        let most = if config.consumers == 0 { u64::MAX } else { config.backlog * 2 };
-        Self { least: config.backlog, most, next, expected, free, inserted, removed }
+        let most = if sides.consumers == 0 { u64::MAX } else { sides.backlog * 2 };
+        Self { least: sides.backlog, most, next, expected, free, inserted, removed }
     }
 
     fn begin(&self, next: u64, rows: u64) {
@@ -71,9 +74,8 @@ impl Flow {
 }
 
 impl Queue {
-    pub(super) fn new(config: &Config) -> Self {
-        let Config { producers, row_bytes, claim, .. } = *config;
-        Self { producers, row_bytes, claim, flow: Arc::new(Flow::new(config)) }
+    pub(super) fn new(sides: &Sides, row_bytes: usize) -> Self {
+        Self { producers: sides.producers, row_bytes, claim: sides.claim, flow: Arc::new(Flow::new(sides)) }
     }
 }
 

@@ -1,5 +1,9 @@
 use super::*;
-use crate::{Silent, config::Claim, run};
+use crate::{
+    Silent,
+    config::{Claim, Sides, Storage, Window},
+    run,
+};
 use foreshore::{Db, Device, Isolation, TableDef};
 use std::{path::Path, time::Duration};
 
@@ -7,11 +11,9 @@ fn config(scale: u64) -> Config {
     Config {
         threads: vec![2],
         clients: 4,
-        secs: Duration::from_millis(100),
         scale,
-        memory: 32 << 20,
-        segment: 4 << 20,
-        device: Device::Null,
+        window: Window::of(Duration::from_millis(100)),
+        storage: Storage { device: Device::Null, memory: 32 << 20, segment: 4 << 20, ..Storage::default() },
         ..Config::default()
     }
 }
@@ -58,14 +60,14 @@ fn every_workload_passes_its_own_checks() {
         (Workload::YcsbF, 5000),
     ] {
         let report = run(workload, &config(scale), &Silent).unwrap();
-        assert!(report.passed() && report.rows[0].commits > 0, "{workload}: {:?}", report.rows[0].checks);
+        assert!(report.passed() && report.rows[0].ended.commits > 0, "{workload}: {:?}", report.rows[0].checks);
     }
     let shapes = [(2, 2, Claim::SkipLocked), (1, 1, Claim::First), (2, 0, Claim::SkipLocked)];
     for (producers, consumers, claim) in shapes {
         let threads = vec![producers + consumers];
-        let config = Config { threads, producers, consumers, claim, backlog: 20, ..config(1) };
+        let config = Config { threads, queue: Sides { producers, consumers, claim, backlog: 20 }, ..config(1) };
         let report = run(Workload::Queue, &config, &Silent).unwrap();
-        assert!(report.passed() && report.rows[0].commits > 0, "{claim}: {:?}", report.rows[0].checks);
+        assert!(report.passed() && report.rows[0].ended.commits > 0, "{claim}: {:?}", report.rows[0].checks);
     }
 }
 
@@ -135,7 +137,7 @@ fn a_database_at_another_scale_or_of_another_workload_is_refused() {
 #[test]
 fn a_queue_keeps_its_rows_within_their_bounds_and_misses_one_that_is_lost() {
     let db = memory();
-    let queue = work(Workload::Queue, &Config { backlog: 5, ..config(1) });
+    let queue = work(Workload::Queue, &Config { queue: Sides { backlog: 5, ..Sides::default() }, ..config(1) });
     queue.load(&db, &Silent).unwrap();
     let begun = queue.audit(&db).unwrap();
     assert_eq!((begun.is_sound, begun.count), (true, 5));

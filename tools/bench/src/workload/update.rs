@@ -9,7 +9,7 @@
 use super::tables::{BATCH, Bytes, LOADING, OwnTables, number_of};
 use super::{Audit, End, Transactions, Work, Worker, mark};
 use crate::random::{Keys, Random};
-use crate::{Config, Progress};
+use crate::{Config, Progress, config::Records};
 use foreshore::{Db, Error, Result, TableDef, Transaction};
 use std::path::Path;
 
@@ -30,9 +30,9 @@ pub(super) struct Update {
 
 impl Update {
     pub(super) fn new(config: &Config, threads: usize) -> Self {
-        let Config { seed, skew, row_bytes, .. } = *config;
-        let (rows, is_shared) = (config.rows.unwrap_or(config.scale), config.rows.is_some());
-        Self { seed, skew, rows, row_bytes, tables: if is_shared { 1 } else { threads }, is_shared }
+        let Records { rows, row_bytes, skew, .. } = config.records;
+        let (rows, is_shared) = (rows.unwrap_or(config.scale), rows.is_some());
+        Self { seed: config.seed, skew, rows, row_bytes, tables: if is_shared { 1 } else { threads }, is_shared }
     }
 
     fn add_tables(&self, db: &Db, progress: &dyn Progress) -> Result<()> {

@@ -56,7 +56,7 @@ impl Tatp {
     pub(super) fn new(config: &Config) -> Self {
         // The scale is checked before.
         let subscribers = u32::try_from(config.scale).unwrap_or(u32::MAX);
-        Self { seed: config.seed, skew: config.skew, subscribers, only: None, counts: Arc::default() }
+        Self { seed: config.seed, skew: config.records.skew, subscribers, only: None, counts: Arc::default() }
     }
 
     /// `UPDATE_LOCATION` alone.

@@ -129,7 +129,7 @@ pub(crate) struct Tpcb {
 
 impl Tpcb {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { seed: config.seed, skew: config.skew, scale: config.scale }
+        Self { seed: config.seed, skew: config.records.skew, scale: config.scale }
     }
 }
 

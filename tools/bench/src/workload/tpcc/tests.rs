@@ -9,7 +9,10 @@ use super::*;
 use crate::home::Home;
 use crate::row::{Check, measure};
 use crate::run::prepare;
-use crate::{Silent, config::Commit};
+use crate::{
+    Silent,
+    config::{Commit, Storage, Window},
+};
 use foreshore::{Device, Error, IndexDef, Isolation, Options, TableDef};
 use std::time::Duration;
 
@@ -279,16 +282,14 @@ fn the_conditions_are_true_after_concurrent_runs_and_after_reopening() {
             isolation,
             commit,
             clients: 4,
-            secs: Duration::from_millis(150),
-            memory: 32 << 20,
-            segment: 4 << 20,
-            device: Device::Null,
+            window: Window::of(Duration::from_millis(150)),
+            storage: Storage { device: Device::Null, memory: 32 << 20, segment: 4 << 20, ..Storage::default() },
             ..Config::default()
         };
         let (home, tpcc) = (Home::new(&config).unwrap(), small());
         let mut found = prepare(&tpcc, &home, &Silent).unwrap();
         let row = measure(&config, &home, &tpcc, 4, &mut found, Check::LiveAndReopened, &Silent).unwrap();
-        assert!(row.checks.passed() && row.commits > 0, "{isolation}: {:?}", row.checks);
+        assert!(row.checks.passed() && row.ended.commits > 0, "{isolation}: {:?}", row.checks);
     }
 }
 

@@ -66,8 +66,8 @@ impl Ycsb {
             Workload::YcsbF => draw::F,
             _ => draw::C,
         };
-        let mix = Mix { distribution: config.distribution.unwrap_or(mix.distribution), ..mix };
-        Self { seed: config.seed, skew: config.skew, records: config.scale, mix, shared: Arc::default() }
+        let mix = Mix { distribution: config.records.distribution.unwrap_or(mix.distribution), ..mix };
+        Self { seed: config.seed, skew: config.records.skew, records: config.scale, mix, shared: Arc::default() }
     }
 }
 
