@@ -150,7 +150,8 @@ impl Config {
     pub fn summary(&self) -> String {
         let Self { scale, commit, isolation, seed, window, parts, storage, records, queue, .. } = self;
         format!(
-            "scale {scale} commit {commit} isolation {isolation} {parts} {storage} {records} {queue} seed {seed} {window}"
+            "scale {scale} commit {commit} isolation {isolation} {parts} {storage} {records} {queue} \
+             seed {seed} {window}"
         )
     }
 }

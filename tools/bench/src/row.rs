@@ -80,34 +80,11 @@ pub(crate) fn measure(
     let db = home.open()?;
     let rss_open_bytes = resident_bytes()?;
     let mut looks = Looks::begin(&db, &config.window, progress)?;
-    let phase = Phase::new();
     if checks == Check::Skip {
         // Rows that are not checked one by one are short, and begin with what they need in memory.
         work.read_in(&db)?;
     }
-    let (warm_up, secs) = (config.window.warm_up(), config.window.secs);
-    let window = secs + warm_up;
-    progress.phase(&format!("{threads} threads, {}", config.commit), window.as_millis() as u64);
-
-    let (tally, before, after) = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
-                let worker = Worker { run: found.next_run, thread: thread as u32 };
-                let arrivals = config.window.load.map(|load| Arrivals::new(load / threads as f64, config.seed, worker));
-                let terminal = Terminal::new(config, &db, &phase, work.transactions(worker)).arriving(arrivals);
-                scope.spawn(move || terminal.work())
-            })
-            .collect();
-        let window = watch(&mut looks, &phase, (warm_up, secs));
-        phase.raise(Phase::STOP);
-        let mut tally = Tally::new();
-        for worker in workers {
-            let worked = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            tally.add(&worked?);
-        }
-        let (before, after) = window?;
-        Ok::<_, foreshore::Error>((tally, before, after))
-    })?;
+    let (tally, before, after) = drive(config, &mut looks, work, threads, found.next_run)?;
 
     let Looks { mut peak, reader, .. } = looks;
     drop(reader);
@@ -150,6 +127,39 @@ pub(crate) fn measure(
         rmw: CountedRmw::default(),
         checks,
         repeats: Vec::new(),
+    })
+}
+
+/// Has the workers of run `run` at work through warm-up and window. Returns what they counted, and what was read at the
+/// window's ends.
+fn drive(
+    config: &Config,
+    looks: &mut Looks<'_>,
+    work: &dyn Work,
+    threads: usize,
+    run: u64,
+) -> Result<(Tally, Sample, Sample)> {
+    let (db, phase) = (looks.db, Phase::new());
+    let (warm_up, secs) = (config.window.warm_up(), config.window.secs);
+    looks.progress.phase(&format!("{threads} threads, {}", config.commit), (warm_up + secs).as_millis() as u64);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let worker = Worker { run, thread: thread as u32 };
+                let arrivals = config.window.load.map(|load| Arrivals::new(load / threads as f64, config.seed, worker));
+                let terminal = Terminal::new(config, db, &phase, work.transactions(worker)).arriving(arrivals);
+                scope.spawn(move || terminal.work())
+            })
+            .collect();
+        let window = watch(looks, &phase, (warm_up, secs));
+        phase.raise(Phase::STOP);
+        let mut tally = Tally::new();
+        for worker in workers {
+            let worked = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tally.add(&worked?);
+        }
+        let (before, after) = window?;
+        Ok((tally, before, after))
     })
 }
 
