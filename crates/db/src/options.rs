@@ -310,7 +310,8 @@ impl Options {
             return Err(out_of_range("spill_limit", self.spill_limit, "at most 1 TiB"));
         }
         if self.log_budget < 4 * self.lab.segment_bytes {
-            return Err(out_of_range("log_budget", self.log_budget, "at least four segments"));
+            let expected = format!("at least {} (four segments)", 4 * self.lab.segment_bytes);
+            return Err(out_of_range("log_budget", self.log_budget, &expected));
         }
         if !(1..=MAX_TRANSACTIONS).contains(&self.max_transactions) {
             return Err(out_of_range("max_transactions", self.max_transactions as u64, "1 to 1024"));
