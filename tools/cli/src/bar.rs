@@ -9,7 +9,7 @@ pub(crate) struct Bar(ProgressBar);
 impl Bar {
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{msg:30} {bar:40} {percent:>3}% {elapsed}");
+        let style = ProgressStyle::with_template("{msg:30} {wide_bar} {percent:>3}% {elapsed}");
         bar.set_style(style.expect("the template is constant"));
         Self(bar)
     }

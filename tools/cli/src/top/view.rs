@@ -82,7 +82,9 @@ impl View {
         let list = |values: &BTreeMap<String, f64>, one: fn(&str, f64) -> String| {
             values.iter().map(|(class, &value)| one(class, value)).collect::<Vec<_>>().join(", ")
         };
-        let shares = list(&self.time, |class, share| format!("{class} {:.0} %", share * 100.0));
+        let mut shares: Vec<_> = self.time.iter().map(|(class, &share)| (share, class)).collect();
+        shares.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let shares: Vec<_> = shares.iter().map(|(share, class)| format!("{class} {:.0} %", share * 100.0)).collect();
         let log = format!(
             "{}/s, {} commits and {} a write; {} retained; writers slowed for {} s/s",
             bytes(self.log_bytes),
@@ -107,7 +109,14 @@ impl View {
             ("log", log),
             ("pages", pages),
             ("waits", list(&self.waits, |class, rate| format!("{class} {}/s", show_count(rate)))),
-            ("time", if shares.is_empty() { "not measured: the program profiles nothing".to_owned() } else { shares }),
+            (
+                "time",
+                if shares.is_empty() {
+                    "not measured: the program profiles nothing".to_owned()
+                } else {
+                    shares.join(", ")
+                },
+            ),
             ("oldest transaction", shown(self.oldest_transaction.as_ref(), "of log")),
             ("oldest snapshot", shown(self.oldest_snapshot.as_ref(), "kept")),
         ]
