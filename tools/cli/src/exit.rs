@@ -28,6 +28,8 @@ pub(crate) enum Failure {
     Failed(Error),
     /// The reader of the output has closed the pipe. The rest of the output is not wanted.
     PipeClosed,
+    /// Ctrl-C ended a verb of the shell.
+    Interrupted,
 }
 
 impl Failure {
@@ -53,7 +55,7 @@ impl Failure {
             Self::No => 1,
             Self::Refused(_) => 2,
             Self::Unopened(_) => 3,
-            Self::Failed(_) => 4,
+            Self::Failed(_) | Self::Interrupted => 4,
         })
     }
 }
@@ -62,6 +64,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::No | Self::PipeClosed => Ok(()),
+            Self::Interrupted => f.write_str("interrupted"),
             Self::Refused(why) => f.write_str(why),
             Self::Unopened(error) | Self::Failed(error) => error.fmt(f),
         }

@@ -8,6 +8,7 @@ mod exit;
 mod generate;
 mod history;
 mod inspect;
+mod interrupt;
 mod lab;
 mod output;
 mod shell;

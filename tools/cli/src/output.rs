@@ -1,6 +1,7 @@
 //! Standard output of the verbs that look into a database: whole lines, buffered.
 
 use crate::exit::Failure;
+use crate::interrupt;
 use serde_json::Value as Json;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -11,8 +12,9 @@ impl Output {
         Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
     }
 
-    /// Writes a line.
+    /// Writes a line, unless Ctrl-C has ended the verb.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        interrupt::check()?;
         self.0.write_all(text.as_bytes()).and_then(|()| self.0.write_all(b"\n")).map_err(Failure::output)
     }
 

@@ -38,7 +38,12 @@ impl Completer for Names {
     type Candidate = String;
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(self.complete(&line[..at]))
+        let (begin, mut names) = self.complete(&line[..at]);
+        // The next word follows at once.
+        if let ([name], true) = (&mut names[..], at == line.len()) {
+            name.push(' ');
+        }
+        Ok((begin, names))
     }
 }
 

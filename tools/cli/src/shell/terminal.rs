@@ -4,16 +4,17 @@ use super::complete::Names;
 use super::session::{Next, Session};
 use super::verbs;
 use crate::exit::Failure;
+use crate::interrupt;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// Lines that the history keeps.
 const HISTORY_LINES: usize = 1000;
 
-/// Runs lines until one ends the shell, or the input does. A line that fails does not end it.
+/// Runs lines until one ends the shell, or the input does. A line that fails, or that Ctrl-C ends, does not end it.
 pub(super) fn run(mut session: Session, name: &str) -> Result<(), Failure> {
     let config = Config::builder().max_history_size(HISTORY_LINES).map_err(failed)?.auto_add_history(true).build();
     let mut editor = Editor::<Names, FileHistory>::with_config(config).map_err(failed)?;
@@ -23,14 +24,20 @@ pub(super) fn run(mut session: Session, name: &str) -> Result<(), Failure> {
         // There is none before the first time.
         let _ = editor.load_history(path);
     }
+    interrupt::install()?;
     loop {
         let mark = if session.is_in_transaction() { "*" } else { "" };
         match editor.readline(&format!("{name}{mark}> ")) {
-            Ok(line) => match session.line(&line) {
-                Ok(Next::Line) | Err(Failure::No | Failure::PipeClosed) => {}
-                Ok(Next::Quit) => break,
-                Err(failure) => eprintln!("error: {failure}"),
-            },
+            Ok(line) => {
+                keep(&mut editor, history.as_deref());
+                interrupt::clear();
+                match session.line(&line) {
+                    Ok(Next::Line) | Err(Failure::No | Failure::PipeClosed) => {}
+                    Ok(Next::Quit) => break,
+                    Err(Failure::Interrupted) => eprintln!("interrupted"),
+                    Err(failure) => eprintln!("error: {failure}"),
+                }
+            }
             // Ctrl-C gives up the line.
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => break,
@@ -40,12 +47,14 @@ pub(super) fn run(mut session: Session, name: &str) -> Result<(), Failure> {
     if session.is_in_transaction() {
         eprintln!("the open transaction is rolled back");
     }
-    if let Some(path) = &history
-        && let Err(error) = editor.append_history(path)
-    {
-        eprintln!("the history is not kept: {error}");
-    }
     Ok(())
+}
+
+/// Appends the last line to the history, so that it is there however the shell ends. Without the file the shell goes on.
+fn keep(editor: &mut Editor<Names, FileHistory>, path: Option<&Path>) {
+    if let Some(path) = path {
+        let _ = editor.append_history(path);
+    }
 }
 
 /// Returns where the history is kept: the directory for state of the user. `None` if there is none.

@@ -6,11 +6,12 @@ use crate::inspect::scan::{Lines, Scan};
 use crate::inspect::{del::Del, get::Get, put::Put, tables::Tables};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-/// One line.
+/// A verb and its words, quoted as in a POSIX shell: `get pairs '[7, "x"]'`. `help VERB` has its options.
 #[derive(Parser)]
 #[command(
     multicall = true,
     disable_help_flag = true,
+    override_usage = "VERB [WORD]...",
     subcommand_value_name = "VERB",
     subcommand_help_heading = "Verbs"
 )]
