@@ -80,6 +80,11 @@ impl ShardedOwners {
         let mut owners = self.shards[thread_index() % SHARDS].lock();
         (owners.engine.hand_out(), owners.txns.hand_out())
     }
+
+    /// Returns a reference to the engine alone.
+    fn engine_ref(&self) -> EngineRef {
+        self.shards[thread_index() % SHARDS].lock().engine.hand_out()
+    }
 }
 
 impl Drop for Handle {
@@ -106,7 +111,7 @@ impl Db {
 
     /// Returns a reference to the engine.
     pub(crate) fn engine_ref(&self) -> EngineRef {
-        self.hand_out().0
+        self.handle.owners.engine_ref()
     }
 
     /// Begins a serializable, durable transaction.
