@@ -80,6 +80,16 @@ impl Catalogue {
             damage(&error);
             let _ = self.hidden.set(error);
         })?;
+        // The row of a dropped table stays, so its id is not given to another one.
+        match self.sequences.last_table(txn) {
+            Ok(last) => last.into_iter().for_each(|last| self.note_drawn(last)),
+            Err(error @ foreshore_base::Error::Corrupted { .. }) => {
+                let error = error.into();
+                damage(&error);
+                let _ = self.hidden.set(error);
+            }
+            Err(error) => return Err(error.into()),
+        }
         if self.hidden.get().is_none() {
             settle_indexes(&known);
         }

@@ -138,6 +138,8 @@ pub use options::{Durability, Options, ReadOptions, TxnOptions};
 pub use prepared::PreparedTxn;
 pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
+#[doc(hidden)]
+pub use read::SingleReader;
 pub use read::{ReadTable, ReadTransaction};
 pub use restore::{Restore, Restored, Until, restore};
 pub use stats::Stats;

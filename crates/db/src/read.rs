@@ -3,8 +3,10 @@
 //! Several threads may read by one of them. Each thread has a transaction of its own, with a copy of the snapshot. So a
 //! read of one thread writes nothing that another one writes, and costs what it costs a single thread.
 
+mod single;
 mod table;
 
+pub use single::SingleReader;
 pub use table::ReadTable;
 
 use crate::engine::EngineRef;
@@ -76,9 +78,9 @@ impl Db {
 /// # Ok::<(), Error>(())
 /// ```
 pub struct ReadTransaction {
-    /// Which the transactions of all threads share; `None` if the transaction did not begin. Dropped before them, so
-    /// that their sessions keep its memory.
-    snapshot: Option<SnapshotRef>,
+    /// Which the transactions of all threads share, or why the transaction did not begin. Dropped before them, so that
+    /// their sessions keep its memory.
+    snapshot: Result<SnapshotRef>,
     engine: EngineRef,
     options: ReadOptions,
     threads: PerThread<Transaction>,
@@ -92,6 +94,7 @@ const _: () = {
 impl ReadTransaction {
     fn new(engine: EngineRef, options: ReadOptions, first: Transaction) -> Self {
         let snapshot = first.if_live(|live| live.txn.own_snapshot()).flatten();
+        let snapshot = snapshot.ok_or_else(|| first.failure().unwrap_or_else(|| foreshore_base::Error::Closed.into()));
         Self { snapshot, engine, options, threads: PerThread::new(first) }
     }
 
@@ -102,10 +105,11 @@ impl ReadTransaction {
 
     /// Begins another transaction by the same snapshot.
     fn begin_same(&self) -> Result<Transaction> {
-        let snapshot = self.snapshot.as_ref().ok_or(Error::RolledBack)?;
+        let snapshot = self.snapshot.as_ref().map_err(Clone::clone)?;
         let engine = BiasedOwner::new(Arc::clone(&self.engine)).hand_out();
         let txns = engine.admission.txns().reference();
-        let same = Transaction::begin((engine, txns), self.options.into_txn_options());
+        // The thread that drops this one ends it. A count here would stay.
+        let same = Transaction::begin((engine, txns), self.options.into_txn_options()).uncounted();
         same.with(|_, live| Ok(live.txn.share_snapshot(snapshot)?))?;
         Ok(same)
     }
@@ -186,6 +190,14 @@ impl ReadTransaction {
     /// ```
     pub fn readable_tables(&self) -> Result<(Vec<ListedTable>, Vec<Error>)> {
         self.here()?.readable_tables()
+    }
+
+    /// Returns the same transaction for one thread at a time. It has just begun.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_single(self) -> SingleReader {
+        drop(self.snapshot);
+        SingleReader(self.threads.into_values().0)
     }
 
     /// Ends the transaction. The ticket resolves when everything that was read, by all threads, is durable.

@@ -20,7 +20,7 @@ use foreshore_sync::{LockRank, Mutex, SystemClock, Turns, pause};
 use foreshore_txn::Txn;
 use foreshore_wal::Log;
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::path::PathBuf;
 use std::{sync::Arc, time::Duration};
 
@@ -114,7 +114,20 @@ impl Sequences {
         self.tree.put_only(txn, &new.0.to_be_bytes(), &of.0.to_be_bytes(), &mut Vec::new())?;
         // For this transaction. It stays after a rollback, and the id is not used again.
         self.known.lock().insert(new, Numbers::Of(of));
+        if of != old {
+            // Transactions that have opened the old table do not need its row.
+            self.known.lock().insert(old, Numbers::Of(of));
+            self.tree.remove_only(txn, &old.0.to_be_bytes(), &mut Vec::new())?;
+        }
         Ok(())
+    }
+
+    /// Returns the largest id of a table that has a row. The caller reads by a snapshot.
+    pub(crate) fn last_table(&self, txn: &mut Txn) -> foreshore_base::Result<Option<TableId>> {
+        let mut cursor = self.tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;
+        let malformed = || Storage::corrupted(&self.data, Place::File, MALFORMED);
+        let decode = |key: &[u8]| Ok(TableId(u32::from_be_bytes(key.try_into().map_err(|_| malformed())?)));
+        cursor.next_key_back(txn)?.map(decode).transpose()
     }
 
     /// Returns the table that has the numbers of `table`. A table that the caller's transaction has cleared is known.
@@ -125,9 +138,17 @@ impl Sequences {
             None => {}
         }
         let (mut txn, mut row) = (admission.begin_for_running(TxnOptions::new().label(LABEL))?, Vec::new());
-        let is_there = self.tree.get_newest(&mut txn, &table.0.to_be_bytes(), &mut row)?;
+        let mut of = table;
+        while self.tree.get_newest(&mut txn, &of.0.to_be_bytes(), &mut row)?
+            && let Err(before) = self.decode(&row)?
+        {
+            if before >= of {
+                return Err(Storage::corrupted(&self.data, Place::File, MALFORMED).into());
+            }
+            of = before;
+        }
         txn.rollback()?;
-        Ok(if is_there { self.decode(&row)?.map_or_else(|of| of, |_| table) } else { table })
+        Ok(of)
     }
 
     /// Takes a number that is reserved.

@@ -54,7 +54,7 @@ pub struct Transaction {
     /// Present if the transaction is measured.
     meter: Option<Box<Meter>>,
     /// Marks the thread that began the transaction: it does not wait in the retry queue while this is open.
-    _begun: Begun,
+    begun: Begun,
 }
 
 /// A point of a transaction to which it can be rolled back. [`Transaction::savepoint`] makes it.
@@ -90,9 +90,13 @@ impl Transaction {
             engine.aging.seat(options.label, state)
         };
         let (durability, deadline) = (options.durability, options.deadline);
-        // No transaction waits for one that only reads.
-        let _begun = if options.is_read { Begun::nowhere() } else { Begun::here() };
-        Self { engine, seat, durability, deadline, began, meter, _begun }
+        Self { engine, seat, durability, deadline, began, meter, begun: Begun::here() }
+    }
+
+    /// Counts the transaction in no thread: another one may end it.
+    pub(crate) fn uncounted(mut self) -> Self {
+        self.begun = Begun::nowhere();
+        self
     }
 
     /// Marks a point to which [`rollback_to`](Self::rollback_to) can roll back. It costs almost nothing.

@@ -7,9 +7,10 @@
 //! **Invariant:** a reference to a value exists only on the thread that owns the value. So `T` need not be `Sync`.
 
 use crate::counter::thread_number;
-use crate::{LockRank, Mutex};
+use crate::{LockRank, RwLock};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, Weak};
@@ -61,23 +62,28 @@ impl<T: EndWithThread + Send + 'static> PerThread<T> {
 }
 
 /// The values of further threads, by the numbers of the threads.
-struct Others<T>(OnceLock<Arc<Mutex<Owners<T>>>>);
+struct Others<T>(OnceLock<Arc<RwLock<Owners<T>>>>);
 
 type Owners<T> = BTreeMap<usize, Own<T>>;
 
 impl<T: EndWithThread + Send + 'static> Others<T> {
     #[cold]
     fn get<E>(&self, this: usize, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        let owners = self.0.get_or_init(|| Arc::new(Mutex::new(LockRank::PerThread, BTreeMap::new())));
-        let own = owners.lock().get(&this).map(|own| own.0);
+        let owners = self.0.get_or_init(|| Arc::new(RwLock::new(LockRank::PerThread, BTreeMap::new())));
+        let own = owners.read().get(&this).map(|own| own.0);
         let own = match own {
             Some(own) => own,
             None => {
-                let own = Own::new(make()?);
-                let value = own.0;
-                owners.lock().insert(this, own);
-                end_with_thread(Arc::downgrade(owners) as Weak<dyn EndThread>);
-                value
+                let new = Own::new(make()?);
+                // `make` may have called this, and got a value: that one stays. The new one is dropped without the lock.
+                let (own, new) = match owners.write().entry(this) {
+                    Entry::Occupied(known) => (known.get().0, Some(new)),
+                    Entry::Vacant(place) => (place.insert(new).0, None),
+                };
+                if new.is_none() {
+                    end_with_thread(Arc::downgrade(owners) as Weak<dyn EndThread>);
+                }
+                own
             }
         };
         // SAFETY: the value stays in its place until `self` is dropped, and this is the thread that owns it.
@@ -87,7 +93,7 @@ impl<T: EndWithThread + Send + 'static> Others<T> {
 
 impl<T> Others<T> {
     fn take(&self) -> Owners<T> {
-        self.0.get().map(|owners| std::mem::take(&mut *owners.lock())).unwrap_or_default()
+        self.0.get().map(|owners| std::mem::take(&mut *owners.write())).unwrap_or_default()
     }
 }
 
@@ -103,6 +109,8 @@ struct Own<T>(NonNull<T>);
 
 // SAFETY: it owns the value, as a box does.
 unsafe impl<T: Send> Send for Own<T> {}
+// SAFETY: threads that share it copy the pointer. The thread that owns the value alone uses that.
+unsafe impl<T: Send> Sync for Own<T> {}
 
 impl<T> Own<T> {
     fn new(value: T) -> Self {
@@ -130,10 +138,10 @@ trait EndThread {
     fn end_thread(&self, this: usize);
 }
 
-impl<T: EndWithThread> EndThread for Mutex<Owners<T>> {
+impl<T: EndWithThread> EndThread for RwLock<Owners<T>> {
     fn end_thread(&self, this: usize) {
         // Under the lock, so that no other thread takes the value meanwhile.
-        if let Some(own) = self.lock().get(&this) {
+        if let Some(own) = self.read().get(&this) {
             // SAFETY: the value is there while the lock is held, and this is the thread that owns it.
             unsafe { own.0.as_ref() }.end();
         }
@@ -237,6 +245,23 @@ mod tests {
         let values = Arc::into_inner(values).expect("the thread has ended");
         let (first, others) = values.into_values();
         assert_eq!((first.ends.get(), others.len(), others[0].ends.get()), (0, 1, 1));
+    }
+
+    #[test]
+    fn a_value_that_is_made_within_another_one_stays() {
+        let values = PerThread::new(Count::default());
+        values.get(|| Ok::<_, Infallible>(Count::default())).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut inner = None;
+                let outer = values.get(|| {
+                    inner = Some(values.get(|| Ok::<_, Infallible>(Count::default())).unwrap());
+                    Ok::<_, Infallible>(Count::default())
+                });
+                assert!(std::ptr::eq(outer.unwrap(), inner.unwrap()));
+            });
+        });
+        assert_eq!(values.into_values().1.len(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A table is cleared at once: by new roots, in the transaction, while snapshots keep the rows.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
-use foreshore::{Error, IndexDef, Isolation, ReadOptions, Table, TableDef, Transaction, TxnOptions};
+use foreshore::{Db, Error, IndexDef, Isolation, ReadOptions, Table, TableDef, Transaction, TxnOptions};
 use std::time::Duration;
 
 const BY_VALUE: IndexDef<u64, i64, i64> = IndexDef::new("by value", |_, value: &i64, keys| keys.add(*value));
@@ -116,6 +116,28 @@ fn numbers_taken_around_a_clear_never_repeat() {
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), count, "a number was handed out twice");
+    db.check().unwrap();
+}
+
+/// Ids of tables that were dropped do not come back, because the rows of their sequences stay.
+#[test]
+fn a_table_never_gets_the_sequence_of_a_dropped_one() {
+    let (mut db, _fs) = in_memory();
+    let next = |db: &Db, name: &str| db.run(|tx| tx.next_id(&tx.open(TableDef::<u64, i64>::new(name))?));
+    let create = |db: &Db, name: &str| db.run(|tx| tx.open(TableDef::<u64, i64>::new(name)).map(drop)).unwrap();
+    create(&db, "kept");
+    create(&db, "dropped");
+    let first = next(&db, "dropped").unwrap();
+    assert!(db.run(|tx| tx.clear_table("dropped")).unwrap());
+    assert!(db.run(|tx| tx.drop_table("dropped")).unwrap());
+    db.vacuum().unwrap();
+    db = db.reopen().unwrap();
+    assert!(db.run(|tx| tx.clear_table("kept")).unwrap());
+    create(&db, "new");
+    db = db.reopen().unwrap();
+    assert_eq!((next(&db, "new").unwrap(), next(&db, "kept").unwrap(), first), (1, 1, 1));
+    db.run(|tx| tx.skip_ids(&tx.open(TableDef::<u64, i64>::new("new"))?, 5000)).unwrap();
+    assert!(next(&db, "new").unwrap() == 5001 && next(&db, "kept").unwrap() < 5000);
     db.check().unwrap();
 }
 

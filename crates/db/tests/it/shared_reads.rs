@@ -176,6 +176,52 @@ fn an_error_of_one_thread_hides_no_read_of_another() {
     assert!(ticket.csn() >= csn && db.durable_csn() >= csn);
 }
 
+/// The ticket waits for what other threads than the first have read.
+#[test]
+fn a_ticket_covers_the_reads_of_all_threads() {
+    let (db, _fs) = in_memory();
+    const EMPTY: TableDef<u64, i64> = TableDef::new("empty");
+    db.run(|tx| tx.open(EMPTY).and_then(|_| tx.open(NUMBERS)?.put(1, 0))).unwrap();
+    let tx = db.begin_with(TxnOptions::new().durability(Durability::Relaxed));
+    tx.open(NUMBERS).unwrap().put(1, 1).unwrap();
+    let csn = tx.commit().unwrap();
+    let reader = db.read_with(ReadOptions::new().latest());
+    assert!(reader.open(EMPTY).unwrap().is_empty().unwrap());
+    assert_eq!(get_elsewhere(&reader).unwrap(), Some(1));
+    let ticket = reader.finish().unwrap();
+    ticket.wait().unwrap();
+    assert!(ticket.csn() >= csn && db.durable_csn() >= csn);
+}
+
+/// Each thread is told why the transaction did not begin.
+#[test]
+fn all_threads_get_the_error_of_the_begin() {
+    let db = with_two_sessions();
+    let others = [db.begin(), db.begin()];
+    let reader = db.read();
+    for refused in [get_elsewhere(&reader), get_elsewhere(&reader), reader.fork().map(|_| None)] {
+        assert!(matches!(refused, Err(Error::TooManyTransactions { .. })), "{refused:?}");
+    }
+    drop(others);
+}
+
+/// One thread after another uses the transaction with its open tables.
+#[test]
+fn a_single_reader_moves_with_its_tables() {
+    let db = with_two_sessions();
+    let reader = db.read_with(ReadOptions::new()).into_single();
+    assert_eq!(reader.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
+    let reader = thread::spawn(move || {
+        assert_eq!(reader.open(NUMBERS).unwrap().get(1).unwrap(), Some(1));
+        reader
+    });
+    let reader = reader.join().unwrap();
+    assert_eq!(reader.open(NUMBERS).unwrap().get(2).unwrap(), Some(2));
+    // It has one session.
+    assert_eq!(db.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap(), Some(1));
+    reader.finish().unwrap().wait().unwrap();
+}
+
 #[test]
 fn a_cancelled_snapshot_is_cancelled_for_each_thread() {
     let (db, _fs) = in_memory();

@@ -300,19 +300,19 @@ fn a_sharer_fences_behind_the_count_of_its_operation() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "none has begun")]
 fn each_sharer_counts_its_operations_by_itself() {
     mutated("readers: sharers count their operations in one place", shared_operations_and_collector);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "gives back slot 0 twice")]
 fn the_last_of_two_readers_frees_the_slot() {
     mutated("readers: each reader frees a shared slot", two_ends_and_collector);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "a slot stays taken")]
 fn two_readers_that_end_at_once_leave_no_slot() {
     mutated("readers: looks for sharers and ends in two steps", two_ends_and_collector);
 }

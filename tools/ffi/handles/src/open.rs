@@ -88,7 +88,7 @@ pub(crate) enum Tx {
     /// From `Box::into_raw`.
     Write(NonNull<foreshore::Transaction>),
     /// From `Box::into_raw`.
-    Read(NonNull<foreshore::ReadTransaction>),
+    Read(NonNull<foreshore::SingleReader>),
     /// Of a run, which ends it.
     Run(NonNull<foreshore::Transaction>),
     Ended,
@@ -98,7 +98,7 @@ pub(crate) enum Tx {
 #[derive(Clone, Copy)]
 pub(crate) enum Running {
     Write(&'static foreshore::Transaction),
-    Read(&'static foreshore::ReadTransaction),
+    Read(&'static foreshore::SingleReader),
 }
 
 impl Open {

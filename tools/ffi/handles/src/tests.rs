@@ -47,6 +47,26 @@ fn handles_outlive_their_transaction_and_say_so() {
     assert_eq!(Table::open(&read, "rows", "str", "bytes").err().expect("refused").status, Status::TableTypes);
 }
 
+/// A read transaction goes on with its tables when a thread that has opened one of them ends.
+#[test]
+fn a_read_transaction_outlives_the_threads_that_used_it() {
+    let db = database();
+    let (tx, table) = begin(&db);
+    table.put(b"a", b"1").expect("written");
+    tx.commit().expect("commits");
+    drop((tx, table));
+    let read = Transaction::read(&db, ReadOptions::new()).expect("begins");
+    let first = Table::open(&read, "rows", "bytes", "bytes").expect("opens");
+    let opened = thread::scope(|scope| {
+        let open = || Table::open(&read, "rows", "bytes", "bytes").expect("opens");
+        scope.spawn(open).join().expect("no panic")
+    });
+    for table in [&first, &opened] {
+        assert_eq!(table.get(b"a", <[u8]>::to_vec).expect("reads").as_deref(), Some(&b"1"[..]));
+    }
+    assert_eq!(read.commit().expect("ends"), 0);
+}
+
 #[test]
 fn a_scan_sees_what_its_transaction_writes_ahead_of_it() {
     let db = database();

@@ -33,7 +33,7 @@ impl Transaction {
     /// # Errors
     /// `Forked`. Others come from the first operation.
     pub fn read(db: &Database, options: ReadOptions) -> Result<Self> {
-        let tx = NonNull::from(Box::leak(Box::new(db.get()?.read_with(options))));
+        let tx = NonNull::from(Box::leak(Box::new(db.get()?.read_with(options).into_single())));
         Ok(Self::new(db.process(), Tx::Read(tx)))
     }
 
@@ -230,7 +230,7 @@ impl Transaction {
 /// A transaction that ends.
 enum Ending {
     Write(foreshore::Transaction),
-    Read(foreshore::ReadTransaction),
+    Read(foreshore::SingleReader),
 }
 
 /// Returns the number of a commit.
