@@ -120,7 +120,8 @@ fn create_trees(log: &Log, space: &Space, trees: &Trees) -> foreshore_base::Resu
 }
 
 /// Whether the first checkpoint is left to the background, since a crash has left pages to be written. The next start
-/// for the same log takes it at once.
+/// for the same log takes it at once. So does one that finds a single superblock: a second one shows that a backup was
+/// opened, and replaces a damaged one.
 fn is_left(superblock: &SuperBlock, replayed: &Replayed) -> bool {
     superblock.checkpoint_lsn > Lsn::ZERO && !replayed.stats.was_clean && !replayed.is_repeated
 }
@@ -159,7 +160,7 @@ impl Parts<'_> {
         if !mutant("sabotage: a start reads pages from the page cache") {
             data.read_past_cache()?;
         }
-        let (mut superblock, _) = SuperBlock::read_newest(&*data)?;
+        let (mut superblock, older) = SuperBlock::read_newest(&*data)?;
         self.check_closed(superblock.clean)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
@@ -177,7 +178,7 @@ impl Parts<'_> {
             space.load()?;
         }
         superblock.quarantined.extend(&replayed.quarantined);
-        let is_left = is_left(&superblock, &replayed);
+        let is_left = older.is_some() && is_left(&superblock, &replayed);
         let (txns, taken_over, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
         // Its segments may be recycled from here on.
         drop(recovered);

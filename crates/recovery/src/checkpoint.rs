@@ -230,7 +230,8 @@ impl Checkpointer {
     }
 
     fn take(&self, state: &mut State, reach: Reach) -> Result<()> {
-        let taken = self.take_counted(state, reach).inspect(|()| self.end_restart(state));
+        let taken = self.take_counted(state, reach);
+        self.end_restart(state);
         let counter = if taken.is_ok() { &self.checkpoints } else { &self.failures };
         // ORDERING: hint, a counter.
         counter.fetch_add(1, Ordering::Relaxed);

@@ -27,13 +27,17 @@ fn read(db: &Db) -> Rows {
 
 /// What a killed process leaves: most pages have changed since the last checkpoint, and one transaction has no end.
 fn killed(seed: u64) -> (Sim, Rows) {
+    killed_with(seed, COUNT)
+}
+
+fn killed_with(seed: u64, count: u64) -> (Sim, Rows) {
     let (sim, mut rows) = (disk(seed), Rows::new());
     let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
-    (0..COUNT).for_each(|key| put(&db, &mut rows, key, vec![0; 900]));
+    (0..count).for_each(|key| put(&db, &mut rows, key, vec![0; 900]));
     db.checkpoint().unwrap();
-    (0..COUNT).step_by(4).for_each(|key| put(&db, &mut rows, key, vec![1; 300]));
+    (0..count).step_by(4).for_each(|key| put(&db, &mut rows, key, vec![1; 300]));
     let unended = db.begin();
-    (0..COUNT).step_by(9).for_each(|key| drop(unended.open(ROWS).unwrap().insert(key, &[9; 200][..]).unwrap()));
+    (0..count).step_by(9).for_each(|key| drop(unended.open(ROWS).unwrap().insert(key, &[9; 200][..]).unwrap()));
     db.sync().unwrap();
     (sim.kill(), rows)
 }
@@ -68,6 +72,19 @@ fn a_start_writes_no_page_and_the_background_writes_all() {
     assert_eq!((recovery.redone, recovery.undone, recovery.was_clean), (0, 0, false), "{recovery:?}");
     assert_eq!(read(&db), rows);
     db.check().unwrap();
+}
+
+/// The superblock must not name the log of the crashed run until the last page is home, while writers add to it.
+#[test]
+fn a_checkpoint_that_comes_due_meanwhile_is_taken() {
+    let (sim, rows) = killed_with(11, 4 * COUNT);
+    let db = open(&sim).unwrap();
+    let began = db.stats();
+    assert!(began.pool.pages_dirty > 130, "{} pages, some batches", began.pool.pages_dirty);
+    assert!(began.checkpoint.page_log_bytes > 64 << 10, "one is due: {:?}", began.checkpoint);
+    finish(&db);
+    assert!(db.stats().checkpoint.checkpoints > 1, "one before the last: {:?}", db.stats().checkpoint);
+    assert_eq!(read(&db), rows);
 }
 
 #[test]

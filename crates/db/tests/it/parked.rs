@@ -159,6 +159,8 @@ fn a_full_disk_opens_again_and_again() {
         let db = opened.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
         verify_rows(&db, 50);
         assert_eq!(db.prepared().unwrap().len(), 1);
+        // The background tries the checkpoint of the start, which would take log and truncate none.
+        (0..round % 2 * 20).for_each(|_| db.step());
         // Power is lost in the middle of the next one, too.
         sim = sim.crash_image(&POLICIES[round as usize % POLICIES.len()], round);
     }

@@ -526,6 +526,22 @@ fn an_opened_backup_does_not_go_into_the_archive_of_the_original() {
     assert!(matches!(used, Err(Error::Foreign { .. })), "{used:?}");
 }
 
+/// So does one that a killed process has opened, before its background has taken a checkpoint.
+#[test]
+fn a_backup_that_a_killed_process_has_opened_is_refused() {
+    let sim = disk(12);
+    let db = options(&sim).archive(ARCHIVE).open(DIR).unwrap();
+    fill(&db, 100);
+    db.backup(BACKUP).unwrap();
+    db.close(Duration::ZERO).unwrap();
+    drop(db);
+    let fork = options(&sim).open(BACKUP).unwrap();
+    fork.run(|tx| tx.open(NUMBERS)?.insert(1, -1).map(drop)).unwrap();
+    let fs: Arc<dyn Fs> = Arc::new(sim.kill());
+    let used = restore_on(&fs, TARGET, Until::End).run();
+    assert!(matches!(used, Err(Error::Foreign { .. })), "{used:?}");
+}
+
 /// Rounds of backup, work, crash, start, archive and restore.
 #[test]
 fn rounds_of_backup_crash_and_restore() {

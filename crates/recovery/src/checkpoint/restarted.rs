@@ -35,12 +35,18 @@ impl Checkpointer {
         let Some(end) = state.restarted else { return Ok(()) };
         self.pool.flush_older_than(end, |oldest| {
             self.pages_from(oldest);
-            // The pages may take longer than a writer waits for space.
+            // The pages may take longer than a writer waits for space, and than the log may grow between checkpoints.
             let _ = self.answer_request(state);
+            let _ = self.take_due(state);
             Ok(())
         })?;
-        // The answer to a request is a checkpoint, too.
-        if state.restarted.is_some() { self.take(state, Reach::None) } else { Ok(()) }
+        // One may have been taken meanwhile.
+        if state.restarted.is_none() {
+            return Ok(());
+        }
+        // On a full disk each start would take log for it that is reserved.
+        self.admit(state)?;
+        self.take(state, Reach::None)
     }
 
     /// Ends the reads past the page cache when a superblock says that the pages of the restart are home.

@@ -8,6 +8,7 @@ use foreshore_buffer::ExclusiveGuard;
 use foreshore_buffer::PageMut;
 use foreshore_buffer::{Pool, PoolOptions};
 use foreshore_io::{File, Fs, Mem};
+use foreshore_sync::primitive::thread;
 use foreshore_txn::{LoggedChange, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::{Log, LogOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -238,7 +239,19 @@ fn no_page_goes_home_with_half_of_a_change() {
             history[1900] = record(1901, 0, &[PageId(50)], body);
             let data = Mem::null().create(Path::new("data")).expect("memory");
             let pool = pool_over(Arc::clone(&data));
-            let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
+            let is_half = || pool.shared(PageId(50)).is_ok_and(|page| page[AT..].starts_with(body));
+            let ended = thread::scope(|scope| {
+                // A thread that gets the latch behind the change finds the log stopped.
+                let watcher = scope.spawn(|| {
+                    while !is_half() {
+                        thread::yield_now();
+                    }
+                    pool.log().poisoned().is_some()
+                });
+                let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
+                assert!(watcher.join().expect("no panic"), "the log runs when the latch ends");
+                ended
+            });
             assert_eq!(ended.is_err(), body == HALF_PANICS, "{workers} workers");
             assert!(pool.shared(PageId(50)).expect("in memory")[AT..].starts_with(body), "half of it is on the page");
             assert!(matches!(pool.flush_all(), Err(Error::Poisoned { .. })), "{workers} workers");

@@ -218,8 +218,11 @@ impl Shared {
     }
 
     fn fail(&self, failure: Failure) {
-        // ORDERING: Relaxed, as in `redo`; the failure itself is under the mutex.
-        self.failed_at.fetch_min(failure.number, Ordering::Relaxed);
+        // What follows from the failure of a later change must not hide that of an earlier one.
+        if !matches!(failure.cause, Cause::Error(Error::Poisoned { .. })) {
+            // ORDERING: Relaxed, as in `redo`; the failure itself is under the mutex.
+            self.failed_at.fetch_min(failure.number, Ordering::Relaxed);
+        }
         let mut ended = self.ended.lock();
         if ended.failure.as_ref().is_none_or(|first| failure.rank() < first.rank()) {
             ended.failure = Some(failure);
