@@ -1,4 +1,4 @@
-//! The vocabulary of Foreshore: ids as newtypes, codecs, checksums, limits and the error of storage.
+//! Types that all layers of Foreshore share: ids as newtypes, codecs, checksums, limits and the error type.
 //!
 //! This layer has no threads, no I/O and no unsafe code.
 

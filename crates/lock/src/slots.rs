@@ -1,4 +1,4 @@
-//! The slots of all owners, and the places where their threads sleep.
+//! The slots of all owners, and the park table in which the threads of waiting owners sleep.
 
 use crate::hash::RowHash;
 use crate::slot::{Edge, Slot};
@@ -6,13 +6,13 @@ use foreshore_base::Xid;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering};
 use foreshore_sync::{CachePadded, LockRank, Mutex, Nanos, ParkTable};
 
-/// The slots of all owners. A waiter of a queue sleeps at the number of its slot. A waiter of a row sleeps at the row's
-/// hash.
+/// The slots of all owners, with a park table. An owner that waits in the queue of a lock parks at the number of its
+/// slot. An owner that waits for the holder of a row parks at the row's hash.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[CachePadded<Slot>]>,
     free: Mutex<Vec<u32>>,
-    /// No slot at or beyond this number was ever leased. It bounds scans over the slots.
+    /// One above the highest slot number that was ever leased. Scans over the slots end there.
     used: AtomicU32,
     park: ParkTable,
 }
@@ -32,9 +32,9 @@ impl Slots {
         &self.slots[index as usize]
     }
 
-    /// Returns the slots that were ever leased.
+    /// Returns the slots up to the highest one that was ever leased. Later ones have no owner.
     pub(crate) fn used(&self) -> &[CachePadded<Slot>] {
-        // ORDERING: Acquire, pairs with `lease`: an owner whose xid the caller met is among them.
+        // ORDERING: Acquire, pairs with `lease`: if the caller has read an xid, the slot of its owner is included.
         &self.slots[..self.used.load(Ordering::Acquire) as usize]
     }
 
@@ -56,25 +56,26 @@ impl Slots {
         free.push(index);
     }
 
-    /// Returns the slot that publishes `xid`, read without its lock. The slot cannot be missed. The caller read the xid
-    /// in a tuple header, and the owner published it before it wrote the header.
+    /// Returns the slot that publishes `xid`; `None` if the transaction has ended or is hidden. Takes no slot's lock.
+    /// The search misses no published xid that the caller read in a tuple header: it was published before the header
+    /// was written.
     fn find(&self, xid: Xid) -> Option<(u32, &Slot)> {
         (0..).zip(self.used()).find(|(_, slot)| slot.shows(xid)).map(|(index, slot)| (index, &**slot))
     }
 
-    /// Makes the row an obligation of `holder`, and returns the holder's slot and the edge to it; `None` if the holder
-    /// has ended or is hidden.
+    /// Adds the row to the wake-up obligations of `holder`: when the holder ends, it wakes a waiter of the row. Returns
+    /// the holder's slot and the wait-graph edge to it; `None` if the holder has ended or is hidden.
     pub(crate) fn oblige(&self, holder: Xid, row: RowHash) -> Option<(&Slot, Edge)> {
         let (index, slot) = self.find(holder)?;
         slot.oblige_as(holder, row).map(|term| (slot, Edge::Holder { index, term, row }))
     }
 
-    /// Returns the label of the transaction with `xid`; `None` if it has ended.
+    /// Returns the label of the transaction with `xid`; `None` if it has ended or is hidden.
     pub(crate) fn label_of(&self, xid: Xid) -> Option<&'static str> {
         self.find(xid).and_then(|(_, slot)| slot.label_as(xid))
     }
 
-    /// Returns label and start of the transaction that has run longest.
+    /// Returns the label and the start time of the transaction that has run longest.
     pub(crate) fn oldest(&self) -> Option<(&'static str, Nanos)> {
         self.used().iter().filter_map(|slot| slot.running()).min_by_key(|&(_, began)| began)
     }
@@ -88,7 +89,8 @@ impl Slots {
         &self.park
     }
 
-    /// Makes waiters of queues check again. The wake-up is spurious for an owner that has left the queue.
+    /// Wakes owners that wait in queues, so that they check again. The wake-up is spurious for an owner that has left
+    /// its queue.
     pub(crate) fn wake(&self, owners: &[u32]) {
         for &index in owners {
             self.get(index).raise_signal();
@@ -101,7 +103,7 @@ impl Slots {
         self.park.unpark_one(row.park_key(), 0);
     }
 
-    /// Makes one owner check again that may wait for a row.
+    /// Wakes owner `index` if it is parked at the row, so that it checks the row again. Other waiters stay parked.
     pub(crate) fn wake_at_row(&self, row: RowHash, index: u32) {
         self.park.unpark_role(row.park_key(), index, 0);
     }

@@ -1,11 +1,12 @@
-//! Lock ranks: one global order of all mutexes, checked per thread in debug builds.
+//! Lock ranks: one global order of all locks, checked per thread in debug builds.
 
 macro_rules! lock_ranks {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The order in which a thread may take locks: each next one ranks strictly above all it holds.
+        /// The order in which a thread may take locks, from the outermost to the innermost. A lock may be waited for
+        /// only if its rank comes after the ranks of all locks that the thread holds.
         ///
-        /// A deadlock needs a cycle, and a cycle needs one thread that goes down. `try_lock` is free of the rule,
-        /// since it never waits, but what it took counts for the locks that follow.
+        /// A deadlock needs a cycle of waits, and in a cycle at least one thread breaks this rule. `try_lock` is exempt
+        /// because it never waits. But a lock that it took counts as held for later ones.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum LockRank {
@@ -13,33 +14,34 @@ macro_rules! lock_ranks {
         }
 
         impl LockRank {
-            /// Every rank, outermost first, with what it guards.
+            /// Every rank, outermost first, with the documentation of what it guards.
             pub const ALL: &'static [(LockRank, &'static str)] = &[$((LockRank::$name, concat!($($doc),+)),)+];
         }
     };
 }
 
-// The order has a meaning: a lock may be taken under every lock above it. A new rank goes where its users nest.
+// Outermost first. Insert a new rank after the ranks of all locks that are held while it is taken, and before those of
+// all locks that are taken while it is held.
 lock_ranks! {
-    /// The values that threads have in one object. A thread that ends frees what its value holds.
+    /// The per-thread values of one object. A thread that ends cleans up its value under this lock.
     PerThread,
-    /// Opening, closing and poisoning of a database.
+    /// The background threads of a database. Held during the whole close.
     Database,
     /// The table catalogue.
     Catalogue,
     /// One checkpoint at a time.
     Checkpoint,
-    /// The state of the archive of the log. Free while its device works.
+    /// The state of the log archive. Not held during I/O of the archive.
     LogArchive,
-    /// Extents and free space. A new map page needs a frame, so it ranks above the cleaner.
+    /// Extents and free space. Outside the cleaner, because a new map page needs a frame.
     Space,
-    /// A round of the page cleaner, of which two take turns.
+    /// The buffer of a round of the page cleaner. Two rounds alternate.
     Cleaner,
     /// The xid ceiling: raising it appends to the log.
     XidCeiling,
-    /// The list of parked rollbacks. One that leaves it shows its xid under this lock.
+    /// The list of parked rollbacks. A rollback that leaves the list publishes its xid under this lock.
     ParkedRollbacks,
-    /// Confirming a deadlock: one waiter at a time decides to be the victim.
+    /// Confirming a deadlock: one waiter at a time confirms a cycle and chooses the victim.
     Deadlock,
     /// A shard of the table locks.
     TableLocks,
@@ -49,9 +51,9 @@ lock_ranks! {
     RangeLocks,
     /// State of one transaction that waiting transactions read.
     LockOwner,
-    /// Cutting and sealing of log groups.
+    /// The state of the leader that seals log groups, and the memory of each group.
     LogDrain,
-    /// Threads that wait for durability or log space.
+    /// Lists of threads, futures and callbacks that wait for the log, and the cause of its stop.
     LogWaiters,
     /// The log's control slots, and making or recycling its segments.
     LogCtl,
@@ -59,21 +61,21 @@ lock_ranks! {
     LogSegments,
     /// Pages of a status table: a miss reads and writes them.
     StatusTable,
-    /// Moving undo to its file: one at a time writes.
+    /// Moving undo to the spill file: one thread at a time.
     UndoSpill,
-    /// Access to files, taken back when a database closes. Shared by calls in flight.
+    /// The gate for calls that change files. Calls in flight hold it shared; a close of the database shuts it.
     FileFence,
-    /// Files whose changes stay in memory, above the files that they show.
+    /// Changes of files that a read-only database keeps in memory. Outside the locks of the files below.
     FileOverlay,
     /// Syncs of one open file, which take turns.
     FileSync,
     /// State of an open file or of a simulated disk.
     File,
-    /// Making a session, and the search of all shards for an idle one.
+    /// The number of sessions that may still be made. Held while a thread searches all shards for an idle session.
     Leases,
-    /// A lock under which no engine lock is taken.
+    /// A lock under which only the locks inside event counts, park tables and parkers are taken.
     Leaf,
-    /// Sleepers of an event count.
+    /// The sleeping threads of an event count.
     EventCount,
     /// A bucket of a park table.
     ParkBucket,
@@ -93,11 +95,12 @@ pub fn lock_order_markdown() -> String {
     text
 }
 
-/// Proof that a lock of some rank is counted as held by this thread; dropping it ends the count.
+/// A guard that records a lock of some rank as held by this thread, until it is dropped.
 #[cfg(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle))))]
 pub(crate) struct Held(LockRank);
 
-/// In release builds, and under a model checker whose threads share one thread-local, nothing is counted.
+/// A guard without effect: release builds record nothing, and neither do model checkers, whose threads share one
+/// thread-local.
 #[cfg(not(all(debug_assertions, not(any(foreshore_loom, foreshore_shuttle)))))]
 pub(crate) struct Held;
 
@@ -111,10 +114,11 @@ mod check {
     }
 
     impl Held {
-        /// Counts `rank` as held. Called before a wait so that a wrong order shows without the deadlock.
+        /// Records `rank` as held. Called before the lock is waited for, so that a wrong order is found without a
+        /// deadlock.
         ///
         /// # Panics
-        /// When this thread holds a lock of `rank` or above.
+        /// When this thread holds a lock of `rank` or of a later one.
         pub(crate) fn ordered(rank: LockRank) -> Self {
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
@@ -126,7 +130,7 @@ mod check {
             Self(rank)
         }
 
-        /// Counts `rank` as held after a lock that did not wait.
+        /// Records `rank` as held after a `try_lock`, which may break the order.
         pub(crate) fn unordered(rank: LockRank) -> Self {
             let _ = HELD.try_with(|held| held.borrow_mut().push(rank));
             Self(rank)

@@ -8,13 +8,13 @@ use foreshore_txn::{MakeStatusTable, PrecommitRelease};
 use foreshore_wal::{GroupSource, log_buffer::MakeLogBuffer};
 use std::sync::Arc;
 
-/// Parts plugged in instead of the engine's own, and sizes and switches that a user cannot judge. No promise of
-/// stability.
+/// Replacements for parts of the engine, and sizes and switches that only experiments and tests change. Not a stable
+/// interface.
 #[derive(Clone, Debug)]
 pub struct LabOptions {
-    /// The file system; `None`: the operating system's.
+    /// The file system; `None`: the one that [`Options::device`](crate::Options::device) selects.
     pub fs: Option<Arc<dyn Fs>>,
-    /// Bytes of a log segment: a power of two from 64 KiB to 1 GiB.
+    /// Size of a log segment in bytes: a power of two from 64 KiB to 1 GiB.
     pub segment_bytes: u64,
     /// Maker of the log buffer; `None`: the engine's own.
     pub log_buffer: Option<Arc<dyn MakeLogBuffer>>,
@@ -22,25 +22,28 @@ pub struct LabOptions {
     pub group: Option<GroupSource>,
     /// Maker of the replacement policy of the buffer pool; `None`: the engine's own.
     pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
-    /// Makes commits hold locks until they are durable, except those that the function releases at pre-commit.
+    /// Makes commits hold their locks until they are durable. The function is called at pre-commit and may release some
+    /// locks earlier. `None`: all locks are released at pre-commit.
     pub hold_until_durable: Option<PrecommitRelease>,
-    /// A status table that is consulted besides the status window.
+    /// Maker of a transaction status table that is looked up in addition to the status window, to measure its cost.
     pub status: Option<Arc<dyn MakeStatusTable>>,
-    /// Whether intents on tables are entered in words of the session. If not, all go to the lock table.
+    /// Whether intent locks are entered in words of the transaction's own slot. If false, all go to the lock table.
     pub fast_intents: bool,
     /// How the data file grows.
     pub growth: Growth,
-    /// Bytes of memory for undo, from 64 KiB to a quarter of the memory limit; `None`: an eighth of that.
+    /// Bytes of memory for undo, from 64 KiB to a quarter of the memory limit; `None`: an eighth of the memory limit.
     pub undo_limit: Option<u64>,
-    /// The clock that log groups are stamped with, time since 1970; `None`: the system's.
+    /// The clock for the timestamps of log groups; it returns the time since 1970. `None`: the system clock.
     pub wall_clock: Option<fn() -> Nanos>,
-    /// Profiling is on from the start: see [`Db::set_profiling`](crate::Db::set_profiling).
+    /// Whether profiling is on when the database opens. See [`Db::set_profiling`](crate::Db::set_profiling).
     pub profile: bool,
-    /// Threads that redo the log when the database is opened; 1: the thread that opens it, `None`: as many as pay.
+    /// Number of threads that redo the log at open; 1: the opening thread itself. `None`: two for each processor, or 1
+    /// for a short log or without background threads.
     pub redo_workers: Option<usize>,
-    /// Threads do the background work. Without them the owner calls [`Db::step`](crate::Db::step).
+    /// Whether threads do the background work. If false, the caller runs it by [`Db::step`](crate::Db::step), and the
+    /// engine's group commit is greedy.
     pub background: bool,
-    /// Seed of the order in which [`Db::step`](crate::Db::step) takes up background work.
+    /// Seed of the order in which [`Db::step`](crate::Db::step) runs background work, and of the pauses before retries.
     pub step_seed: u64,
 }
 

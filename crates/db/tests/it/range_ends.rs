@@ -1,4 +1,4 @@
-//! Ranges from both ends, and the locks of readers that begin with the last row.
+//! Iteration of ranges from both ends, and the locks of a transaction that reads the last row.
 
 use crate::support::{NUMBERS, fill, in_memory, numbers};
 use foreshore::{Db, Error, Isolation, RowLock, TxnOptions};
@@ -25,7 +25,7 @@ fn both_ends_of_a_range_meet_in_the_middle() {
             front.extend(range.by_ref().take(step).map(|row| row.unwrap().0));
         }
         assert!(range.next().is_none() && range.next_back().is_none());
-        assert!(front.len() > back.len() * step - step, "both have come from their ends");
+        assert!(front.len() > back.len() * step - step, "both ends have advanced");
         front.extend(back.into_iter().rev());
         assert_eq!(front, (10..=489).collect::<Vec<_>>());
     }
@@ -38,9 +38,10 @@ fn both_ends_of_a_range_meet_in_the_middle() {
     assert_eq!(table.range(..100).next_back().unwrap().unwrap().0, 99);
 }
 
-/// Each appends behind the last row that it has seen. No two have seen the same.
+/// Each transaction reads the last row and inserts the next key. If two read the same last row, one is the victim of a
+/// deadlock and is retried, so `insert_new` never finds its key taken.
 #[test]
-fn a_reader_of_the_last_row_that_appends_another_does_so_alone() {
+fn transactions_that_append_after_the_last_row_do_not_collide() {
     const THREADS: usize = 4;
     const EACH: usize = 50;
     let (db, _) = in_memory();
@@ -64,7 +65,7 @@ fn a_reader_of_the_last_row_that_appends_another_does_so_alone() {
 }
 
 #[test]
-fn the_last_row_and_what_is_behind_it_is_locked_and_nothing_else() {
+fn a_read_of_the_last_row_locks_it_and_the_keys_after_it_only() {
     let (db, _) = in_memory();
     db.run(|tx| {
         let table = tx.open(NUMBERS)?;
@@ -73,6 +74,7 @@ fn the_last_row_and_what_is_behind_it_is_locked_and_nothing_else() {
     .unwrap();
     let reader = begin(&db, Isolation::Serializable);
     assert_eq!(reader.open(NUMBERS).unwrap().last().unwrap(), Some((30, 0)));
+    // Each insert is rolled back at once, when its transaction is dropped.
     let insert = |number| begin(&db, Isolation::Serializable).open(NUMBERS).unwrap().insert(number, 1);
     for number in [30, 31, 35] {
         assert!(matches!(insert(number), Err(Error::LockTimeout { .. })), "{number}");
@@ -80,7 +82,7 @@ fn the_last_row_and_what_is_behind_it_is_locked_and_nothing_else() {
     for number in [5, 10, 15, 20, 25] {
         insert(number).unwrap();
     }
-    // The others promise no such thing.
+    // The weaker levels lock the last row if asked, but not the keys after it.
     drop(reader);
     for level in [Isolation::ReadCommitted, Isolation::Snapshot] {
         let reader = begin(&db, level);
