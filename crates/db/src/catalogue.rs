@@ -41,7 +41,7 @@ pub(crate) struct Catalogue {
     tables: Tables<TableInfo>,
     /// Last number given out to a table or to a rename.
     last_table: AtomicU32,
-    /// The error that hides tables, if the tree could not be read as a whole.
+    /// The first error of reading the tree, if damaged pages may hide tables.
     hidden: OnceLock<Error>,
     watches: Arc<Watches>,
     sequences: Sequences,
@@ -51,7 +51,7 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Begins without known tables.
+    /// Creates a catalogue that knows no tables yet.
     pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf) -> Self {
         let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(SEQUENCES.0));
         let sequences = Sequences::new(&trees, log.clone(), data.clone());
@@ -96,7 +96,7 @@ impl Catalogue {
         Ok(known.into_iter().map(|info| info.tree.clone()).collect())
     }
 
-    /// Notes that a table has the number as its id or that of its naming.
+    /// Notes that a number is in use, as the id of a table or as that of a naming.
     pub(crate) fn note_drawn(&self, number: TableId) {
         // ORDERING: hint. No other thread has the engine yet.
         self.last_table.fetch_max(number.0, Ordering::Relaxed);
@@ -104,7 +104,8 @@ impl Catalogue {
 
     /// Returns the last number given out.
     pub(crate) fn last_drawn(&self) -> TableId {
-        // ORDERING: hint. Ids are drawn under an intent on the catalogue, which a caller may exclude by its lock.
+        // ORDERING: hint. A number is drawn under an intent lock of the catalogue. A caller that needs the last one
+        // holds a lock that excludes intents.
         TableId(self.last_table.load(Ordering::Relaxed))
     }
 
@@ -133,7 +134,7 @@ impl Catalogue {
         &self.watches
     }
 
-    /// Returns the numbers that tables hand out.
+    /// Returns the sequences of the tables.
     pub(crate) const fn sequences(&self) -> &Sequences {
         &self.sequences
     }
@@ -153,7 +154,8 @@ impl Catalogue {
         self.tables.add(self.info(name, row, created)).tree.clone()
     }
 
-    /// Publishes the tables that commit `csn` has created, and the end of the names that it has changed.
+    /// Publishes the tables that commit `csn` has created or renamed. Ends the old trees of the tables that it has
+    /// renamed.
     pub(crate) fn publish(&self, (created, renamed): (Vec<TableInfo>, &[Tree]), csn: Csn) {
         pause::point("db: about to make tables known");
         for mut table in created {
@@ -177,9 +179,9 @@ impl Catalogue {
         if let Some(info) = known.filter(|info| !live.has_ended(info)) {
             return use_table(info, live, types);
         }
-        // A transaction that opens an unknown table locks the catalogue exclusively until its end. So of several that
-        // want to create a table, each waits for the one before. With shared locks on the absence of the name none
-        // could continue.
+        // A transaction that opens an unknown table locks the catalogue exclusively until its end. So transactions that
+        // want to create the same table take turns. If each first locked the absence of the name shared, they would
+        // deadlock.
         live.txn.lock_table(self.tree.table(), TableMode::Exclusive)?;
         if let Some(info) = self.newest(live, name)? {
             if info.is_renamed() && !self.sees_name(live, name, info)? {
@@ -192,8 +194,8 @@ impl Catalogue {
         self.create_table(live, name, types)
     }
 
-    /// Returns whether the transaction's snapshot, if it has one, sees the table under that name. It may see the commit
-    /// of a rename before the new name is known.
+    /// Returns whether the transaction's snapshot sees the table under that name; true without a snapshot. The snapshot
+    /// may see the commit of a rename before that commit has published the new name.
     fn sees_name(&self, live: &mut Live, name: &str, info: &TableInfo) -> Result<bool> {
         let Some(snapshot) = whole_snapshot(&mut live.txn)? else { return Ok(true) };
         let is_there = self.tree.get_at(&mut live.txn, &snapshot, name.as_bytes(), &mut live.scratch.found)?;
@@ -201,7 +203,7 @@ impl Catalogue {
     }
 
     /// Returns the tree of the table `name`, if there is one. A serializable transaction locks the table against a
-    /// drop, or its absence. The others wait for no transaction.
+    /// drop, or locks the absence of the name. At the other levels the call waits for no other transaction.
     pub(crate) fn open_existing(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         if let Some(info) = live.created(name) {
             types.check(info)?;
@@ -251,8 +253,8 @@ impl Catalogue {
     /// Returns the tree of the table `name` that `snapshot` sees, unless the transaction has dropped it. If there is
     /// none, returns that of a table created since, in which the snapshot sees no row.
     ///
-    /// The answer that there is no table is returned at once, without a commit. So this waits until the commit that
-    /// dropped the table is durable.
+    /// A caller may act on the answer that there is no table before any commit of its own. So this first waits until
+    /// the commit that dropped the table is durable.
     fn open_at(&self, live: &mut Live, snapshot: &Snapshot, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         match self.seen_by(live, snapshot, name)? {
             Some(info) if live.has_ended(info) => return Err(no_table(name)),
@@ -278,10 +280,10 @@ impl Catalogue {
     /// Returns the table `name` that `snapshot` sees.
     ///
     /// Tables of one name follow each other in time, so that is the oldest one whose drop or rename the snapshot does
-    /// not see. If it got the name after the snapshot was taken, the name was free then. The result is in that case the
-    /// newest table of the name while that is in use and was created under it; the snapshot sees no row of it.
+    /// not see. If that one got the name after the snapshot was taken, the snapshot sees no table of this name. Then
+    /// the result is the newest table, if it is in use and was created under this name. The snapshot sees no row of it.
     ///
-    /// The transaction has not created the table itself.
+    /// The caller has checked that the transaction has not created the table itself.
     fn seen_by(&self, live: &mut Live, snapshot: &Snapshot, name: &str) -> Result<Option<&TableInfo>> {
         let oldest = self.tables.all(name).take_while(|info| info.tree.gone_at(snapshot).is_none()).last();
         // `created` is at or above the commit that created the table.
@@ -294,8 +296,8 @@ impl Catalogue {
 
     fn create_table(&self, live: &mut Live, name: &str, types: RowTypes<'_>) -> Result<TreeRef<'_>> {
         let Some((key_type, value_type)) = types.names() else { return Err(no_table(name)) };
-        // Locked before the id is drawn. A check that reads the catalogue under its shared lock then finds a table for
-        // every id drawn, unless the transaction was rolled back.
+        // Locked before the id is drawn. A check that holds the shared lock of the catalogue then finds a table for
+        // every id drawn, except those of rolled-back transactions.
         live.txn.lock_table(self.tree.table(), TableMode::IntentExclusive)?;
         let table = self.draw();
         let (naming, root) = (table, PageId(0));
@@ -303,7 +305,7 @@ impl Catalogue {
         self.create(live, name, row)
     }
 
-    /// Creates a table or an index with the row `row`, whose root is given here.
+    /// Creates a table or an index with the catalogue row `row`. The root in `row` is filled in here.
     fn create(&self, live: &mut Live, name: &str, mut row: TableRow) -> Result<TreeRef<'static>> {
         let tree = self.tree.create_table(&mut live.txn, name.as_bytes(), row.table, |root| {
             row.root = root;

@@ -55,7 +55,8 @@ const SHARDS: usize = 64;
 /// Reference counts of the engine and its transaction manager, in one shard for each group of threads.
 ///
 /// A transaction has a reference to both, which keeps them alive. If all threads wrote the same count, its cache line
-/// would move between them twice a transaction. So the shard of the thread that begins a transaction counts it.
+/// would move between them twice in each transaction. So a transaction is counted in the shard of the thread that
+/// begins it.
 struct ShardedOwners {
     shards: Box<[CachePadded<BiasedMutex<Owners>>]>,
 }
@@ -168,7 +169,7 @@ impl Db {
     /// being made, the file keeps its length.
     ///
     /// # Errors
-    /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table; otherwise those of a
+    /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table. Otherwise the errors of any
     /// transaction. Pages freed before an error stay free.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
@@ -213,7 +214,8 @@ impl Db {
     /// Commits a prepared transaction, and waits until the commit survives power loss. Returns its commit number.
     ///
     /// # Errors
-    /// - `NoPrepared`: no prepared transaction has this name. One that had it was committed or rolled back durably.
+    /// - `NoPrepared`: there is no prepared transaction of this name. If there was one, its commit or rollback is
+    ///   durable.
     /// - `PreparedBusy`: another call is preparing, committing or rolling back the transaction.
     /// - `Closed`, `Poisoned`: whether it is committed is unknown until the next open.
     pub fn commit_prepared(&self, name: &str) -> Result<Csn> {
@@ -251,8 +253,8 @@ impl Db {
     }
 
     /// Returns how transactions have spent their time since the database was opened, while profiling was on (see
-    /// [`set_profiling`](Self::set_profiling)). Only measured transactions count: one in [`Profile::ONE_IN`] of each
-    /// thread. Background work does not count.
+    /// [`set_profiling`](Self::set_profiling)). Only measured transactions count: on average one in [`Profile::ONE_IN`]
+    /// of each thread. Background work does not count.
     ///
     /// ```
     /// # use foreshore::{Db, Error, Profile, TableDef, TxnOptions};

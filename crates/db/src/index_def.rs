@@ -7,8 +7,8 @@
 //! | unique | the index key, whole | the primary key |
 //! | not unique | the index key as a part, then the primary key | nothing |
 //!
-//! The primary key has the encoding that it has in its table. An index key as a part delimits itself. So entries are in
-//! the order of the index keys, those of one key in the order of the primary keys, and the two can be told apart.
+//! The primary key is encoded as in its table. An index key that is a part is self-delimiting. So entries are ordered
+//! by index key and then by primary key, and the two keys of an entry can be separated.
 
 use crate::Result;
 use foreshore_base::codec::Decoder;
@@ -21,7 +21,7 @@ type KeysOf<K, V, I> = fn(&<K as Value>::Owned, &<V as Value>::Owned, &mut Index
 /// Definition of a secondary index: its name, and the function that makes its keys of a row.
 ///
 /// `K` and `V` are the types of the table, and `I` is the type of the index keys. [`TableDef::with_indexes`] declares
-/// the indexes of a table. From then on each write of a row through the table keeps them, in the same transaction.
+/// the indexes of a table. From then on each write of a row through the table updates them, in the same transaction.
 ///
 /// **The function** adds the index keys of a row to [`IndexKeys`]: one, none or several. A row without index keys is
 /// not found through the index. The same key added twice counts once. The function is called with the old and the new
@@ -72,8 +72,8 @@ pub struct IndexDef<K: Key, V: Value, I: Key> {
 }
 
 impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
-    /// Defines the index `name`, in which rows may share a key. The name has 1 to 255 bytes and no byte zero. Another
-    /// one is refused when the table is opened.
+    /// Defines the index `name`, in which rows may share a key. The name has 1 to 255 bytes and no byte zero. Any other
+    /// name is refused when the table is opened.
     #[must_use]
     pub const fn new(name: &'static str, keys: KeysOf<K, V, I>) -> Self {
         Self { name, is_unique: false, version: 1, keys }
@@ -211,7 +211,8 @@ pub trait TableIndex<K, V>: Definition {}
 
 impl<K: Key + 'static, V: Value, I: Key + 'static> TableIndex<K, V> for IndexDef<K, V, I> {}
 
-/// What the engine needs of an index definition. The types of its table are known to match.
+/// An index definition without its type parameters, for the engine. [`TableIndex`] makes sure that it fits the types of
+/// its table.
 pub trait Definition: Send + Sync {
     /// Returns the name.
     fn name(&self) -> &'static str;

@@ -34,8 +34,9 @@
 //! **Durability.** [`Transaction::commit`] returns when the commit survives power loss, unless the transaction is
 //! [`Durability::Relaxed`]. [`Transaction::commit_pipelined`] returns at once with a [`CommitTicket`], which is a
 //! future. A thread can also test it or block on it. Locks are released once the commit record is in the log buffer, so
-//! another transaction may read the new rows before they are durable. Its own commit is acknowledged only after they
-//! are. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the transaction continues.
+//! another transaction may read the new rows before they are durable. The commit of that reader is acknowledged only
+//! after those rows are durable. [`Transaction::rollback_to`] undoes the changes since a [`Savepoint`], and the
+//! transaction continues.
 //!
 //! **Indexes.** [`TableDef::with_indexes`] declares secondary indexes of a table. Every write through the table
 //! maintains them, and [`Table::by_index`] finds rows by them.

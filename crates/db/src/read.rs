@@ -1,7 +1,7 @@
 //! Transactions that only read, by one snapshot and without locks.
 //!
-//! Several threads may read by one of them. Each thread has a transaction of its own, with a copy of the snapshot. So a
-//! read of one thread writes nothing that another one writes, and costs what it costs a single thread.
+//! Several threads may share one. Each thread then has an internal transaction of its own, with a copy of the snapshot.
+//! So their reads write no common memory, and cost as much as reads of a single thread.
 
 mod single;
 mod table;
@@ -22,7 +22,7 @@ impl Db {
     ///
     /// It waits for no writer. Neither a writer nor a transaction that drops one of its tables waits for it.
     ///
-    /// Never fails itself: the first operation returns the error, as after [`begin`](Self::begin).
+    /// Never fails. The first operation returns the error, as after [`begin`](Self::begin).
     #[must_use]
     pub fn read(&self) -> ReadTransaction {
         self.read_with(ReadOptions::new())
@@ -44,8 +44,8 @@ impl Db {
 /// [`SnapshotTooOld`](crate::Error::SnapshotTooOld).
 ///
 /// **Threads.** Many threads may use it at once, and each opens its tables itself: a [`ReadTable`] stays on its thread.
-/// Each thread but the first uses a session of its own until the thread or this ends, and counts as a transaction. An
-/// error that ends the transaction ends it for the thread that gets the error.
+/// Each further thread uses a session of its own and counts as a transaction, until the thread or the read transaction
+/// ends. An error that ends the transaction ends it only for the thread that gets the error.
 ///
 /// ```
 /// # use foreshore::{Db, Error, ReadOptions, TableDef};
@@ -78,8 +78,8 @@ impl Db {
 /// # Ok::<(), Error>(())
 /// ```
 pub struct ReadTransaction {
-    /// Which the transactions of all threads share, or why the transaction did not begin. Dropped before them, so that
-    /// their sessions keep its memory.
+    /// The snapshot that the transactions of all threads share, or why the transaction did not begin. Dropped before
+    /// those transactions, so that their sessions can reuse its memory.
     snapshot: Result<SnapshotRef>,
     engine: EngineRef,
     options: ReadOptions,

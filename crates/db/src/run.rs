@@ -10,30 +10,29 @@ use std::{sync::Arc, time::Duration};
 
 /// Number of runs after which a transaction fails with `Exhausted`.
 const MAX_RUNS: u32 = 100;
-/// Longest pause before the second run; it doubles with each further run.
+/// A quarter of the longest pause before the second run. The longest pause doubles with each further run.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Longest pause before any run.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// Runs after which a transaction that met others waits in the retry queue instead of pausing. Otherwise, of many
-/// transactions at one row, one would succeed and all others would meet again.
+/// Runs after which a transaction under contention waits in the retry queue instead of pausing. Otherwise, of many
+/// transactions that write one row, one would succeed and the others would conflict again.
 const RUNS_BEFORE_QUEUE: u32 = 8;
 /// Default limit of retrying, in lock timeouts.
 const LOCK_TIMEOUTS: u32 = 3;
-/// Longest wait in the retry queue. Then the transaction runs anyway: the one whose turn it is may wait for something
-/// that this thread has to do.
+/// Longest wait in the retry queue. Then the transaction runs anyway, because the one whose turn it is may be waiting
+/// for work of this thread.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(2);
 
 impl Db {
     /// Runs `f` in a transaction and commits it. The commit is durable when this returns.
     ///
-    /// A run is rolled back and `f` is called again if other transactions ended it: by a deadlock, by a conflict, or by
-    /// a lack of sessions or undo memory.
+    /// If a run ends by a retryable error, such as a deadlock or a conflict, it is rolled back and `f` is called again:
+    /// see [`Error::is_retryable`].
     ///
     /// - A retry begins after a random pause of at most 10 ms.
-    /// - Transactions that have met others often run one at a time, after a wait of at most 2 s. That is not so if this
-    ///   thread has another transaction open.
-    /// - A transaction that was the victim of two deadlocks loses none to a younger one, so each transaction gets
-    ///   through.
+    /// - After more than 8 runs, transactions that deadlocks or conflicts end run one at a time. Each waits at most 2 s
+    ///   for its turn, and not at all while this thread has another transaction open.
+    /// - A transaction that was the victim of two deadlocks is not the victim of one with younger transactions.
     ///
     /// Any other error, and a panic, rolls the transaction back and is returned or propagated. Two retryable errors
     /// are also returned, because the next run would probably end in the same way:
@@ -129,8 +128,8 @@ impl Db {
     }
 }
 
-/// Runs `f` in transactions that `begin` begins, until a run is not retried. Returns its result, and the transaction
-/// that has ended. The result must not be handed out before that is durable, unless it is relaxed.
+/// Runs `f` in transactions that `begin` begins, until a run is not retried. Returns the result of the last run, and
+/// its ended transaction. No user may get the result before that transaction is durable, unless it is relaxed.
 ///
 /// `is_pipelined`: this thread does not wait for the commit, so the flusher makes it durable.
 pub(crate) fn run_until_final<T, E: From<Error>>(
@@ -150,14 +149,14 @@ pub(crate) fn run_until_final<T, E: From<Error>>(
     }
 }
 
-/// The runs of a closure. Apart from it, because each closure has its own copy of what is generic.
+/// The runs of a closure. Not generic, since the compiler copies generic code for each closure.
 struct Runs<'e> {
     engine: &'e Engine,
     options: TxnOptions,
     is_pipelined: bool,
     /// Number of runs that began.
     count: u32,
-    /// What a second run needs.
+    /// State of the retries; `None` before the first.
     retry: Option<Retry>,
     /// The turn in the retry queue, for a run.
     turn: Option<Turn<'e>>,
@@ -177,11 +176,11 @@ impl<'e> Runs<'e> {
         TxnOptions { attempt: retry.attempt, ..self.options }
     }
 
-    /// Ends a run: commits if the closure returned a value. Returns `None` if another run follows. If not, the error
-    /// that takes the place of the closure's result, if any, and the transaction.
+    /// Ends a run: commits if the closure returned a value. Returns `None` if another run follows. Otherwise returns
+    /// the ended transaction, and the error that replaces the closure's result, if there is one.
     fn end(&mut self, tx: Transaction, is_ok: bool) -> Option<(Option<Error>, Ended)> {
         let cause = match tx.failure() {
-            // Whatever result the closure made of it.
+            // Retried whatever the closure has returned.
             Some(cause) if is_run_again(&cause, self.options) => cause,
             _ if !is_ok => return Some((None, self.without_commit(tx))),
             Some(cause) => return Some((Some(cause), self.without_commit(tx))),
@@ -235,7 +234,7 @@ impl Ended {
     /// Waits until the result may be handed out.
     fn wait(&self) -> crate::Result<()> {
         match &self.end {
-            // A check keeps others waiting for its turn, so it calls no callbacks of users.
+            // Other checks wait until this one ends, so it runs no callbacks of users.
             End::Commit { ticket, is_check: true } => self.tx.wait_until_durable(ticket.csn()),
             // WAIT: park - for durability, or help by writing the group. Not at all if relaxed.
             End::Commit { ticket, is_check: false } => self.tx.measured(|| ticket.wait()),
@@ -271,9 +270,9 @@ struct Retry {
     attempt: Attempt,
     /// State of the random generator, different in each transaction.
     random: u64,
-    /// Whether the last run ended because it met other transactions, which it would meet again. In all other cases a
-    /// queue is of no use, and only time helps.
-    has_met: bool,
+    /// Whether the last run ended by contention with transactions that a retry would meet again. After any other error
+    /// the queue does not help, and only time does.
+    is_contended: bool,
 }
 
 impl Retry {
@@ -281,7 +280,7 @@ impl Retry {
         let seed = engine.queues.seed();
         let (default, _) = engine.options.for_transaction();
         let lock_timeout = options.lock_timeout.unwrap_or(default);
-        // A transaction that does not wait for locks is retried as long as others are.
+        // A transaction that does not wait for locks is retried for as long as one with the default timeout.
         let waits = lock_timeout.max(default);
         let limit = options.deadline.unwrap_or_else(|| waits.saturating_mul(LOCK_TIMEOUTS));
         Self { limit, first, attempt: Attempt { first: Some(first), losses: 0 }, ..Self::seeded(seed) }
@@ -290,7 +289,7 @@ impl Retry {
     fn seeded(seed: u64) -> Self {
         let (first, attempt) = (Nanos::ZERO, Attempt::default());
         let (clock, random) = (SystemClock::new(), mixed(seed));
-        Self { clock, limit: Duration::MAX, first, attempt, random, has_met: false }
+        Self { clock, limit: Duration::MAX, first, attempt, random, is_contended: false }
     }
 
     fn elapsed(&self, engine: &Engine) -> Duration {
@@ -313,7 +312,7 @@ impl Retry {
 
     /// Notes what has ended a run.
     const fn note(&mut self, cause: &Error) {
-        self.has_met = matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. } | Error::UndoMemory { .. });
+        self.is_contended = matches!(cause, Error::Deadlock { .. } | Error::Conflict { .. } | Error::UndoMemory { .. });
         self.attempt.losses += matches!(cause, Error::Deadlock { .. }) as u32;
     }
 
@@ -339,10 +338,10 @@ impl Retry {
     /// transaction open or prepared: the transaction whose turn it is may wait for its locks. Nor while this thread
     /// has the turn itself, in an outer run.
     fn joins_queue(&self, runs: u32) -> bool {
-        runs > RUNS_BEFORE_QUEUE && self.has_met && !Begun::has_open() && !Unresolved::has_any()
+        runs > RUNS_BEFORE_QUEUE && self.is_contended && !Begun::has_open() && !Unresolved::has_any()
     }
 
-    /// Returns a random time, longer after more runs, so that transactions that met do not meet again.
+    /// Returns a random time, longer after more runs, so that contending transactions do not collide again.
     fn pause(&mut self, runs: u32) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << runs.min(10)).min(MAX_PAUSE);
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -390,13 +389,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_run_that_met_others_and_is_not_nested_is_queued() {
+    fn only_a_contended_run_that_is_not_nested_is_queued() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
         let mut retry = Retry::new(db.engine(), Nanos::ZERO, TxnOptions::new());
         let queued = |retry: &Retry| (2..=MAX_RUNS).filter(|&runs| retry.joins_queue(runs)).count();
         assert_eq!(queued(&retry), 0, "time has to pass");
-        retry.has_met = true;
+        retry.is_contended = true;
         assert_eq!(queued(&retry), (MAX_RUNS - RUNS_BEFORE_QUEUE) as usize);
         let (outer, other) = (db.begin(), db.begin());
         assert_eq!(queued(&retry), 0);
@@ -411,15 +410,15 @@ mod tests {
         assert!(!retry.joins_queue(MAX_RUNS), "others have no count of this thread");
     }
 
-    fn has_met_others(db: &Db) -> Retry {
-        Retry { has_met: true, ..Retry::new(db.engine(), Nanos::ZERO, TxnOptions::new()) }
+    fn contended_retry(db: &Db) -> Retry {
+        Retry { is_contended: true, ..Retry::new(db.engine(), Nanos::ZERO, TxnOptions::new()) }
     }
 
     #[test]
     fn a_preparer_is_queued_once_its_transaction_is_resolved() {
         let db =
             Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::new(Mem::null()))).open("/db").unwrap();
-        let retry = has_met_others(&db);
+        let retry = contended_retry(&db);
         for (name, here) in [("one", true), ("two", false)] {
             db.begin().prepare(name).unwrap();
             assert!(!retry.joins_queue(MAX_RUNS), "it holds its locks until this thread, perhaps, resolves it");
@@ -443,7 +442,7 @@ mod tests {
             let own = || {
                 let _own = db.begin();
                 drop(left);
-                assert!(!has_met_others(&db).joins_queue(MAX_RUNS), "this thread's own is open");
+                assert!(!contended_retry(&db).joins_queue(MAX_RUNS), "this thread's own is open");
             };
             std::thread::scope(|scope| scope.spawn(own).join().unwrap());
         }

@@ -7,8 +7,9 @@
 //! PENDING -> OVER                  the future is dropped
 //! ```
 //!
-//! [`Completion`] is the obligation to leave PENDING: whatever drops it without an outcome says `Closed`. Errors become
-//! errors of the user on the worker that ran the closure, and those of a refused job in the future.
+//! [`Completion`] is the obligation to leave PENDING: if it is dropped without an outcome, the outcome is `Closed`. An
+//! error of a run is converted to the user's error type on the worker. That of a refused job or a failed commit is
+//! converted when the future is polled.
 
 use crate::engine::EngineRef;
 use crate::run::run_until_final;
@@ -36,16 +37,18 @@ impl Db {
     ///   polled or not. Closures start in the order of the calls. They may commit in any order.
     /// - **Workers.** There are up to twice as many as processors, and at least four. They start when they are needed,
     ///   and end after some idle seconds. A worker does not wait for the disk: it goes on with the next closure.
-    /// - **Queue.** It has no limit. Each entry belongs to a future, so a program that limits its futures limits it.
-    /// - **Cancellation.** If the future is dropped before `f` has started, `f` does not run. Afterwards the
-    ///   transaction runs to its end, and the result is dropped.
+    /// - **Queue.** It has no limit. Each entry belongs to a future, so a program limits the queue by limiting its
+    ///   futures.
+    /// - **Cancellation.** If the future is dropped before `f` has started, `f` does not run. If `f` has started, the
+    ///   transaction runs to its end and the result is dropped.
     /// - **Panic.** A panic of `f` rolls the transaction back and resumes where the future is polled. The worker goes
     ///   on.
     /// - **Close.** When the database is closed, or its last handle dropped, closures that have not started resolve to
     ///   [`Error::Closed`]. Closures that run are treated as other transactions are (see [`close`](Self::close)).
     ///
-    /// `f` blocks its worker, so it should not wait for other futures. A closure that waits for another submitted one
-    /// may keep it from starting. A lock that a transaction of the caller holds delays every closure that needs it.
+    /// `f` blocks its worker, so it should not wait for other futures. If it waits for another submitted closure, that
+    /// one may find no worker and never start. A lock that a transaction of the caller holds delays every closure that
+    /// needs it.
     ///
     /// # Errors
     /// The future resolves to the errors of [`run`](Self::run), or to `Io` if the system starts no thread.
@@ -120,7 +123,7 @@ impl Db {
 
 /// A transaction that [`Db::submit`] has queued: a future of its result.
 ///
-/// Dropped before the closure has started, it cancels the closure.
+/// Dropping the future before the closure has started cancels the closure.
 #[must_use = "a dropped future cancels a closure that has not started"]
 pub struct Submitted<T, E> {
     shared: Arc<Shared<T, E>>,
@@ -132,7 +135,7 @@ impl<T, E: From<Error>> Future for Submitted<T, E> {
     type Output = Result<T, E>;
 
     /// # Panics
-    /// With the panic of the closure; and if it is polled after it was ready.
+    /// With the panic of the closure. Also if the future is polled after it was ready.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, E>> {
         match self.shared.take_or_wait(context.waker()) {
             None => Poll::Pending,
@@ -178,8 +181,8 @@ enum State<T, E> {
 }
 
 impl<T, E> Shared<T, E> {
-    /// Replaces the state by the one that `change` makes of it. Values and wakers are code of users: the caller drops
-    /// what `change` returns, with the lock free.
+    /// Replaces the state by the one that `change` returns. Dropping a value or a waker runs code of users, so the
+    /// caller drops what else `change` returns, without the lock.
     fn change<R>(&self, change: impl FnOnce(State<T, E>) -> (State<T, E>, R)) -> R {
         let mut state = self.0.lock();
         let (new, left) = change(mem::replace(&mut *state, State::Over));
@@ -209,7 +212,7 @@ impl<T, E> Shared<T, E> {
         }
     }
 
-    /// Drops the outcome, now or when it comes. Returns whether it is still to come.
+    /// Discards the outcome, now or when the job ends. Returns whether the job has not ended yet.
     fn abandon(&self) -> bool {
         let left = self.change(|state| (State::Over, state));
         matches!(left, State::Pending(_))
@@ -237,7 +240,7 @@ impl<T, E> Drop for Completion<T, E> {
 
 /// A closure in the queue.
 struct ClosureJob<T, E, F> {
-    /// For the transactions. They keep the engine, and do not keep the database open.
+    /// References for its transactions. They keep the engine in memory, but do not keep the database open.
     references: (EngineRef, ManagerRef),
     options: TxnOptions,
     f: F,

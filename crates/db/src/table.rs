@@ -51,7 +51,7 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 ///
 /// Keys and values are passed by value or by reference, and returned owned: `insert(&7, &100)`, `get("name")`.
 ///
-/// Among others, every method may return these errors:
+/// Every method may return these errors, among others:
 ///
 /// - `RolledBack` once an error has ended the transaction
 /// - `Deadlock` or `LockTimeout`, because of other transactions
@@ -130,8 +130,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         Ok(Some(value))
     }
 
-    /// Copies the encoded value of `key` to `value`, whose memory is used again, and returns whether there is a row. If
-    /// there is none, `value` is empty. `&[u8]` and `&str` are encoded as their bytes.
+    /// Copies the encoded value of `key` to `value`, reusing its memory, and returns whether there is a row. If there
+    /// is none, `value` is empty. `&[u8]` and `&str` are encoded as their bytes.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.
@@ -219,8 +219,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Locks the whole table against writes of other transactions until this one ends. Its own reads then need no row
     /// locks.
     ///
-    /// Call this before any other lock is taken: a transaction that waits for the table while others wait for its locks
-    /// is in a deadlock.
+    /// Call this before any other lock is taken. Otherwise other transactions may wait for those locks while this one
+    /// waits for the table: a deadlock.
     ///
     /// # Errors
     /// Those of every method.

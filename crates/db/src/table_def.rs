@@ -18,9 +18,9 @@ use std::{any::Any, fmt, marker::PhantomData};
 /// `Duration`. `()` may be a value, but not a key. `TableDef<String, u64>` and `TableDef<&str, u64>` open the same
 /// table.
 ///
-/// **Types of an application** implement [`Key`] and [`Value`]. The crate `foreshore-derive` writes the
-/// implementations of structs and enums, and `foreshore-serde` stores values by serde. By hand, a type is best encoded
-/// as one of those above:
+/// **Types of an application** implement [`Key`] and [`Value`]. The crate `foreshore-derive` writes the implementations
+/// of structs and enums, and `foreshore-serde` stores values by serde. An implementation by hand best encodes a type as
+/// one of those above:
 ///
 /// ```
 /// use foreshore::{Db, Decoder, Error, Key, TableDef, Value};
@@ -85,7 +85,7 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     }
 
     /// Declares the indexes of the table: all of them, each with its own name. Each write through the opened table
-    /// keeps them, in the same transaction.
+    /// updates them, in the same transaction.
     ///
     /// [`Transaction::open`](crate::Transaction::open) creates those that are missing and builds them from the rows,
     /// in the same transaction. Meanwhile the table is locked against writes of other transactions, and readers go on.

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit and
-/// everything that the transaction has seen are durable. That of a [relaxed](crate::Durability::Relaxed) transaction
-/// resolves at once, until it is [hardened](Self::harden).
+/// A commit on its way to disk: wait for it, poll it, or await it on any runtime. It resolves when the commit, and
+/// every commit that the transaction has read from, are durable. The ticket of a [relaxed](crate::Durability::Relaxed)
+/// transaction resolves at once, unless it is [hardened](Self::harden).
 ///
 /// A thread that waits may write the group itself. A future never does: it relies on the flusher, or on threads that
-/// wait. Dropped at any time, it leaves nothing behind; forgotten, no more than an entry that goes when the commit is
+/// wait. A ticket may be dropped at any time. A forgotten one leaves an entry that is removed when the commit is
 /// durable.
 ///
 /// ```
@@ -37,34 +37,34 @@ use std::time::Duration;
 pub struct CommitTicket(pub(crate) foreshore_wal::CommitTicket);
 
 impl CommitTicket {
-    /// LSN of the commit record.
+    /// Returns the LSN of the commit record.
     #[must_use]
     pub const fn record_lsn(&self) -> Lsn {
         self.0.record_lsn()
     }
 
-    /// Stamp of the commit, which orders it among all commits. It lies in the number space of LSNs, at or above
+    /// Returns the commit number, which orders commits. It lies in the number space of LSNs, at or above
     /// [`record_lsn`](Self::record_lsn).
     #[must_use]
     pub const fn csn(&self) -> Csn {
         self.0.csn()
     }
 
-    /// Lets the ticket resolve at once, for a caller that only needs the place in the order of commits. The disk
-    /// follows when it does; [`harden`](Self::harden) makes the ticket wait for it again.
+    /// Makes the ticket resolve at once, for a caller that only needs the place in the order of commits. The commit
+    /// becomes durable later. [`harden`](Self::harden) makes the ticket wait for that again.
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub fn relax(self) -> Self {
         Self(self.0.relax())
     }
 
-    /// Makes a relaxed ticket wait for durability, blocking or awaited, and asks for the disk at once:
-    /// `ticket.harden().wait()` or `ticket.harden().await`. The ticket of a durable commit stays what it is.
+    /// Makes a relaxed ticket wait for durability, and requests the write at once: `ticket.harden().wait()` or
+    /// `ticket.harden().await`. Does nothing if the commit is durable.
     #[must_use = "a commit is acknowledged only when its ticket says so"]
     pub fn harden(self) -> Self {
         Self(self.0.harden())
     }
 
-    /// Whether the commit is durable. Never goes back.
+    /// Returns whether the commit is durable. Once true, it stays true.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.0.is_durable()
@@ -83,21 +83,22 @@ impl CommitTicket {
     /// itself is written to its end.
     ///
     /// # Errors
-    /// As [`CommitTicket::wait`].
+    /// Those of [`CommitTicket::wait`].
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         // WAIT: park - as the ticket of the log waits.
         Ok(self.0.wait_timeout(timeout)?)
     }
 
-    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` when it cannot
-    /// be. Costs no thread: it is called by a flusher, by a thread that has waited for a ticket or committed, or by
-    /// this thread if the answer is known. None of them holds a lock of the engine then. So `function` may take a
-    /// checkpoint, close or reopen the database, or drop its last handle.
+    /// Calls `function` once when the commit is durable, relaxed or not, or with `Poisoned` or `Closed` if it cannot
+    /// become durable. No extra thread is needed. The caller is a flusher, a thread that has waited for a ticket or
+    /// committed, or this thread if the answer is known. None of them holds a lock of the engine then. So `function`
+    /// may take a checkpoint, close or reopen the database, or drop its last handle.
     ///
-    /// It should be short, for it delays the next group and other callbacks, and must not wait for a commit that the
-    /// flusher is to make durable. Nor for a lock, unless with a limit: the thread that calls it may have another
-    /// transaction open. A panic in it is counted and goes no further. If the database is dropped before, so is
-    /// `function`; a handle of the database inside of it keeps that open until then.
+    /// - It should be short, because it delays the next group and other callbacks.
+    /// - It must not wait for a commit that the flusher has to make durable.
+    /// - It must not wait for a lock without a limit: its thread may have another transaction open.
+    /// - A panic in it is caught and counted.
+    /// - If the database is dropped before, so is `function`. A handle inside of it keeps the database open until then.
     pub fn on_durable(self, function: impl FnOnce(Result<()>) + Send + 'static) {
         self.0.on_durable(|durable| function(durable.map_err(Into::into)));
     }

@@ -20,8 +20,9 @@ use std::{fmt, mem, time::Duration};
 ///
 /// **Errors that end the transaction.** It is rolled back at once, and every later call returns [`Error::RolledBack`]:
 ///
-/// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, no undo space
-/// - a wait for a transaction that this thread itself seems to hold up ([`Error::OwnThreadLock`])
+/// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, changed indexes, no
+///   undo space, no log space
+/// - a wait for a transaction that this same thread used last, and so seems to block ([`Error::OwnThreadLock`])
 /// - a transaction or a snapshot that has become too old
 /// - a row whose bytes do not fit the types of its table ([`Error::Undecodable`])
 /// - errors of the engine, such as a full disk or an I/O error
@@ -32,7 +33,8 @@ use std::{fmt, mem, time::Duration};
 /// - errors of the request: [`Error::KeyExists`], [`Error::IndexKeyExists`], [`Error::LoadOrder`],
 ///   [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::TableName`], [`Error::TableTypes`],
 ///   [`Error::TableExists`], [`Error::IndexTypes`], [`Error::NoTable`], [`Error::NoIndex`], [`Error::NoSavepoint`]
-/// - [`Error::IndexUndeclared`] and [`Error::IndexMismatch`], of a write that would leave an index wrong
+/// - [`Error::IndexUndeclared`], of a write that would leave an index wrong
+/// - [`Error::IndexMismatch`], of a read or a write that finds an index in disagreement with its table
 /// - [`Error::InvalidOption`], of an argument: a merge without an operator, too long names of types, a table of another
 ///   transaction, [`LoadOptions`](crate::LoadOptions) out of range
 /// - [`Error::RowLocked`], returned only to a request that does not wait
@@ -119,8 +121,8 @@ impl Transaction {
     /// - Inserted rows stay in their pages as ghosts, which no reader sees. A later write into the page removes them
     ///   once the transaction has ended.
     /// - An iteration continues after the last key that it has returned.
-    /// - A [`Table`](crate::Table) that was created or renamed, and then opened, returns [`Error::TableDropped`], which
-    ///   ends the transaction.
+    /// - If the rollback undoes the creation or rename of a table, a [`Table`](crate::Table) opened since then returns
+    ///   [`Error::TableDropped`], which ends the transaction.
     ///
     /// # Errors
     /// - `NoSavepoint` for a savepoint of another transaction, or one that is gone: nothing has changed.
@@ -189,7 +191,7 @@ impl Transaction {
         let State::Live(live) = &mut *state else { unreachable!("an operation enters a live transaction") };
         let timing = self.engine.profiler.timing(self.meter.as_deref());
         let outcome = operation(&self.engine, live);
-        // The caller may take its time before the next call: log space is not kept for it.
+        // No log space stays reserved between two calls, because the next call may come much later.
         live.txn.release();
         Timing::end(timing);
         outcome.map_err(|error| self.end_failed(state, error))
@@ -297,7 +299,7 @@ pub(crate) const fn keeps_transaction(error: &Error) -> bool {
     )
 }
 
-/// Called for a read transaction of one of several threads. Its session is free for others then.
+/// Ends the read transaction of a thread that ends, and frees its session.
 impl EndWithThread for Transaction {
     fn end(&self) {
         let watermark = self.end_without_commit();

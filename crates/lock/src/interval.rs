@@ -70,7 +70,7 @@ impl Interval {
         self.high.as_ref().is_some_and(|high| *high <= self.low)
     }
 
-    /// Returns the only key of the interval; `None` if there are more.
+    /// Returns the only key of the interval; `None` if it has none or several.
     #[must_use]
     pub fn as_key(&self) -> Option<&[u8]> {
         let (last, key) = self.high.as_ref()?.split_last()?;
@@ -208,7 +208,8 @@ impl Intervals {
         Self { list, bytes }
     }
 
-    /// Merges neighbours, the nearest ones first, until there are at most `most` intervals.
+    /// Merges neighbours, the nearest ones first, until there are at most `most` intervals. Distances are compared by
+    /// the first eight bytes behind the common prefix.
     pub(crate) fn merge_down_to(&mut self, most: usize) -> Change {
         let most = most.max(1);
         let Some(surplus) = self.list.len().checked_sub(most).filter(|&surplus| surplus > 0) else {
@@ -253,7 +254,7 @@ impl Intervals {
         self.list.windows(2).all(apart) && self.bytes == self.list.iter().map(Interval::len).sum::<usize>()
     }
 
-    /// Returns the length of the common prefix of all bounds between the first low bound and the last one.
+    /// Returns the length of the prefix that the first and the last low bound share, and so all bounds between them.
     fn shared_prefix(&self) -> usize {
         let (Some(first), Some(last)) = (self.list.first(), self.list.last()) else { return 0 };
         first.low.iter().zip(&last.low[..]).take_while(|(a, b)| a == b).count()

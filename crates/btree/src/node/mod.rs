@@ -56,15 +56,15 @@ pub(crate) struct Row<'a> {
 pub(crate) struct NodeView<P> {
     page: P,
     kind: PageKind,
-    /// The first four numbers of the node header, 16 bits each: slots, heap, garbage, run. They stay one word, as does
-    /// the kind. Views are copied between results, and a copy in other pieces than were stored stalls on the store.
+    /// The first four numbers of the node header, 16 bits each: slots, heap, garbage, run. Kept as one word, like the
+    /// kind. Results with views are copied, and loads of other widths than the stores would defeat store forwarding.
     bounds: u64,
 }
 
 /// A view of plain bytes.
 pub(crate) type Node<'a> = NodeView<&'a [u8]>;
 
-/// The position of a tuple, and the head and length of its key from the slot.
+/// A slot: the position of a tuple, and the length and the head of its key.
 #[derive(Clone, Copy)]
 struct Slot {
     at: usize,
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-/// Returns why a page of a type that was not expected is refused: it is quarantined, or `otherwise`.
+/// Returns the damage of a page of an unexpected type: why it is quarantined, or `otherwise`.
 #[cold]
 pub(crate) fn why_unlike(page_type: Option<PageType>, flags: u16, otherwise: Damage) -> Damage {
     if page_type == Some(PageType::Quarantined) { why_quarantined(flags) } else { otherwise }
@@ -112,7 +112,7 @@ impl<P: PageRead> NodeView<P> {
         Ok(node)
     }
 
-    /// Returns the first byte of the heap.
+    /// Returns the offset of the heap.
     pub(crate) const fn heap(&self) -> usize {
         (self.bounds >> 16) as u16 as usize
     }
@@ -127,12 +127,12 @@ impl<P: PageRead> NodeView<P> {
         self.run() >> RUN_END_BITS
     }
 
-    /// Returns the word with the end of the run and the length of that prefix.
+    /// Returns the header field `run`: the run end and the length of that prefix, as `format.rs` describes.
     const fn run(&self) -> usize {
         (self.bounds >> 48) as usize
     }
 
-    /// Returns the first byte after the slots.
+    /// Returns the offset of the first byte after the slots.
     const fn slots_end(&self) -> usize {
         SLOTS + self.len() * SLOT
     }
@@ -221,8 +221,8 @@ impl<P: PageRead> NodeView<P> {
         self.fence(at, len).map(Some)
     }
 
-    /// Returns high fence and sibling of this node, page `pid`, which must have an open split. The high fence is
-    /// checked, so each such step leads to larger keys.
+    /// Returns the high fence and the sibling of this node, page `pid`; it is damage if the node has no open split. The
+    /// high fence is checked, so each step to a sibling leads to larger keys.
     pub(crate) fn open_split(&self, pid: PageId) -> Result<(Vec<u8>, PageId), Damage> {
         if !self.is_incomplete() {
             return Err("a node does not cover the keys that lead to it");
@@ -371,7 +371,7 @@ impl<'a> Node<'a> {
 /// Splits a word into four numbers, the lowest first.
 #[inline]
 fn quarters(word: u64) -> [usize; 4] {
-    // Without `map` of arrays, which is a call for each row where it is not inlined.
+    // Not by `map` of arrays, which is a call for each row where it is not inlined.
     let part = |shift: u32| usize::from((word >> shift) as u16);
     [part(0), part(16), part(32), part(48)]
 }

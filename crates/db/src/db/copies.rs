@@ -7,18 +7,18 @@ use std::path::Path;
 
 impl Db {
     /// Copies the database to directory `dir` while it is in use. The copy is a database: [`Db::open`] recovers it as
-    /// after a power loss. It holds the commits up to a point, each whole, and at least those that were durable when
-    /// the call began: [`Backup`] names the last. Prepared transactions are prepared in it, too.
+    /// after a power loss. It holds every commit that was durable when the call began, and those up to the commit that
+    /// [`Backup`] names. No commit is there in part. Prepared transactions stay prepared in it.
     ///
     /// No other operation waits for the backup, and none is locked out. But until it ends, the log that the copy needs
-    /// is not recycled, and [`vacuum`](Self::vacuum) does not truncate the data file. If writers need that log because
-    /// the disk is full, they get it, and the backup fails.
+    /// is not recycled, and [`vacuum`](Self::vacuum) does not truncate the data file. If the disk is full and writers
+    /// need the space of that log, it is recycled and the backup fails.
     ///
     /// The directory is created if it is missing. The files of a failed backup are removed. If the process ends before
     /// the backup does, its directory cannot be opened. Each page and log group is checked while it is copied. So the
     /// backup of a database with a damaged page in use fails, except for quarantined pages, which it counts.
     ///
-    /// The copy carries the id of the database that is in every file. So never mix files of the two.
+    /// Both databases have the same id in all their files, so the engine cannot tell their files apart. Never mix them.
     ///
     /// ```
     /// use foreshore::{Db, Error, TableDef};
@@ -44,16 +44,16 @@ impl Db {
     /// # Errors
     /// - `NotEmpty` if `dir` has files; `Foreign` if it is a file; `Locked` if it is in use.
     /// - `DiskFull` if the copy finds no space, or writers of this database needed the log.
-    /// - `Corrupted` with the page that is damaged; `Io` if one cannot be read.
+    /// - `Corrupted` for a damaged page, which it names; `Io` for a page that cannot be read.
     /// - `Closed`, `Poisoned`.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup> {
         backup::backup(self.engine(), dir.as_ref())
     }
 
     /// Copies the durable log to the archive, and returns the LSN up to which it is archived. Without
-    /// [`Options::archive`](crate::Options::archive) it does nothing and returns zero. Log that was given up before is
-    /// not there: [`ArchiveStats::lost_groups`](crate::ArchiveStats::lost_groups) counts it. Waits for the device
-    /// without a limit.
+    /// [`Options::archive`](crate::Options::archive) it does nothing and returns zero. The archive lacks log that was
+    /// recycled before it was archived: [`ArchiveStats::lost_groups`](crate::ArchiveStats::lost_groups) counts it.
+    /// Waits for the device without a limit.
     ///
     /// ```
     /// # use foreshore::{Db, Error, Lsn, Options, TableDef};

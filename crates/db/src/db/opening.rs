@@ -101,13 +101,13 @@ impl Options {
     /// Opens the closed database in directory `path` for reading only: no byte of its files changes, and no file is
     /// created. The process needs no right to write them.
     ///
-    /// Any number of processes may do that at once. Meanwhile the database cannot be opened for writing; while it is,
-    /// this returns `Locked`. Transactions read at every isolation level. An operation that changes a row, a table or a
-    /// lock in a row returns [`Error::ReadOnly`](crate::Error::ReadOnly). [`Device`](crate::Device) says only
-    /// whether the files are in memory.
+    /// Any number of processes may do that at once. Meanwhile the database cannot be opened for writing. If it is open
+    /// for writing, this returns `Locked`. Transactions read at every isolation level. An operation that writes a row,
+    /// changes a table or locks a row for a write returns [`Error::ReadOnly`](crate::Error::ReadOnly). Of
+    /// [`Options::device`] only one thing counts: whether the files are in memory.
     ///
-    /// What a start and a close would write is kept in memory, beside the memory limit. Transactions go on after
-    /// `ReadOnly`, except one that opens a table without an index that its definition declares.
+    /// The bytes that an open and a close would write stay in memory, which the memory limit does not count. A
+    /// transaction continues after `ReadOnly`, with one exception: opening a table that lacks a declared index ends it.
     ///
     /// # Errors
     /// `NotClosed` if the database has to be recovered first, because it was not closed or has prepared transactions.

@@ -181,7 +181,8 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.by_index(index)
     }
 
-    /// Estimates the number of rows, as [`Table::len_estimate`] does. Rows count that the snapshot does not see.
+    /// Estimates the number of rows, as [`Table::len_estimate`] does. Rows that the snapshot does not see are counted
+    /// too.
     ///
     /// # Errors
     /// Those of every method.
@@ -205,9 +206,8 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
         self.table.stats()
     }
 
-    /// Iterates over the rows by key, encoded, and goes on behind damaged pages. What cannot be read is an item of its
-    /// own, in the order of the keys: see
-    /// [`ReadTransaction::readable_tables`](crate::ReadTransaction::readable_tables).
+    /// Iterates over the encoded rows in key order, and skips damaged pages. What cannot be read is an item of its own,
+    /// in key order: see [`ReadTransaction::readable_tables`](crate::ReadTransaction::readable_tables).
     ///
     /// The rows below a damaged inner node are not reached, even those in sound pages.
     pub fn salvage(&self) -> Salvage<'tx> {

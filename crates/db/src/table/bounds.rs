@@ -84,8 +84,8 @@ strings! {
     [u8] => &[u8] Vec<u8>;
 }
 
-/// The first parts of a tuple. The encoding of each part is self-delimiting. `A P 0; B` is the type of a part, the type
-/// that is passed for it and its index; then the types of the other parts.
+/// The first parts of a tuple. The encoding of each part is self-delimiting. In `A P 0; B`, the prefix has a part of
+/// type `A`, passed as a `P`, at index 0. `B` is the type of a part behind the prefix.
 macro_rules! tuple {
     ($($part:ident $given:ident $index:tt),* ; $($rest:ident)*) => {
         impl<'k, $($part: Key,)* $($rest: Key,)* $($given: Borrow<$part::Ref<'k>>,)*>

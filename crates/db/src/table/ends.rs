@@ -1,18 +1,21 @@
 //! Taking rows from the ends of a table.
 //!
-//! A row that was taken stays in its leaf, as a deleted one, until its transaction has ended. A transaction that takes
-//! many would pass all of them each time. So it notes the last one that it took from each end, and looks between these.
+//! A row that was taken stays in its leaf as a ghost until its transaction has ended. A transaction that takes many
+//! rows would pass all these ghosts each time. So it notes the last key that it took from each end, and searches
+//! between them.
 //!
-//! - A serializable transaction keeps others from inserting outside of them, by its intervals. For a snapshot
-//!   transaction nothing has come there that its snapshot shows. At read committed others may insert there, so a pop
-//!   passes all leaves that it has emptied. Only in the outermost leaf it begins where the last one ended, if the leaf
-//!   is unchanged since.
-//! - A pop inserts nothing, so it keeps the note of the other end.
-//! - Any other write of the transaction, to whichever table, loses both notes, since it may have inserted there itself.
-//!   So does a pop from another table.
+//! No row outside of these keys is missed:
 //!
-//! Most rows are removed in one step ([`Tree::pop_at_once`](foreshore_btree::Tree::pop_at_once)). Rows of tables with
-//! indexes are not, and those that need a wait.
+//! - *Serializable.* The transaction's interval locks keep others from inserting there.
+//! - *Snapshot.* A row that another transaction inserts there is not in the snapshot.
+//! - *Read committed.* Others may insert there, so no key is noted, and a pop passes all leaves that earlier pops have
+//!   emptied. Only in the outermost leaf it begins where the last pop ended, if the leaf is unchanged since.
+//!
+//! A pop inserts nothing, so it leaves the key of the other end. Any other write of the transaction, to whichever
+//! table, clears both keys, since it may have inserted there. So does a pop from another table.
+//!
+//! Most rows are removed in one step ([`Tree::pop_at_once`](foreshore_btree::Tree::pop_at_once)). A scan with locks
+//! removes the others, such as rows of tables with indexes and rows that need a wait.
 
 use super::Table;
 use super::codec::undecodable;

@@ -41,7 +41,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
 /// The absence of a row is locked at [`Isolation::Serializable`](crate::Isolation::Serializable) only. At the other
 /// levels another transaction may insert the row meanwhile: then [`or_insert`](Self::or_insert) returns its value, at
 /// read committed, or a `Conflict`, at snapshot. At read committed `and_modify(change)?.or_insert(value)` may thus
-/// return a value without the change. [`Table::update_with`] loses none.
+/// return a value without the change. [`Table::update_with`] always applies its change.
 #[must_use]
 pub struct Entry<'t, 'tx, K, V: Value> {
     table: &'t Table<'tx, K, V>,
@@ -87,7 +87,7 @@ impl<K: Key, V: Value> Entry<'_, '_, K, V> {
         }
         let new = make();
         while !self.table.insert_encoded(&self.key, &V::to_ref(&new))? {
-            // Inserted since the entry was looked up. Removed again, if the lock does not find it.
+            // Another transaction has inserted the row since. If there is none to lock, it was removed again.
             if let Some(value) = self.table.lock_encoded(&self.key)? {
                 return Ok(value);
             }

@@ -1,4 +1,4 @@
-//! An index and its table: how entries and rows are found from each other.
+//! An index and its table: finds rows by index entries, and index entries by rows.
 
 use super::codec::undecodable;
 use super::scan::Span;
@@ -42,7 +42,8 @@ impl<K: Key + 'static, V: Value + 'static, I: Key + 'static> Index<K, V, I> {
         if self.def.is_unique() {
             return Span::of::<I>(range);
         }
-        // Entries have the primary key behind. Those of one index key begin with it, and no others do.
+        // An entry is an index key followed by a primary key. So an entry begins with an index key if and only if it
+        // has that key.
         let part = |key: &I::Ref<'i>| {
             let mut bytes = Vec::new();
             I::encode_key_part(key, &mut bytes);

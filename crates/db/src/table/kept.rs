@@ -1,4 +1,4 @@
-//! The indexes that an open table keeps, and what a write of a row says.
+//! The indexes that writes through an open table maintain, and the description of a write.
 
 use crate::catalogue::Declared;
 use crate::engine::Engine;
@@ -10,12 +10,12 @@ use foreshore_txn::Txn;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// The indexes that a table keeps, as it was opened.
+/// The indexes that writes through an open table maintain: those that its definition declares.
 pub(super) struct Kept<'tx> {
     declared: Vec<Declared<'tx>>,
-    /// The word under which these are all indexes of the table.
+    /// The value of the table's [`IndexWord`] at which these are all its indexes.
     known_at: Cell<IndexWord>,
-    /// The same, if there are none.
+    /// The same if `declared` is empty, and otherwise a value that no table has.
     plain_at: Cell<IndexWord>,
 }
 
@@ -42,7 +42,7 @@ impl<'tx> Kept<'tx> {
         self.known_at.get() == word
     }
 
-    /// Returns the word under which the table has no index and needs none of what this holds.
+    /// Returns the word at which the table has no indexes, so that a write maintains none.
     #[inline]
     pub(super) const fn plain_at(&self) -> IndexWord {
         self.plain_at.get()

@@ -20,7 +20,7 @@ use foreshore_txn::Savepoint;
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 
-/// Rows of a batch at most, and their encoded bytes beside the last row.
+/// Limits of a batch: its rows, and its encoded bytes without the last row.
 const MOST: usize = 512;
 const MOST_BYTES: usize = 64 << 10;
 
@@ -122,11 +122,11 @@ impl Drop for Part<'_> {
 /// A running load.
 struct Loading<'t> {
     loader: Loader<'t>,
-    /// Behind the last batch. It is gone if the iterator rolls back rows that were loaded.
+    /// A savepoint after the last batch. It becomes invalid if the iterator rolls back loaded rows.
     mark: Option<Savepoint>,
-    /// Rows whose entries are not inserted. Empty if the table has no index.
+    /// Rows whose index entries are still to be inserted. Empty if the table has no index.
     pending: VecDeque<Pending>,
-    /// Rows whose entries are.
+    /// The number of rows whose index entries are inserted.
     indexed: u64,
 }
 
@@ -136,13 +136,13 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// logged whole.
     ///
     /// The table is locked exclusively until the transaction ends. Readers by a snapshot continue, and do not see the
-    /// rows before the commit. `rows` may use the transaction, and sees the rows of this load a page at a time.
+    /// rows before the commit. `rows` may use the transaction, which sees the loaded rows page by page.
     ///
-    /// All rows are loaded or none. A transaction may load several times, and a savepoint before a load undoes it. In
-    /// memory a load keeps about 100 bytes for each page of 8 KiB until the transaction ends, and as much as any write
-    /// for each entry of an index. None of that goes to the spill file while the load runs.
+    /// All rows are loaded or none. A transaction may load several times, and a savepoint before a load undoes it.
+    /// Until the transaction ends, a load needs about 100 bytes of memory for each page of 8 KiB. Each index entry
+    /// needs as much memory as any other write. None of it moves to the spill file while the load runs.
     ///
-    /// The commit of a transaction that has loaded rows waits until it is durable, however it is requested.
+    /// The commit of a transaction that has loaded rows waits until it is durable, even if it is pipelined or relaxed.
     ///
     /// # Errors
     /// - `LoadOrder` for the first key that is not above those before it, and above all of the table. Nothing is

@@ -33,8 +33,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         })
     }
 
-    /// Calls `read` with the place of each key in `keys` and its encoded value, `None` for a key without a row. Reads
-    /// as [`get_many`](Self::get_many) does, and saves the owned copies.
+    /// Calls `read` with the index of each key in `keys` and its encoded value, or `None` for a key without a row.
+    /// Reads as [`get_many`](Self::get_many) does, but makes no owned values.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`. `read` has not been called then.

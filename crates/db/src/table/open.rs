@@ -67,7 +67,7 @@ impl Transaction {
         if def.indexes().is_empty() || table.tree.is_retired() {
             return Ok(table);
         }
-        // Before the indexes are searched for: then one that is missed has changed the word.
+        // Read before the search for indexes: an index that the search misses has then changed the word.
         let word = table.tree.indexes().word();
         let defs = || def.indexes().iter().map(|&index| index as &'static dyn Definition);
         let known = self.with(|engine, live| Ok(engine.catalogue.known_indexes(live, &table.tree, defs())))?;
@@ -80,7 +80,7 @@ impl Transaction {
             table.build_new().map(|()| table)
         });
         match missing {
-            // A savepoint would keep the undo of the whole build in memory.
+            // Ends the transaction: a savepoint before the build would keep its whole undo in memory.
             Missing::Create => built.map_err(|error| self.end_by(error)),
             Missing::Refuse => built,
         }
@@ -170,8 +170,8 @@ impl Transaction {
     ///
     /// The call drops the table and creates it again, empty, with its types and indexes. What
     /// [`drop_table`](Self::drop_table) says of waits, snapshots and pages applies here too. A [`Table`] that any
-    /// transaction has opened before is opened again. [`next_id`](Self::next_id) goes on behind the numbers that the
-    /// table had.
+    /// transaction opened before refers to the dropped table: open it again. [`next_id`](Self::next_id) goes on behind
+    /// the numbers that the table had.
     ///
     /// # Errors
     /// `TableName`, and those of any operation.
@@ -191,8 +191,8 @@ impl Transaction {
         self.with(|engine, live| engine.catalogue.clear(live, &engine.admission, name))
     }
 
-    /// Renames the table `name` with its indexes. Rows, the numbers of [`next_id`](Self::next_id) and
-    /// watches stay with it. Returns whether there was one. Another table may get the name in the same transaction.
+    /// Renames the table `name` with its indexes. Rows, the numbers of [`next_id`](Self::next_id) and watches stay with
+    /// it. Returns whether there was one. Another table may get the old name in the same transaction.
     ///
     /// - The call waits until no other transaction writes the table or has locks in it. A transaction that has opened
     ///   the table and not used it yet gets [`Error::TableDropped`](crate::Error::TableDropped).

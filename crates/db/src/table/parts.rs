@@ -1,4 +1,4 @@
-//! What the upper nodes of a table tell: about how many rows it has, and where it may be split for parallel scans.
+//! Estimates from some nodes of a table: its number of rows, and keys that split it for parallel scans.
 
 use super::Table;
 use crate::Result;
@@ -30,9 +30,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Returns up to `parts - 1` keys, in order, that split the table into parts of about the same number of pages. So
     /// several threads can scan the ranges between them by one [read transaction](crate::ReadTransaction).
     ///
-    /// There are at most 256 parts, and no more than pages with rows, unless all rows lie in one page. The keys are
-    /// those of rows, which may be deleted or not committed. No row is locked, and about a thousand pages are read at
-    /// most.
+    /// There are at most 256 parts. A table of several pages has no more parts than pages with rows. The keys are those
+    /// of rows, which may be deleted or not committed. No row is locked, and about a thousand pages are read at most.
     ///
     /// # Errors
     /// Those of every method.
@@ -55,7 +54,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// ```
     pub fn split_points(&self, parts: usize) -> Result<Vec<K::Owned>> {
         let keys = self.tx.with(|_, live| Ok(self.tree.split_keys(&mut live.txn, parts)?))?;
-        // A key that was written raw and is no encoding is no boundary.
+        // Leaves out keys that were written raw and do not decode.
         Ok(keys.iter().filter_map(|key| K::decode_key(key)).collect())
     }
 }

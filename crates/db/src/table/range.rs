@@ -110,7 +110,7 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
         self.next_row(|(key, value)| Some(read(key, value))).transpose()
     }
 
-    /// Takes the next row from the front. Rows that were read together are returned without an operation for each.
+    /// Takes the next row from the front. Rows that the cursor has buffered are returned without an operation for each.
     #[inline(always)]
     fn next_row<T>(&mut self, read: impl FnOnce(Row<'_>) -> Option<T>) -> Option<Result<T>> {
         if let Scan::Running(cursor) = &mut self.scan

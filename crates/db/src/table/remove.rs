@@ -2,8 +2,11 @@
 //!
 //! Rows are read ahead, some at a time. An iterator then removes them one by one, and the other calls by one operation.
 //! A serializable transaction has locked what it has read, and a snapshot transaction gets a conflict for a row that
-//! has changed since. At read committed a row may change between the two, so it is locked and the predicate is asked
-//! again. The same is done at every level for a row whose predicate has written, and for those behind it.
+//! has changed since. At read committed a row may change between the two, so it is locked and the predicate is called
+//! again.
+//!
+//! A predicate may itself write. Then, at every level, the rows behind its row are read again. A row that it selects is
+//! locked, and the predicate is called again.
 
 use super::codec::undecodable;
 use super::kept::{Write, Writer};
@@ -20,10 +23,11 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Bound;
 
-/// Rows that are read ahead at first, and at most. Few at first: a caller may want one.
+/// Rows in the first batch that is read ahead, and in the largest. The first is small, because a caller may want only
+/// one row.
 const FIRST: usize = 4;
 const MOST: usize = 256;
-/// Encoded bytes that are read ahead at most, beside the last row.
+/// Limit of the encoded bytes of a batch, without its last row.
 const MOST_BYTES: usize = 64 << 10;
 
 /// A row that was read, with its encoded key.
@@ -241,7 +245,7 @@ struct Ahead<K: Key, V: Value> {
     rows: VecDeque<Read<K, V>>,
     /// Whether there are none behind them.
     is_last: bool,
-    /// The transaction's last change when they were known to be as they were read.
+    /// The LSN of the transaction's last change when the rows were last known to be current.
     at: Option<Lsn>,
     /// How many the next read takes at most.
     most: usize,
@@ -306,7 +310,8 @@ impl<K: Key, V: Value, F: FnMut(&K::Owned, &V::Owned) -> bool> ExtractIf<'_, '_,
             self.ahead.at = Some(at);
             return Ok(is_removed);
         }
-        // The predicate may have written this row, and rows that were read ahead: they are read again.
+        // The predicate has written. It may have changed this row, so the value is that of the removal. The rows ahead
+        // are read again.
         let Some(removed) = self.table.take_encoded(&row.encoded)? else { return Ok(false) };
         row.value = removed;
         Ok(true)

@@ -1,9 +1,9 @@
-//! A scan that goes on behind damaged pages.
+//! A scan that skips damaged pages.
 //!
-//! Each leaf is scanned by itself, up to the key at which the next leaf begins by the nodes above. So a leaf whose own
-//! fence is wrong hides no other leaf. An error of the cursor that names a page has one of two causes:
+//! Each leaf is scanned by itself, up to the key at which the next leaf begins according to the inner nodes. So a leaf
+//! whose own fence is wrong hides no other leaf. An error of the cursor that names a page has one of two causes:
 //!
-//! 1. *A large value.* The leaf of its row is sound, so the key is at hand. That row is lost.
+//! 1. *A large value.* The leaf of its row is sound, so the key can be read. Only the value is lost.
 //! 2. *The leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
 
 use super::Table;
@@ -78,7 +78,7 @@ struct Scan {
 }
 
 impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
-    /// Begins a scan that goes on behind damage.
+    /// Begins a scan that skips damaged pages.
     pub(crate) fn salvage(&self) -> Salvage<'tx> {
         let tree = Tree::clone(&self.tree);
         let scan = Scan { tree, from: Vec::new(), cursor: None, to: None, is_over: false };
@@ -109,7 +109,7 @@ impl Scan {
                     return Ok(Some(Salvaged::Row { key, value }));
                 }
                 Ok(Some(_)) => {
-                    // The rest of the leaf is not trusted, and has no key at hand.
+                    // The rest of the leaf is not trusted, so no further key of it is read.
                     self.cursor = None;
                     (self.tree.root(), OUT_OF_ORDER)
                 }

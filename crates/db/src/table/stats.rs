@@ -1,4 +1,4 @@
-//! What a table consists of.
+//! Statistics of a table.
 
 use super::Table;
 use crate::Result;
@@ -13,7 +13,7 @@ const AT_ONCE: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStats {
-    /// Rows, by committed and by running transactions.
+    /// Rows of committed and of running transactions.
     pub rows: u64,
     /// Deleted rows that are still in their pages, because a transaction or a snapshot needs them or the purge has not
     /// come to them.
@@ -38,8 +38,8 @@ pub struct TableStats {
 }
 
 impl<K: Key, V: Value> Table<'_, K, V> {
-    /// Counts the pages and rows of the table. It reads each page once, in any version, but none of a large value. It
-    /// locks no row: what others write meanwhile may count or not.
+    /// Counts the pages and rows of the table. It reads each page once, as the page is at that time, but no pages of
+    /// large values. It locks no row, so rows that other transactions write meanwhile may be counted or not.
     ///
     /// # Errors
     /// Those of every method.

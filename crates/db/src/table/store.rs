@@ -8,7 +8,7 @@
 //! 3. A writer compares the word of the table's indexes before and after the write of the row
 //!    ([`crate::index_state`]). A table without indexes costs no more than that.
 //!
-//! **Invariant:** no row is written while the table has an index that the writer does not keep.
+//! **Invariant:** no row is written while the table has an index that the writer does not maintain.
 
 use super::Table;
 use super::codec::undecodable;
@@ -25,7 +25,7 @@ use foreshore_sync::pause;
 use foreshore_txn::Txn;
 use std::ops::Bound;
 
-/// Rows that a build reads by one operation at most, and encoded bytes beside the last row.
+/// Limits of what an index build reads by one operation: rows, and encoded bytes without the last row.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 64 << 10;
 
@@ -57,7 +57,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         }
     }
 
-    /// Returns whether a write of the table has to keep indexes.
+    /// Returns whether a write of the table has to maintain indexes.
     pub(super) fn has_indexes(&self, writer: &mut Writer<'_>) -> Result<bool> {
         if !self.kept.is_known_at(self.tree.indexes().word()) {
             self.check_kept(writer)?;
@@ -65,7 +65,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         Ok(!self.kept.declared().is_empty())
     }
 
-    /// Puts a row into a table without indexes by `put`, which returns whether there was one.
+    /// Calls `put` to write a row of a table without indexes. `put` returns whether there was a row before.
     pub(super) fn store_plain(
         &self,
         writer: &mut Writer<'_>,
@@ -81,7 +81,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         Ok(())
     }
 
-    /// Removes a row by `remove`, which returns whether it has, unless the table has indexes or may have some.
+    /// Calls `remove`, which returns whether it has removed a row. If the table has or may have indexes, returns false
+    /// without the call.
     pub(super) fn remove_plain(
         &self,
         writer: &mut Writer<'_>,
@@ -162,12 +163,12 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         index.def.entries(key, value, out).map_err(|part| undecodable(self.tree.table(), key, part))
     }
 
-    /// Checks that the table keeps all its indexes, before a write.
+    /// Checks before a write that this open table maintains all indexes of the stored one.
     fn check_kept(&self, writer: &mut Writer<'_>) -> Result<()> {
         let is_it = |tree: &Tree| tree.table() == self.tree.table();
         if self.tree.is_retired() || writer.dropped.iter().any(is_it) {
-            // If another transaction has dropped the table, the write of the row says so. If this one has, the row goes
-            // with the table, unless it goes by a rollback to before the drop.
+            // If another transaction has dropped the table, the write of the row returns that error. If this one has,
+            // the row disappears with the table, or by a rollback to before the drop.
             return Ok(());
         }
         writer.engine.catalogue.check_kept(writer.txn, writer.reindexed, &self.tree, &self.kept.ids())?;
@@ -175,7 +176,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         Ok(())
     }
 
-    /// Checks the same after the row was written, under the intent of the transaction. Its error ends the transaction.
+    /// Checks the same after the row was written, while the transaction holds its intent lock of the table. Its error
+    /// ends the transaction.
     #[cold]
     fn check_written(&self, writer: &mut Writer<'_>) -> Result<()> {
         self.check_kept(writer).map_err(|error| match error {

@@ -43,8 +43,10 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
     /// # Errors
     /// - `ReaderFailed` if the reader fails or ends before `len` bytes, and `ValueTooLarge` over
     ///   [`MAX_VALUE`](crate::limits::MAX_VALUE). The row is unchanged, and the transaction can go on.
-    /// - An error of Foreshore with which the reader fails, as a [`ValueReader`] does, is returned itself.
-    /// - Those of every method, and `KeyTooLarge`. The pages that were written become free.
+    /// - If the reader fails with an error of Foreshore, as a [`ValueReader`] does, that error is returned as it is.
+    /// - Those of every method, and `KeyTooLarge`.
+    ///
+    /// After an error the pages that were written become free.
     ///
     /// ```
     /// # use foreshore::{Db, Error, TableDef};
@@ -136,11 +138,11 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
         Ok(bytes.len() as u64)
     }
 
-    /// Returns the error of Foreshore with which a reader has failed, or one that has the reader's.
+    /// Returns the error of Foreshore that a reader failed with. Wraps any other error in `ReaderFailed`.
     fn reader_failed<T>(&self, key: &[u8], failed: io::Error) -> Result<T> {
         let inner = failed.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).cloned();
         let error = match inner {
-            // The reader has ended the transaction by it, perhaps. Every later call returns `RolledBack`.
+            // This error may have ended the transaction already. Then every later call returns `RolledBack`.
             Some(error) if self.tx.failure().is_some() => return Err(error),
             Some(error) => error,
             None => Error::ReaderFailed { table: self.tree.table().into(), key: key.into(), source: Arc::new(failed) },
@@ -164,10 +166,11 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>)
 }
 
 impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
-    /// Returns a reader of the encoded value of `key`, or `None` if there is no row. For `&[u8]` and `&str` these are
-    /// its bytes. Reads and locks as [`get`](Self::get) does, but no part of a large value.
+    /// Returns a reader of the encoded value of `key`, or `None` if there is no row. The encoding of `&[u8]` and `&str`
+    /// is their bytes. Reads and locks as [`get`](Self::get) does, but does not read a large value.
     ///
-    /// The value stays as it is as long as the transaction runs, also if the transaction replaces or removes it.
+    /// The reader returns the same bytes until the transaction ends, even if the transaction replaces or removes the
+    /// value.
     ///
     /// # Errors
     /// Those of every method, and `KeyTooLarge`.

@@ -55,8 +55,8 @@ impl Transaction {
     /// [`Db::commit_prepared`](crate::Db::commit_prepared) or [`Db::rollback_prepared`](crate::Db::rollback_prepared)
     /// ends it, now or after any number of restarts.
     ///
-    /// Until then it counts among [`max_transactions`](crate::Options::max_transactions), and keeps its log. Errors
-    /// name it by its label, and after a restart by its name.
+    /// Until then it counts among [`max_transactions`](crate::Options::max_transactions), and the log from its first
+    /// record on is not recycled. Errors name it by its label, and after a restart by its name.
     ///
     /// # Errors
     /// - `PreparedName`, `PreparedExists`, `DiskFull`, `LogSpace`, `TooManyTransactions`, `Deadline`: it is rolled
@@ -163,7 +163,7 @@ impl Transaction {
         Ok(self.measured(|| self.engine.storage.log().force(watermark.lsn()))?)
     }
 
-    /// Takes the transaction out to end it. It may have become too old since its last operation.
+    /// Takes the running transaction, to end it. Returns an error if it has become too old since its last operation.
     fn take_live(&self) -> Result<Live> {
         match self.seat.replace(State::Over) {
             State::Live(live) => Ok(live),
@@ -181,8 +181,8 @@ impl Transaction {
         self.with(|_, live| if live.txn.is_partial() { Err(Error::RolledBack) } else { Ok(()) })
     }
 
-    /// Appends the commit record. `is_pipelined`: the flusher makes it durable, because this thread may not wait. So
-    /// it does for a relaxed transaction.
+    /// Appends the commit record. If `is_pipelined`, or if the transaction is relaxed, the flusher makes the commit
+    /// durable, because this thread does not wait for it.
     pub(crate) fn pre_commit(&self, is_pipelined: bool) -> Result<CommitTicket> {
         self.check_whole()?;
         let live = self.take_live()?;
@@ -190,7 +190,7 @@ impl Transaction {
         let (txn, tables) = live.into_parts();
         let label = txn.label();
         let gone: Vec<TableId> = tables.dropped.iter().map(Tree::table).collect();
-        // Before the locks are released. A commit that fails has stopped the log.
+        // Before the locks are released. This is never undone: a commit that fails has stopped the log.
         tables.retire(|| txn.xid().expect("the drop has changed the catalogue"));
         let engine = &self.engine;
         // Called before a callback of another commit runs on this thread. Such a callback may close the database, which
@@ -218,7 +218,8 @@ impl Transaction {
         Ok(CommitTicket(ticket))
     }
 
-    /// Ends the watches of tables that commit `csn` has dropped, when that is durable. None is added any more.
+    /// Ends the watches of the tables `gone` once commit `csn`, which dropped them, is durable. Dropped tables get no
+    /// new watches.
     #[cold]
     fn end_watches(&self, mut gone: Vec<TableId>, csn: Csn) {
         let watches = Arc::clone(self.engine.catalogue.watches());

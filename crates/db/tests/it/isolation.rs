@@ -4,7 +4,7 @@ use crate::support::{NUMBERS, fill, in_memory};
 use foreshore::{Db, Error, Isolation, TxnOptions};
 use std::time::Duration;
 
-/// A transaction that gives up soon where another stands in its way.
+/// Begins a transaction with a short lock timeout.
 fn impatient(db: &Db) -> foreshore::Transaction {
     db.begin_with(TxnOptions::new().lock_timeout(Duration::from_millis(20)))
 }
@@ -39,13 +39,13 @@ fn a_row_that_was_read_stays_as_it_is() {
     must_wait(impatient(&db).open(NUMBERS).unwrap().get_for_update(1));
     assert_eq!(impatient(&db).open(NUMBERS).unwrap().get(1).unwrap(), Some(1), "readers share");
     assert_eq!(table.get(1).unwrap(), Some(1));
-    // Its own lock does not stand in its way.
+    // A transaction is not blocked by its own lock.
     table.insert(1, 7).unwrap();
     reader.commit().unwrap();
 }
 
 #[test]
-fn a_row_that_was_missed_stays_missing() {
+fn a_row_that_was_read_as_absent_stays_absent() {
     let (db, _) = in_memory();
     fill(&db, 3);
     let reader = db.begin();
@@ -69,7 +69,7 @@ fn a_range_that_was_read_gets_no_phantoms() {
     elsewhere.open(NUMBERS).unwrap().insert(100, 0).unwrap();
     elsewhere.commit().unwrap();
     assert_eq!(sum(), 27);
-    // A range without an upper end goes on behind its last row.
+    // A range without an upper bound also locks the keys after its last row.
     assert_eq!(table.range(100..).count(), 1);
     must_wait(impatient(&db).open(NUMBERS).unwrap().insert(101, 0));
     assert_eq!(table.range(100..).count(), 1);
@@ -141,7 +141,8 @@ fn a_transaction_may_move_to_another_thread() {
     assert_eq!(crate::support::numbers(&db), [(0, 5), (1, 6)]);
 }
 
-/// Rows that it has locked, and earlier changes by others, are not in the snapshot of a scan that began before.
+/// A scan does not see commits since its begin, not even in rows that the transaction locks meanwhile. It sees the
+/// transaction's own writes.
 #[test]
 fn a_read_committed_scan_sees_one_snapshot_also_of_rows_that_the_transaction_locks_meanwhile() {
     const ROWS: u64 = 2000;

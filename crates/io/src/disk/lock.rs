@@ -11,12 +11,13 @@ use rustix::{
 };
 use std::path::Path;
 
-/// Two `flock`s: one on the LOCK file, one on its directory where the file system allows that. With the second,
-/// removing the file under a running database lets no other process in.
+/// Two `flock`s: one on the file LOCK, and one on its directory if the file system supports that. The second still
+/// excludes other processes if the file is removed under a running database.
 ///
 /// `flock` belongs to the open file and not to the process. So it also excludes a second open in this process. Closing
-/// another descriptor of the file does not drop it, unlike a POSIX `fcntl` lock. The kernel drops it when the process
-/// dies, and its children that share the open file. So a drop unlocks it, also while such a child lives.
+/// another descriptor of the file does not drop it, unlike a POSIX `fcntl` lock. The kernel releases it when the last
+/// copy of the descriptor is closed, and forked children have copies. So a drop unlocks explicitly, which works even
+/// while such a child lives.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: Locked,
@@ -25,8 +26,8 @@ pub(super) struct Lock {
 
 impl DirLock for Lock {}
 
-/// An open file with a lock, which a drop unlocks in the process that has opened it. A child that drops its copy leaves
-/// the lock to its parent.
+/// An open file with a lock. A drop unlocks it only in the process that has opened it: a child that drops its copy
+/// leaves the lock to its parent.
 #[derive(Debug)]
 struct Locked {
     file: OwnedFd,
@@ -42,20 +43,20 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         if getpid() == self.process {
-            // Where it fails, there is no lock, or the close of the file drops it.
+            // If this fails, there was no lock, or closing the file releases it.
             let _ = fs::flock(&self.file, FlockOperation::Unlock);
         }
     }
 }
 
 impl Lock {
-    /// Takes the lock alone, without waiting.
+    /// Takes the lock exclusively, without waiting. Creates the file if it is missing.
     pub(super) fn take(path: &Path) -> Result<Self> {
         let created = OFlags::RDWR | OFlags::CREATE;
         Self::take_by(path, created, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Takes the lock beside others that do the same, without waiting. Writes nothing.
+    /// Takes the lock shared, without waiting. Neither creates nor writes a file.
     pub(super) fn share(path: &Path) -> Result<Self> {
         Self::take_by(path, OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
     }
@@ -66,7 +67,7 @@ impl Lock {
         let locked = || Error::Locked { path: dir_path.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = Locked::new(fs::openat(CWD, dir_path, flags, Mode::empty()).map_err(wrap)?);
-        // Network file systems refuse to lock a directory; the file decides there.
+        // Network file systems may refuse to lock a directory. Then the lock of the file decides.
         if fs::flock(&dir.file, operation) == Err(Errno::WOULDBLOCK) {
             return Err(locked());
         }

@@ -29,7 +29,7 @@ fn race() -> u64 {
 }
 
 #[test]
-fn a_seed_gives_the_same_run_and_seeds_give_others() {
+fn a_seed_repeats_its_run_and_other_seeds_give_other_runs() {
     let runs: Vec<_> = (0..50).map(|seed| run(plan(seed), race).unwrap()).collect();
     let again: Vec<_> = (0..50).rev().map(|seed| run(plan(seed), race).unwrap()).collect();
     assert!(runs.iter().eq(again.iter().rev()));
@@ -51,7 +51,7 @@ fn threads_that_wait_for_each_other_are_reported() {
             let locks = locks.clone();
             move || {
                 let _first = locks[first].try_lock();
-                // Past the rank, which would refuse it.
+                // `lock` would refuse a second lock of the same rank.
                 while locks[1 - first].try_lock().is_none() {
                     Parker::new().park();
                 }
@@ -67,7 +67,7 @@ fn threads_that_wait_for_each_other_are_reported() {
 }
 
 #[test]
-fn time_passes_where_all_wait_and_a_wait_ends_when_it_is_over() {
+fn time_jumps_while_all_tasks_wait_and_a_timed_wait_ends_on_time() {
     let wait = || {
         let clock = SystemClock::new();
         let begun = clock.now();
@@ -96,8 +96,8 @@ fn a_notification_ends_a_timed_wait_before_its_time() {
     }
 }
 
-/// Runs a thread that yields for so long, while another one waits for it for at most `patience`. Returns whether the
-/// wait ended in time.
+/// Runs a thread that yields for `time`, while another one waits for it for at most `patience`. Returns whether the
+/// wait was woken before it timed out.
 fn awaited_yields(time: Duration, patience: Duration) -> bool {
     let parker = Parker::new();
     let unparker = parker.unparker();
@@ -116,7 +116,7 @@ fn awaited_yields(time: Duration, patience: Duration) -> bool {
 }
 
 #[test]
-fn a_wait_for_the_only_ready_thread_does_not_end_in_a_yield() {
+fn yields_of_the_only_ready_task_do_not_time_out_a_wait_for_it() {
     let yields = || awaited_yields(Duration::from_micros(50), Duration::from_secs(1));
     assert!((0..50).all(|seed| run(plan(seed), yields).unwrap().0));
 }

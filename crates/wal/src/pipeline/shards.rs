@@ -1,6 +1,7 @@
 //! Calls that wait for an LSN: the wakers of futures and the callbacks of users, in shards by session.
 //!
-//! Each shard is ordered by LSN. So a completed group costs one load, and work only for the calls that it makes due.
+//! Each shard is ordered by LSN. So a completed group costs one load if no call waits. Otherwise it costs a check of
+//! each shard in use, and the calls that are due.
 //!
 //! A shard has a *consumer token*: one thread at a time removes entries and calls them. So the callbacks of a session
 //! come in order, a callback that registers another does not recurse, and no thread waits for a token. Two
@@ -22,13 +23,13 @@ use std::task::Waker;
 /// The key of one waiter: the LSN that it waits for, and a number that no other waiter has.
 pub type Key = (Lsn, u64);
 
-/// The least LSN of an empty shard.
+/// The value of [`Shard::first`] for an empty shard.
 const NONE: u64 = u64::MAX;
 
 /// The largest number of shards: one for each bit of the word that says which are in use.
 pub(crate) const SHARDS: usize = 64;
 
-/// A waiting call. The flag says whether its LSN is durable; if not, the log has stopped.
+/// A waiting call. The argument of a function says whether its LSN is durable; if not, the log has stopped.
 pub(super) enum Call {
     Waker(Waker),
     Function(Box<dyn FnOnce(bool) + Send>),
@@ -37,7 +38,7 @@ pub(super) enum Call {
 struct Shard {
     /// The least LSN of a waiting call, or [`NONE`]. Written under the lock.
     first: AtomicU64,
-    /// The consumer token: a thread calls entries of this shard and will check it again.
+    /// The consumer token. Set while a thread makes calls of this shard. That thread checks the shard again afterwards.
     taken: AtomicBool,
     list: Mutex<List>,
 }
@@ -76,8 +77,8 @@ impl Shards {
         // ORDERING: Relaxed, written under the lock alone.
         let before = place.first.load(Ordering::Relaxed);
         if first != before {
-            // ORDERING: Relaxed on all of these: the fences of the tables above order them for readers without the
-            // lock.
+            // ORDERING: Relaxed on all of these: the fences in the table at the head of the file order them for readers
+            // without the lock.
             place.first.store(first, Ordering::Relaxed);
             if before == NONE {
                 self.used.fetch_or(1 << shard, Ordering::Relaxed);
@@ -114,9 +115,9 @@ impl Shards {
         drop(self.edit(shard, |list| list.calls.remove(&key)));
     }
 
-    /// Whether a call is due that no thread is about to make. Behind a `SeqCst` fence.
+    /// Returns whether a call is due that no thread is about to make. The caller has executed a `SeqCst` fence.
     pub(super) fn is_due(&self, durable: impl Fn() -> (Lsn, Lsn)) -> bool {
-        // ORDERING: Relaxed on all three, as in `call_all`.
+        // ORDERING: Relaxed on all three loads, ordered by the fence of the caller as in `call_all`.
         let mut used = self.used.load(Ordering::Relaxed);
         let upto = durable().0;
         while used != 0 {
@@ -132,8 +133,8 @@ impl Shards {
         false
     }
 
-    /// Makes the due calls of all shards. `durable` returns the LSN up to which calls are due, and the durable LSN.
-    /// Behind a `SeqCst` fence.
+    /// Makes the due calls of all shards. `durable` returns the LSN up to which calls are due, and the durable LSN. The
+    /// caller has executed a `SeqCst` fence.
     pub(super) fn call_all(&self, durable: impl Fn() -> (Lsn, Lsn)) {
         // ORDERING: Relaxed, ordered by the caller's fence and the one that follows a registration.
         let mut used = self.used.load(Ordering::Relaxed);
@@ -154,12 +155,12 @@ impl Shards {
             if first == NONE || first > upto.0 {
                 return;
             }
-            // ORDERING: Acquire, what the last holder called came before; pairs with the store below. Relaxed on
-            // failure: the holder reads again.
+            // ORDERING: Acquire, so that the calls of the last holder happened before; pairs with the store below.
+            // Relaxed on failure: the holder reads again.
             if place.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 return;
             }
-            // One by one, because splitting the map would count all entries that stay.
+            // Removed one by one, because splitting the map would count all entries that stay.
             let due = self.edit(shard, |list| {
                 let mut due = Vec::new();
                 while let Some(entry) = list.calls.first_entry().filter(|entry| entry.key().0 <= upto) {

@@ -1,4 +1,5 @@
-//! Policies of group commit: each seals by its own rule, none forgets a commit, and a full buffer overrides all.
+//! Policies of group commit: each seals groups by its own rule and makes every commit durable. A full log buffer does
+//! not wait for any of them.
 
 use crate::common::policies::{bounded, delay};
 use crate::common::*;
@@ -13,7 +14,7 @@ const fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// The engine's policies, and plugged-in ones.
+/// The policies of the engine, and some that a user supplies.
 fn policies() -> Vec<LogOptions> {
     let own = [Group::Greedy, Group::Window(us(1)), Group::Window(us(250)), Group::Window(us(5000))];
     let plugged = [
