@@ -25,8 +25,8 @@
 //! a table id by the rename, and so is above the id of the table. The number of the naming of other rows is their id.
 //!
 //! The table of sequences is a tree with table id 3 and its root at page 5. Its key is a table id, big-endian. Its
-//! value is the first number that is not reserved, u64 little-endian; or, for a table that has replaced a cleared one,
-//! the id of the table whose sequence it uses, u32 big-endian.
+//! value is the first number that is not reserved, u64 little-endian. That of a table that has replaced a cleared one
+//! is the id of the table whose sequence it uses, u32 big-endian.
 //!
 //! The note of a prepare record says which tables the transaction has created and dropped:
 //!

@@ -75,7 +75,7 @@ impl<T: EndWithThread + Send + 'static> Others<T> {
             Some(own) => own,
             None => {
                 let new = Own::new(make()?);
-                // `make` may have called this, and got a value: that one stays. The new one is dropped without the lock.
+                // `make` may have called this, and got a value: that one stays. The new one is dropped unlocked.
                 let (own, new) = match owners.write().entry(this) {
                     Entry::Occupied(known) => (known.get().0, Some(new)),
                     Entry::Vacant(place) => (place.insert(new).0, None),

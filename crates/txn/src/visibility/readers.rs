@@ -30,7 +30,6 @@ use foreshore_base::{Csn, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use foreshore_sync::{BiasedMutex, CachePadded, LockRank, Nanos, SparingFence, thread_index};
-use operations::Sharer;
 
 // The state of a slot.
 //
@@ -57,6 +56,15 @@ struct Slot {
     /// How many readers but one have the slot.
     sharers: AtomicUsize,
     about: BiasedMutex<(About, SnapshotCost)>,
+}
+
+/// A reader by the snapshot of another one.
+#[derive(Debug, Default)]
+struct Sharer {
+    /// The slot of the snapshot. Stays when the reader has ended.
+    slot: AtomicUsize,
+    /// As in a slot.
+    operations: AtomicUsize,
 }
 
 /// Xids that were frozen at one moment: their transactions had ended, and the outcome was durable.

@@ -83,6 +83,7 @@ impl Snapshot {
 
     /// Returns the same snapshot for another reader, on any thread.
     fn share(&self) -> Self {
+        assert!(self.is_in_use, "a snapshot at {} is shared, and has ended", self.csn());
         Self::new(&self.visibility, self.visibility.readers.share(&self.mark))
     }
 

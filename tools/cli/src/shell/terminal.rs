@@ -50,7 +50,7 @@ pub(super) fn run(mut session: Session, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Appends the last line to the history, so that it is there however the shell ends. Without the file the shell goes on.
+/// Appends the last line to the history, so that it is there however the shell ends. Without a file the shell goes on.
 fn keep(editor: &mut Editor<Names, FileHistory>, path: Option<&Path>) {
     if let Some(path) = path {
         let _ = editor.append_history(path);

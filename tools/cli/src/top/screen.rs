@@ -14,8 +14,8 @@ pub(super) fn lines(rows: &[(&str, String)]) -> Vec<String> {
     rows.iter().map(|(name, text)| format!("{name:width$}  {text}")).collect()
 }
 
-/// Returns the same in lines of at most `width` columns, if each word fits beside the names. A longer text goes on below
-/// itself.
+/// Returns the same in lines of at most `width` columns, if each word fits beside the names. A longer text continues
+/// below itself.
 fn wrapped(rows: &[(&str, String)], width: usize) -> Vec<String> {
     let indent = 2 + rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut lines = Vec::new();
@@ -35,8 +35,8 @@ fn wrapped(rows: &[(&str, String)], width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns what draws a frame from the upper left corner: the title, and the rows in lines that fit the width. The title
-/// is left out if the rows need its place. What is longer or wider than the terminal is cut off.
+/// Returns what draws a frame from the upper left corner: the title, and the rows in lines that fit the width. The
+/// title is left out if the rows need its place. What is longer or wider than the terminal is cut off.
 pub(super) fn frame(title: &str, rows: &[(&str, String)], (height, width): (usize, usize)) -> String {
     let rows: Vec<_> = rows.iter().map(|(name, text)| (*name, text.replace(char::is_control, " "))).collect();
     let mut lines = wrapped(&rows, width);

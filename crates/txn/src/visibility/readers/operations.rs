@@ -24,15 +24,6 @@ use super::{CANCELLED, Mark, Readers, Slot};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 
-/// A reader by the snapshot of another one.
-#[derive(Debug, Default)]
-pub(super) struct Sharer {
-    /// The slot of the snapshot. Stays when the reader has ended.
-    slot: AtomicUsize,
-    /// As in a slot.
-    operations: AtomicUsize,
-}
-
 impl Readers {
     /// Returns a mark for another reader of the same snapshot. The reader of `mark` stays in use during the call, and
     /// may run an operation.
