@@ -104,12 +104,19 @@ impl Archive {
             prev_crc: state.prev_crc(),
             most: core.options.segment_bytes.min(MOST_BYTES),
         };
-        let at = state.at.take();
+        let kept = state.at.take();
         drop(state);
-        let written = at.map_or_else(|| cursor(core, part.first), Ok).and_then(|mut at| {
+        let write = |mut at| {
             let header = file::write(&self.folder, &part, &mut at)?;
             Ok((header, at))
-        });
+        };
+        let anew = || cursor(core, part.first).and_then(write);
+        // The segment of a kept cursor may have been recycled, because all of it was archived. The next group is in the
+        // log all the same.
+        let written = match kept.map(write) {
+            None | Some(Err(Error::LostLog { .. })) => anew(),
+            Some(written) => written,
+        };
         let mut state = self.state.lock();
         match written {
             Ok((header, at)) => {
