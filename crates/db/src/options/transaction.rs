@@ -13,9 +13,9 @@ pub enum Durability {
     #[default]
     Durable,
     /// The commit record is in the log buffer. The commit becomes durable soon after: with the default group policy the
-    /// write begins about a millisecond after the one before, or when that one ends. Power loss before that undoes it
-    /// and every later commit, never an earlier one. [`CommitTicket::harden`](crate::CommitTicket::harden) makes a
-    /// single commit wait for the disk.
+    /// write begins about a millisecond after the one before, or when that one ends. A kill of the process or a power
+    /// loss before that undoes it and every later commit, never an earlier one.
+    /// [`CommitTicket::harden`](crate::CommitTicket::harden) makes a single commit wait for the disk.
     Relaxed,
 }
 

@@ -12,6 +12,7 @@ use foreshore_sync::primitive::thread;
 use foreshore_txn::{LoggedChange, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::{Log, LogOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 /// Pages 10 to 209.
 const PAGES: u64 = 200;
@@ -243,7 +244,9 @@ fn no_page_goes_home_with_half_of_a_change() {
             let ended = thread::scope(|scope| {
                 // A thread that gets the latch behind the change finds the log stopped.
                 let watcher = scope.spawn(|| {
+                    let begun = Instant::now();
                     while !is_half() {
+                        assert!(begun.elapsed() < Duration::from_secs(60), "no half of the change is on the page");
                         thread::yield_now();
                     }
                     pool.log().poisoned().is_some()
