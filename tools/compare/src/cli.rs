@@ -14,13 +14,14 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Cli {
-    /// `tpcb`, `read`, `insert`, `queue`, `values`, `bulk`, `churn`, `scan` or `delete-range`.
+    /// `tpcb`, `tatp`, `ycsb-a` to `ycsb-f`, `read`, `insert`, `queue`, `values`, `bulk`, `churn`, `scan` or
+    /// `delete-range`.
     pub(crate) workload: String,
     /// Engines, or `ENGINE:VARIANT`; all that are installed if none is named.
     #[arg(long, value_delimiter = ',')]
     pub(crate) engines: Vec<String>,
-    /// Worker threads, a row each [default: 1,2,128 for tpcb, 1,2 for read, insert, churn and scan, 2 for queue,
-    /// else 1].
+    /// Worker threads, a row each [default: 1,2,128 for tpcb, 1,2,32 for tatp and for those of ycsb that write, 2 for
+    /// queue, 1 for values, bulk and delete-range, else 1,2].
     #[arg(long, value_delimiter = ',')]
     pub(crate) threads: Vec<usize>,
     /// Measured seconds of a row, after a second of warm-up. Rows of bulk and delete-range end when their work is done.
@@ -35,8 +36,8 @@ pub(crate) struct Cli {
     /// Rows whose commits may be lost.
     #[arg(long)]
     pub(crate) lazy: bool,
-    /// Branches of tpcb [default: 10], MiB of values [default: 256], rows of bulk [default: 5000000] and of the other
-    /// workloads [default: 1000000].
+    /// Branches of tpcb [default: 10], subscribers of tatp [default: 100000], MiB of values [default: 256], rows of
+    /// bulk [default: 5000000] and of the other workloads [default: 1000000].
     #[arg(long)]
     pub(crate) scale: Option<u64>,
     /// What a transaction of read or values does [default: everything].
@@ -85,9 +86,10 @@ impl Cli {
         if self.threads.is_empty() {
             self.threads = match workload {
                 Workload::Tpcb => vec![1, 2, 128],
-                Workload::Read | Workload::Insert | Workload::Churn | Workload::Scan => vec![1, 2],
                 Workload::Queue => vec![2],
                 Workload::Values | Workload::Bulk | Workload::DeleteRange => vec![1],
+                generic if generic.is_generic() && generic.writes() => vec![1, 2, 32],
+                _ => vec![1, 2],
             };
         }
         let shapes = Shape::of(workload);
@@ -166,6 +168,13 @@ mod tests {
         let mut tpcb = cli("tpcb");
         assert_eq!(tpcb.checked().unwrap(), Workload::Tpcb);
         assert_eq!((&tpcb.threads[..], tpcb.scale, tpcb.shapes.len()), (&[1, 2, 128][..], Some(10), 0));
+        for (arguments, threads, scale) in
+            [("tatp", &[1, 2, 32][..], 100_000), ("ycsb-a", &[1, 2, 32], 1_000_000), ("ycsb-c", &[1, 2], 1_000_000)]
+        {
+            let mut generic = cli(arguments);
+            generic.checked().unwrap();
+            assert_eq!((&generic.threads[..], generic.scale), (threads, Some(scale)), "{arguments}");
+        }
         let mut values = cli("values --sizes 64KiB");
         assert_eq!(values.checked().unwrap(), Workload::Values);
         assert_eq!((&values.shapes[..], &values.sizes[..]), (&[Shape::Write, Shape::Sum][..], &[1 << 16][..]));
@@ -193,6 +202,6 @@ mod tests {
             let refused = cli(arguments).checked();
             assert!(matches!(&refused, Err(Error::Option { name: refused, .. }) if *refused == name), "{arguments}");
         }
-        assert!(matches!(cli("tatp").checked(), Err(Error::Workload { .. })));
+        assert!(matches!(cli("tpcc").checked(), Err(Error::Workload { .. })));
     }
 }

@@ -4,7 +4,7 @@ mod flow;
 mod tally;
 mod task;
 
-pub(crate) use flow::Flow;
+pub(crate) use flow::Shared;
 pub(crate) use tally::Tally;
 
 use crate::{
@@ -20,10 +20,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use task::Task;
+use task::{Ran, Task};
 
 /// How long a worker of `queue` sleeps that has nothing to do.
 const PAUSE: Duration = Duration::from_micros(50);
+
 /// What the workers do; the measuring thread moves it forward.
 pub(crate) struct Phase {
     step: AtomicU8,
@@ -66,15 +67,15 @@ impl Phase {
 ///
 /// # Errors
 /// What the engine gives. The phase is `STOP` then.
-pub(crate) fn work(engine: &dyn Engine, spec: &Spec, thread: usize, flow: &Flow, phase: &Phase) -> Result<Tally> {
+pub(crate) fn work(engine: &dyn Engine, spec: &Spec, thread: usize, shared: &Shared, phase: &Phase) -> Result<Tally> {
     let mut tally = Tally::new();
     if spec.workload == Workload::Bulk {
         let done = bulk(engine, spec, thread, &mut tally);
         return done.inspect_err(|_| phase.raise(Phase::STOP)).map(|()| tally);
     }
     let worked = engine.session(&mut |session| {
-        let mut worker = Worker { phase, tally: &mut tally, begun: VecDeque::new() };
-        worker.work(Task::new(spec, thread, flow), session)
+        let mut worker = Worker { phase, shared, tally: &mut tally, begun: VecDeque::new() };
+        worker.work(Task::new(spec, thread, shared), session)
     });
     if worked.is_err() {
         phase.raise(Phase::STOP);
@@ -94,9 +95,11 @@ fn bulk(engine: &dyn Engine, spec: &Spec, thread: usize, tally: &mut Tally) -> R
 
 struct Worker<'a> {
     phase: &'a Phase,
+    shared: &'a Shared,
     tally: &'a mut Tally,
-    /// When the transactions in flight began, oldest first; none for those that are not timed.
-    begun: VecDeque<Option<Instant>>,
+    /// When the transactions in flight began, oldest first; none for those that are not timed. With the number of the
+    /// record that is inserted.
+    begun: VecDeque<(Option<Instant>, Option<u64>)>,
 }
 
 impl Worker<'_> {
@@ -109,8 +112,10 @@ impl Worker<'_> {
             }
             let begun = drawn.is_multiple_of(timed).then(Instant::now);
             drawn += 1;
-            if task.run(session, self.tally)? {
-                self.begun.push_back(begun);
+            match task.run(session, self.tally)? {
+                Ran::Nothing => {}
+                Ran::Ended => self.count(begun),
+                Ran::InFlight { inserted } => self.begun.push_back((begun, inserted)),
             }
             self.acknowledge(session.pending()?);
         }
@@ -121,16 +126,25 @@ impl Worker<'_> {
 
     /// Counts the oldest transactions until `pending` are left.
     fn acknowledge(&mut self, pending: usize) {
-        let is_measured = self.phase.get() == Phase::MEASURE;
-        while self.begun.len() > pending {
-            let begun = self.begun.pop_front().flatten();
-            self.tally.commits += 1;
-            self.tally.measured += u64::from(is_measured);
-            if let Some(begun) = begun.filter(|_| is_measured) {
-                let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                self.tally.latency.saturating_record(ns);
-                self.phase.note_timed();
+        while self.begun.len() > pending
+            && let Some((begun, inserted)) = self.begun.pop_front()
+        {
+            if let Some(number) = inserted {
+                self.shared.numbers().insert(number);
             }
+            self.count(begun);
+        }
+    }
+
+    /// Counts a transaction that is acknowledged now.
+    fn count(&mut self, begun: Option<Instant>) {
+        let is_measured = self.phase.get() == Phase::MEASURE;
+        self.tally.commits += 1;
+        self.tally.measured += u64::from(is_measured);
+        if let Some(begun) = begun.filter(|_| is_measured) {
+            let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.tally.latency.saturating_record(ns);
+            self.phase.note_timed();
         }
     }
 }

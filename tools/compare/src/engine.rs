@@ -4,7 +4,10 @@ use crate::{
     error::{Error, Result},
     workload::{Rows, Shape, Table, Transfer, Workload, values::Seen},
 };
-use std::{ops::Range, path::Path};
+use std::{
+    ops::{Range, RangeInclusive},
+    path::Path,
+};
 
 /// What a database is used for: it decides which settings are worth a row.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +129,58 @@ pub(crate) trait Engine: Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
+/// How many calls a transaction that only reads makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// One. An engine that needs no transaction around a single call may run it without one.
+    One,
+    /// Several, which see one state.
+    Several,
+}
+
+/// A transaction of a workload that is written once for all engines.
+pub(crate) trait Reader {
+    /// Passes the row of `key` to `read`, with as few copies as the engine allows. Returns whether there is one.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn get(&mut self, table: Table, key: u64, read: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Passes the rows with keys in `keys` to `read`, in key order, until it returns `false`.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn range(
+        &mut self,
+        table: Table,
+        keys: RangeInclusive<u64>,
+        read: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<()>;
+}
+
+/// A [`Reader`] that also writes. An error ends the transaction, and a conflict is one: the adapter of the engine then
+/// runs the transaction again.
+pub(crate) trait Writer: Reader {
+    /// Replaces the row of `key` by what `change` makes of it; no other transaction writes it meanwhile. The length
+    /// stays. Returns whether there is a row.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn update(&mut self, table: Table, key: u64, change: &mut dyn FnMut(&mut [u8])) -> Result<bool>;
+
+    /// Inserts a row, if there is none with its key. Returns whether it did.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn insert(&mut self, table: Table, key: u64, row: &[u8]) -> Result<bool>;
+
+    /// Deletes the row of `key`. Returns whether there was one.
+    ///
+    /// # Errors
+    /// What the engine gives.
+    fn delete(&mut self, table: Table, key: u64) -> Result<bool>;
+}
+
 /// The calls of the workloads. A write is repeated inside where the engine asks for that. A session may lack the calls
 /// of workloads that its variant is not for.
 pub(crate) trait Session {
@@ -216,6 +271,23 @@ pub(crate) trait Session {
     /// What the engine gives.
     fn delete_range(&mut self, _range: Range<u64>) -> Result<()> {
         Err(Error::Unable { call: "delete_range" })
+    }
+
+    /// Runs a transaction that only reads. It is acknowledged when the call returns.
+    ///
+    /// # Errors
+    /// What the engine gives, and what `work` returns.
+    fn read_only(&mut self, _calls: Calls, _work: &mut dyn FnMut(&mut dyn Reader) -> Result<()>) -> Result<()> {
+        Err(Error::Unable { call: "read_only" })
+    }
+
+    /// Runs a transaction that reads and writes. `work` runs again after a conflict. It returns whether it has written:
+    /// if not, the transaction may be rolled back.
+    ///
+    /// # Errors
+    /// What the engine gives, and what `work` returns.
+    fn read_write(&mut self, _work: &mut dyn FnMut(&mut dyn Writer) -> Result<bool>) -> Result<()> {
+        Err(Error::Unable { call: "read_write" })
     }
 
     /// Waits until fewer than [`Variant::in_flight`] transactions are unacknowledged, and returns how many are.

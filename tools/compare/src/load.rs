@@ -2,10 +2,12 @@
 
 use crate::{
     spec::Spec,
+    tatp,
     workload::{
         ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, QUEUE, ROWS, RowBytes, Rows, TELLERS, TELLERS_PER_BRANCH, Table,
         Workload, churned, own_rows, row, values::Pool,
     },
+    ycsb,
 };
 
 fn balances(table: Table, rows: u64) -> (Table, Box<Rows<'static>>) {
@@ -23,6 +25,10 @@ pub(crate) fn loaded(spec: &Spec) -> Vec<(Table, Box<Rows<'static>>)> {
         ],
         Workload::Read | Workload::Scan | Workload::DeleteRange => vec![(ROWS, Box::new(own_rows(0..scale)))],
         Workload::Insert | Workload::Bulk => Vec::new(),
+        Workload::Tatp => tatp::loaded(spec.seed, spec.subscribers()),
+        Workload::YcsbA | Workload::YcsbB | Workload::YcsbC | Workload::YcsbD | Workload::YcsbE | Workload::YcsbF => {
+            vec![(ROWS, ycsb::loaded(scale))]
+        }
         Workload::Queue => vec![(QUEUE, Box::new(own_rows(0..spec.backlog)))],
         Workload::Churn => {
             let mut keys: Vec<u64> = (0..scale).map(churned).collect();

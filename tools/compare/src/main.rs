@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `cli` | options |
 //! | `workload` | tables, rows and inputs |
+//! | `tatp`, `ycsb` | the workloads that are written once for all engines |
 //! | `engine`, `engines` | the trait, and one file an engine |
 //! | `drive` | the worker threads of a row |
 //! | `verify` | the invariants |
@@ -26,8 +27,10 @@ mod report;
 mod rounds;
 mod row;
 mod spec;
+mod tatp;
 mod verify;
 mod workload;
+mod ycsb;
 
 use crate::{
     cli::Cli,

@@ -35,6 +35,11 @@ impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
+
+    /// Returns a number in `[0, 1)`.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }
 
 /// Mixes 64 bits: the output step of SplitMix64.

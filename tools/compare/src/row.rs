@@ -1,7 +1,7 @@
 //! One row, measured in a process of its own: memory and processor time are then those of one engine.
 
 use crate::{
-    drive::{Flow, Phase, Tally, work},
+    drive::{Phase, Shared, Tally, work},
     engine::Engine,
     error::Result,
     load,
@@ -145,7 +145,7 @@ struct Window {
 }
 
 fn run(engine: &dyn Engine, spec: &Spec) -> Result<(Tally, Window)> {
-    let (phase, flow) = (Phase::new(), Flow::new(spec.backlog));
+    let (phase, shared) = (Phase::new(), Shared::new(spec));
     let window = Duration::from_secs_f64(spec.secs);
     let is_once = spec.workload.is_once();
     if is_once {
@@ -155,8 +155,8 @@ fn run(engine: &dyn Engine, spec: &Spec) -> Result<(Tally, Window)> {
         let mut begun = Sample::take(spec);
         let workers: Vec<_> = (0..spec.threads)
             .map(|thread| {
-                let (phase, flow) = (&phase, &flow);
-                scope.spawn(move || work(engine, spec, thread, flow, phase))
+                let (phase, shared) = (&phase, &shared);
+                scope.spawn(move || work(engine, spec, thread, shared, phase))
             })
             .collect();
         let mut ended = None;
@@ -203,13 +203,13 @@ fn sleep_while(phase: &Phase, holds: impl Fn() -> bool) {
 /// Returns the operations of one transaction.
 fn operations(spec: &Spec) -> u64 {
     match spec.workload {
-        Workload::Tpcb | Workload::Queue => 1,
         Workload::Insert => BATCH,
         Workload::Read | Workload::Values => spec.shape.map_or(1, Shape::operations),
         Workload::Bulk => spec.scale / spec.threads as u64,
         Workload::Churn => 2 * CHURNED_ROWS,
         Workload::Scan => spec.scale,
         Workload::DeleteRange => DELETED_ROWS,
+        _ => 1,
     }
 }
 

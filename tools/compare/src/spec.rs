@@ -47,6 +47,12 @@ impl Spec {
         (self.scale << 20) / self.value_bytes
     }
 
+    /// Returns the number of subscribers of `tatp`.
+    pub(crate) fn subscribers(&self) -> u32 {
+        // The scale is checked before.
+        u32::try_from(self.scale).unwrap_or(u32::MAX)
+    }
+
     /// Returns the rows that a thread loads in `bulk`.
     pub(crate) const fn bulk_rows(&self, thread: usize) -> u64 {
         self.scale / self.threads as u64 + (self.scale % self.threads as u64 > thread as u64) as u64

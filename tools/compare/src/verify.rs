@@ -5,12 +5,14 @@ use crate::{
     engine::Engine,
     error::Result,
     spec::Spec,
+    tatp,
     workload::{
         ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, HISTORY, HISTORY_BYTES, QUEUE, ROWS, TELLERS, TELLERS_PER_BRANCH,
         Table, Workload, churned, deleted, first_word, row,
         values::{Pool, Seen},
         word,
     },
+    ycsb,
 };
 use std::collections::BTreeMap;
 
@@ -75,6 +77,14 @@ pub(crate) fn verify(engine: &dyn Engine, spec: &Spec, tally: &Tally, when: &str
             note("rows", found.is_sound && found.rows + tally.queued.popped == spec.backlog + tally.queued.pushed);
             note("sums", found.sum == loaded ^ tally.queued.pushed_sum ^ tally.queued.popped_sum);
             note("order", tally.queued.out_of_order == 0);
+        }
+        Workload::Tatp => {
+            let done = (tally.change, &tally.kinds[..]);
+            tatp::verify(engine, (spec.seed, spec.subscribers()), done, &mut note)?;
+        }
+        Workload::YcsbA | Workload::YcsbB | Workload::YcsbC | Workload::YcsbD | Workload::YcsbE | Workload::YcsbF => {
+            ycsb::verify(engine, spec.scale, &tally.kinds, &mut note)?;
+            note("reads", tally.wrong_reads == 0);
         }
     }
     Ok(checks)

@@ -11,6 +11,8 @@
 //! | `churn` | one of `scale` rows | the oldest rows of the thread go, as many come, keys in no order |
 //! | `scan` | one of `scale` rows | all rows in key order |
 //! | `delete-range` | one of `scale` rows | [`DELETED_ROWS`] neighbours are deleted; nine of ten ranges, each once |
+//! | `tatp` | five, of `scale` subscribers | one of seven kinds: `crate::tatp` |
+//! | `ycsb-a` to `ycsb-f` | one of `scale` records | one operation: `crate::ycsb` |
 //!
 //! A row has 100 bytes: eight that mean something, and filler that does not compress. History rows have 50.
 
@@ -22,8 +24,8 @@ use crate::{
     error::{Error, Result},
     random::Random,
 };
-use bytes::{filled, put_word};
-pub(crate) use bytes::{first_word, word};
+use bytes::filled;
+pub(crate) use bytes::{first_word, put_word, word};
 use serde::{Deserialize, Serialize};
 pub(crate) use shape::Shape;
 use std::ops::{Deref, Range};
@@ -46,6 +48,8 @@ pub(crate) const DELETED_ROWS: u64 = if cfg!(test) { 50 } else { 10_000 };
 const KEPT_RANGES: u64 = 10;
 /// Largest amount that a transfer moves.
 const MAX_DELTA: u64 = 999_999;
+/// The last key of a table that has them all: SQLite's keys have 63 bits.
+pub(crate) const LAST_KEY: u64 = i64::MAX as u64;
 /// Bits of a key that count the rows of a thread; the thread's number is above.
 const SEQUENCE_BITS: u32 = 40;
 
@@ -57,8 +61,10 @@ pub(crate) const ACCOUNTS: Table = Table(0);
 pub(crate) const TELLERS: Table = Table(1);
 pub(crate) const BRANCHES: Table = Table(2);
 pub(crate) const HISTORY: Table = Table(3);
-/// The table of `read`, `values`, `churn`, `scan` and `delete-range`.
+/// The table of `read`, `values`, `churn`, `scan`, `delete-range` and `ycsb-a` to `ycsb-f`.
 pub(crate) const ROWS: Table = Table(0);
+/// Number of the tables of `tatp`.
+pub(crate) const TATP_TABLES: u16 = 5;
 /// The table of `queue`.
 pub(crate) const QUEUE: Table = Table(0);
 
@@ -87,10 +93,17 @@ pub(crate) enum Workload {
     Churn,
     Scan,
     DeleteRange,
+    Tatp,
+    YcsbA,
+    YcsbB,
+    YcsbC,
+    YcsbD,
+    YcsbE,
+    YcsbF,
 }
 
 impl Workload {
-    const ALL: [(&str, Self); 9] = [
+    const ALL: [(&str, Self); 16] = [
         ("tpcb", Self::Tpcb),
         ("read", Self::Read),
         ("insert", Self::Insert),
@@ -100,6 +113,13 @@ impl Workload {
         ("churn", Self::Churn),
         ("scan", Self::Scan),
         ("delete-range", Self::DeleteRange),
+        ("tatp", Self::Tatp),
+        ("ycsb-a", Self::YcsbA),
+        ("ycsb-b", Self::YcsbB),
+        ("ycsb-c", Self::YcsbC),
+        ("ycsb-d", Self::YcsbD),
+        ("ycsb-e", Self::YcsbE),
+        ("ycsb-f", Self::YcsbF),
     ];
 
     /// Returns the names of all workloads.
@@ -127,8 +147,9 @@ impl Workload {
     pub(crate) const fn tables(self, threads: usize) -> usize {
         match self {
             Self::Tpcb => 4,
-            Self::Read | Self::Queue | Self::Values | Self::Churn | Self::Scan | Self::DeleteRange => 1,
             Self::Insert | Self::Bulk => threads,
+            Self::Tatp => TATP_TABLES as usize,
+            _ => 1,
         }
     }
 
@@ -137,13 +158,19 @@ impl Workload {
         match self {
             Self::Tpcb => 3,
             Self::Insert | Self::Bulk => 0,
+            Self::Tatp => TATP_TABLES,
             _ => 1,
         }
     }
 
+    /// Whether its transactions are written once for all engines, by the calls of `Reader` and `Writer`.
+    pub(crate) const fn is_generic(self) -> bool {
+        matches!(self, Self::Tatp | Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF)
+    }
+
     /// Whether any of its transactions write.
     pub(crate) const fn writes(self) -> bool {
-        !matches!(self, Self::Read | Self::Scan)
+        !matches!(self, Self::Read | Self::Scan | Self::YcsbC)
     }
 
     /// Whether a row ends when its work is done, and not after a time.
@@ -157,8 +184,9 @@ impl Workload {
             Self::Tpcb => 10,
             Self::Values => 256,
             Self::Bulk => 5_000_000,
-            Self::Read | Self::Churn | Self::Scan | Self::DeleteRange => 1_000_000,
             Self::Insert | Self::Queue => 1,
+            Self::Tatp => 100_000,
+            _ => 1_000_000,
         }
     }
 }
@@ -308,10 +336,9 @@ mod tests {
     #[test]
     fn a_workload_that_is_not_built_is_refused_with_those_that_are() {
         let refused = Workload::named("ycsb").unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "no workload `ycsb`: there are tpcb, read, insert, queue, values, bulk, churn, scan, delete-range"
-        );
+        let names = "tpcb, read, insert, queue, values, bulk, churn, scan, delete-range, tatp, ycsb-a, ycsb-b, ycsb-c, \
+                     ycsb-d, ycsb-e, ycsb-f";
+        assert_eq!(refused.to_string(), format!("no workload `ycsb`: there are {names}"));
         for name in Workload::names() {
             assert_eq!(Workload::named(name).unwrap().name(), name);
         }

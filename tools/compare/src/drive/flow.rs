@@ -1,12 +1,35 @@
-//! The flow of rows through `queue`.
+//! What the workers of a row share: the flow of rows through `queue`, and the numbers of records.
 
+use crate::{spec::Spec, ycsb::Numbers};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Rows that producers may be ahead of consumers.
 const AHEAD: i64 = 1_000;
 
+/// What the workers of a row share.
+pub(crate) struct Shared {
+    /// Only for `queue`.
+    flow: Flow,
+    /// Only for `ycsb-a` to `ycsb-f`.
+    numbers: Numbers,
+}
+
+impl Shared {
+    pub(crate) const fn new(spec: &Spec) -> Self {
+        Self { flow: Flow::new(spec.backlog), numbers: Numbers::new(spec.scale) }
+    }
+
+    pub(super) const fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    pub(super) const fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+}
+
 /// How far the producers of `queue` are, and the consumers.
-pub(crate) struct Flow {
+pub(super) struct Flow {
     /// The next key.
     next: AtomicU64,
     /// Committed rows above the backlog that no consumer has reserved.
@@ -14,7 +37,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) const fn new(backlog: u64) -> Self {
+    const fn new(backlog: u64) -> Self {
         Self { next: AtomicU64::new(backlog), free: AtomicI64::new(0) }
     }
 

@@ -1,5 +1,6 @@
 //! What the workers of a row counted.
 
+use crate::tatp;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -28,6 +29,10 @@ pub(crate) struct Tally {
     /// Rows of each table of `insert` and `bulk`.
     pub(crate) inserted: BTreeMap<u16, u64>,
     pub(crate) queued: Queued,
+    /// Transactions of each kind of `tatp` and `ycsb-a` to `ycsb-f`, and those that succeeded.
+    pub(crate) kinds: [(u64, u64); tatp::KINDS],
+    /// What the transactions of `tatp` have added to the sum of what they change, modulo 2^64.
+    pub(crate) change: u64,
 }
 
 impl Tally {
@@ -44,6 +49,8 @@ impl Tally {
             deleted_sum: 0,
             inserted: BTreeMap::new(),
             queued: Queued::default(),
+            kinds: [(0, 0); tatp::KINDS],
+            change: 0,
         }
     }
 
@@ -58,6 +65,16 @@ impl Tally {
         self.deleted_sum ^= other.deleted_sum;
         self.inserted.extend(&other.inserted);
         self.queued.add(&other.queued);
+        for (kind, other) in self.kinds.iter_mut().zip(other.kinds) {
+            *kind = (kind.0 + other.0, kind.1 + other.1);
+        }
+        self.change = self.change.wrapping_add(other.change);
+    }
+
+    /// Counts a transaction of a kind.
+    pub(super) const fn count(&mut self, kind: usize, has_succeeded: bool) {
+        self.kinds[kind].0 += 1;
+        self.kinds[kind].1 += has_succeeded as u64;
     }
 }
 

@@ -1,19 +1,43 @@
 //! The transactions of a worker, one after the other.
 
-use super::{flow::Flow, tally::Tally};
+use super::{
+    flow::{Flow, Shared},
+    tally::Tally,
+};
 use crate::{
     engine::Session,
     error::Result,
     random::Random,
     spec::Spec,
+    tatp,
     workload::{
         BATCH, CHURNED_ROWS, RANGE_ROWS, Shape, Table, Transfer, Workload, churned, deleted, thread_key, values::Pool,
     },
+    ycsb::{self, Numbers},
 };
 use std::{collections::VecDeque, ops::Range};
 
 /// Of how many reads one is timed: reading the clock twice costs as much as a tenth of a read.
 const TIMED_READS: u64 = 16;
+
+/// What became of a transaction.
+pub(super) enum Ran {
+    /// There was none.
+    Nothing,
+    /// It is acknowledged, though older ones may be in flight.
+    Ended,
+    /// It is acknowledged after those that are in flight.
+    InFlight {
+        /// The number of the record that it inserts, in `ycsb-d` and `ycsb-e`.
+        inserted: Option<u64>,
+    },
+}
+
+impl Ran {
+    const fn new(is_read: bool, inserted: Option<u64>) -> Self {
+        if is_read { Self::Ended } else { Self::InFlight { inserted } }
+    }
+}
 
 /// A worker's source of transactions.
 pub(super) enum Task<'a> {
@@ -27,6 +51,8 @@ pub(super) enum Task<'a> {
     Churns { left: VecDeque<u64>, mine: Mine },
     Scans { rows: u64, expected: u64 },
     Deletes { left: Vec<Range<u64>> },
+    Tatp { draw: tatp::Draw, timed: u64 },
+    Ycsb { draw: ycsb::Draw, numbers: &'a Numbers, timed: u64 },
 }
 
 /// What is of one thread alone: words and numbers that no other thread draws, and each `threads`th key.
@@ -44,8 +70,14 @@ impl Mine {
 }
 
 impl<'a> Task<'a> {
-    pub(super) fn new(spec: &Spec, thread: usize, flow: &'a Flow) -> Self {
-        let random = Random::new(spec.seed, thread as u64);
+    pub(super) fn new(spec: &Spec, thread: usize, shared: &'a Shared) -> Self {
+        let (random, flow) = (Random::new(spec.seed, thread as u64), shared.flow());
+        // A transaction that waits for the device costs much more than two readings of the clock.
+        let timed = if spec.durable && spec.workload.writes() { 1 } else { TIMED_READS };
+        if let Some(mix) = ycsb::Mix::of(spec.workload) {
+            let draw = ycsb::Draw::new(spec.seed, thread as u64, mix, spec.scale);
+            return Self::Ycsb { draw, numbers: shared.numbers(), timed };
+        }
         // Words and numbers from `from` on are not in the loaded table.
         let mine = |from| Mine { thread: thread as u64, threads: spec.threads as u64, sequence: from };
         match spec.workload {
@@ -77,7 +109,8 @@ impl<'a> Task<'a> {
                 }
                 Self::Deletes { left: all.into_iter().skip(thread).step_by(spec.threads).collect() }
             }
-            Workload::Bulk => unreachable!("a bulk load is no transaction"),
+            Workload::Tatp => Self::Tatp { draw: tatp::Draw::new(spec.seed, thread as u64, spec.scale), timed },
+            _ => unreachable!("a bulk load is no transaction, and YCSB's are above"),
         }
     }
 
@@ -97,11 +130,15 @@ impl<'a> Task<'a> {
 
     /// Of how many transactions one is timed.
     pub(super) const fn timed(&self) -> u64 {
-        if matches!(self, Self::Reads { .. } | Self::Sums { .. }) { TIMED_READS } else { 1 }
+        match self {
+            Self::Reads { .. } | Self::Sums { .. } => TIMED_READS,
+            Self::Tatp { timed, .. } | Self::Ycsb { timed, .. } => *timed,
+            _ => 1,
+        }
     }
 
-    /// Runs one transaction. Returns whether there was one.
-    pub(super) fn run(&mut self, session: &mut dyn Session, tally: &mut Tally) -> Result<bool> {
+    /// Runs one transaction, if there is one.
+    pub(super) fn run(&mut self, session: &mut dyn Session, tally: &mut Tally) -> Result<Ran> {
         match self {
             Self::Transfers { random, scale, thread, sequence } => {
                 session.transfer(&Transfer::draw(random, *scale, thread_key(*thread, *sequence)))?;
@@ -126,7 +163,7 @@ impl<'a> Task<'a> {
             Self::Pops { flow, last, is_ordered } => {
                 let Some(key) = session.pop()? else {
                     flow.give();
-                    return Ok(false);
+                    return Ok(Ran::Nothing);
                 };
                 tally.queued.out_of_order += u64::from(*is_ordered && last.is_some_and(|last| last >= key));
                 *last = Some(key);
@@ -157,14 +194,34 @@ impl<'a> Task<'a> {
                 tally.wrong_reads += u64::from(session.range(0, *rows)? != *expected);
             }
             Self::Deletes { left } => {
-                let Some(range) = left.pop() else { return Ok(false) };
+                let Some(range) = left.pop() else { return Ok(Ran::Nothing) };
                 session.delete_range(range.clone())?;
                 tally.deleted += range.end - range.start;
                 tally.deleted_sum = range.fold(tally.deleted_sum, |sum, key| sum ^ key);
             }
+            Self::Tatp { draw, .. } => return transact(session, draw, tally),
+            Self::Ycsb { draw, numbers, .. } => return operate(session, draw, numbers, tally),
         }
-        Ok(true)
+        Ok(Ran::InFlight { inserted: None })
     }
+}
+
+/// Runs one transaction of `tatp`.
+fn transact(session: &mut dyn Session, draw: &mut tatp::Draw, tally: &mut Tally) -> Result<Ran> {
+    let (kind, input) = draw.any();
+    let effect = tatp::run(session, input)?;
+    tally.count(kind, effect.has_succeeded);
+    tally.change = tally.change.wrapping_add(effect.change);
+    Ok(Ran::new(input.is_read(), None))
+}
+
+/// Runs one operation of YCSB.
+fn operate(session: &mut dyn Session, draw: &mut ycsb::Draw, numbers: &Numbers, tally: &mut Tally) -> Result<Ran> {
+    let (kind, operation) = draw.operation(numbers);
+    let is_right = ycsb::run(session, operation)?;
+    tally.count(kind, is_right);
+    tally.wrong_reads += u64::from(!is_right);
+    Ok(Ran::new(operation.is_read(), operation.inserted()))
 }
 
 /// Runs one transaction of `read`, and says whether it returned the rows that were loaded.

@@ -6,15 +6,19 @@
 //! | `blocking` | `commit`, one at a time a thread |
 //! | `async` | `Durability::Relaxed`: counted when the commit record is in the log buffer |
 //!
-//! Readers use snapshots (`Db::read`). Large values are read in parts (`ReadTable::get_reader`).
+//! Readers use snapshots (`Db::read`), which see what is durable. Those of lazy rows see what is committed
+//! (`ReadOptions::latest`). Large values are read in parts (`ReadTable::get_reader`).
+
+mod generic;
+mod session;
 
 use crate::{
     engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{BATCH, HISTORY, QUEUE, ROWS, Rows, Table, Transfer, Workload, add, first_word, row, values::Seen},
+    workload::{BATCH, Rows, Table, Workload},
 };
-use foreshore::{CommitTicket, Db, Durability, Options, RowLock, TableDef, Transaction, TxnOptions};
-use std::{collections::VecDeque, ops::Range, time::Duration};
+use foreshore::{CommitTicket, Db, Durability, Options, TableDef, Transaction, TxnOptions};
+use std::{collections::VecDeque, time::Duration};
 
 const NAME: &str = "foreshore";
 
@@ -155,126 +159,6 @@ impl Own<'_> {
                 Err(error) => return Err(failed("transaction")(error)),
             }
         }
-    }
-}
-
-impl Session for Own<'_> {
-    fn transfer(&mut self, transfer: &Transfer) -> Result<()> {
-        let engine = self.engine;
-        let is_whole = self.write(|tx| {
-            for (table, key) in transfer.balances() {
-                let table = tx.open(engine.table(table))?;
-                let Some(mut row) = table.get_for_update(key)? else { return Ok(false) };
-                add(&mut row, transfer.delta);
-                table.insert(key, &row[..])?;
-            }
-            tx.open(engine.table(HISTORY))?.insert(transfer.history, &transfer.history_row()[..])?;
-            Ok(true)
-        })?;
-        if is_whole { Ok(()) } else { Err(lost()) }
-    }
-
-    fn get(&mut self, keys: &[u64]) -> Result<u64> {
-        let tx = self.engine.db.read();
-        let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        keys.iter().try_fold(0, |sum, key| {
-            let word = table.get_with(key, first_word).map_err(failed("get"))?;
-            Ok(sum ^ word.ok_or_else(lost)?)
-        })
-    }
-
-    fn get_many(&mut self, keys: &[u64]) -> Result<u64> {
-        let tx = self.engine.db.read();
-        let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        let mut sum = Some(0);
-        let add = |_, row: Option<&[u8]>| sum = sum.zip(row.map(first_word)).map(|(sum, word)| sum ^ word);
-        table.get_many_with(keys, add).map_err(failed("get many"))?;
-        sum.ok_or_else(lost)
-    }
-
-    fn range(&mut self, first: u64, rows: u64) -> Result<u64> {
-        let tx = self.engine.db.read();
-        let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        let mut range = table.range(first..);
-        (0..rows).try_fold(0, |sum, _| {
-            let word = range.next_with(|_, row| first_word(row)).map_err(failed("range"))?;
-            Ok(sum ^ word.unwrap_or(0))
-        })
-    }
-
-    fn insert(&mut self, table: Table, first: u64, rows: u64) -> Result<()> {
-        let engine = self.engine;
-        self.write(|tx| {
-            let table = tx.open(engine.table(table))?;
-            (first..first + rows).try_for_each(|key| table.insert(key, &row(key, key)[..]).map(drop))
-        })
-    }
-
-    fn push(&mut self, key: u64) -> Result<()> {
-        let engine = self.engine;
-        self.write(|tx| tx.open(engine.table(QUEUE))?.insert(key, &row(key, key)[..]).map(drop))
-    }
-
-    fn pop(&mut self) -> Result<Option<u64>> {
-        let engine = self.engine;
-        self.write(|tx| {
-            let table = tx.open(engine.table(QUEUE))?;
-            let lock = RowLock::update().skip_locked();
-            let first = table.range_locked(.., lock).next().transpose()?;
-            let Some((key, _)) = first else { return Ok(None) };
-            table.remove(key)?;
-            Ok(Some(key))
-        })
-    }
-
-    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        let engine = self.engine;
-        self.write(|tx| tx.open(engine.table(ROWS))?.put(key, value))
-    }
-
-    fn sum_value(&mut self, key: u64) -> Result<Seen> {
-        let tx = self.engine.db.read();
-        let table = tx.open(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        let mut reader = table.get_reader(key).map_err(failed("get"))?.ok_or_else(lost)?;
-        self.part.resize(PART.min(reader.len() as usize), 0);
-        let (mut seen, mut at) = (None::<Seen>, 0);
-        while at < reader.len() {
-            let len = reader.read_at(at, &mut self.part).map_err(failed("read a part"))?;
-            let part = Seen::of(&self.part[..len]);
-            seen = Some(seen.map_or(part, |seen| seen.then(part)));
-            at += len as u64;
-        }
-        seen.ok_or_else(lost)
-    }
-
-    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
-        let engine = self.engine;
-        self.write(|tx| {
-            let table = tx.open(engine.table(ROWS))?;
-            old.iter().try_for_each(|key| table.remove(key).map(drop))?;
-            new.iter().try_for_each(|key| table.put(key, &row(*key, *key)[..]))
-        })
-    }
-
-    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
-        let engine = self.engine;
-        self.write(|tx| tx.open(engine.table(ROWS))?.remove_range(&range)).map(drop)
-    }
-
-    fn pending(&mut self) -> Result<usize> {
-        if self.tickets.len() >= self.engine.in_flight
-            && let Some(oldest) = self.tickets.pop_front()
-        {
-            oldest.wait().map_err(failed("wait"))?;
-        }
-        while self.tickets.front().is_some_and(CommitTicket::is_durable) {
-            self.tickets.pop_front();
-        }
-        Ok(self.tickets.len())
-    }
-
-    fn drain(&mut self) -> Result<()> {
-        self.tickets.drain(..).try_for_each(|ticket| ticket.wait()).map_err(failed("wait"))
     }
 }
 

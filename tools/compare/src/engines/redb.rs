@@ -5,13 +5,15 @@
 //! | `immediate` | `Durability::Immediate`, one-phase commit (the default) | durable; `read` |
 //! | `none` | `Durability::None`; closing commits durably | lazy |
 
+mod generic;
+mod session;
+
 use crate::{
     engine::{Engine, Kind, Purpose, Session, Setup, Variant},
     error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROWS, Rows, Table, Transfer, add, first_word, row, values::Seen},
+    workload::{Rows, Table},
 };
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
-use std::ops::Range;
 
 const NAME: &str = "redb";
 
@@ -67,10 +69,15 @@ impl Redb {
         TableDefinition::new(&self.names[table.index()])
     }
 
-    /// Runs `work` as one transaction.
-    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T>) -> Result<T> {
+    fn begin(&self) -> Result<WriteTransaction> {
         let mut tx = self.db.begin_write().map_err(failed("begin"))?;
         tx.set_durability(self.durability).map_err(failed("set durability"))?;
+        Ok(tx)
+    }
+
+    /// Runs `work` as one transaction.
+    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T>) -> Result<T> {
+        let tx = self.begin()?;
         let value = work(&tx)?;
         tx.commit().map_err(failed("commit"))?;
         Ok(value)
@@ -114,102 +121,4 @@ impl Engine for Redb {
 
 struct Own<'a> {
     engine: &'a Redb,
-}
-
-impl Session for Own<'_> {
-    fn transfer(&mut self, transfer: &Transfer) -> Result<()> {
-        let engine = self.engine;
-        engine.write(|tx| {
-            for (table, key) in transfer.balances() {
-                let mut table = tx.open_table(engine.table(table)).map_err(failed("open a table"))?;
-                let mut guard = table.get_mut(key).map_err(failed("get"))?.ok_or_else(lost)?;
-                let mut row: [u8; crate::workload::ROW_BYTES] = guard.value().try_into().map_err(|_| lost())?;
-                add(&mut row, transfer.delta);
-                guard.insert(&row[..]).map_err(failed("update"))?;
-            }
-            let mut history = tx.open_table(engine.table(HISTORY)).map_err(failed("open a table"))?;
-            history.insert(transfer.history, &transfer.history_row()[..]).map_err(failed("insert"))?;
-            Ok(())
-        })
-    }
-
-    fn get(&mut self, keys: &[u64]) -> Result<u64> {
-        let tx = self.engine.db.begin_read().map_err(failed("begin"))?;
-        let table = tx.open_table(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        keys.iter().try_fold(0, |sum, key| {
-            let row = table.get(key).map_err(failed("get"))?.ok_or_else(lost)?;
-            Ok(sum ^ first_word(row.value()))
-        })
-    }
-
-    fn range(&mut self, first: u64, rows: u64) -> Result<u64> {
-        let tx = self.engine.db.begin_read().map_err(failed("begin"))?;
-        let table = tx.open_table(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        table.range(first..).map_err(failed("range"))?.take(rows as usize).try_fold(0, |sum, entry| {
-            let (_, row) = entry.map_err(failed("range"))?;
-            Ok(sum ^ first_word(row.value()))
-        })
-    }
-
-    fn insert(&mut self, table: Table, first: u64, rows: u64) -> Result<()> {
-        let engine = self.engine;
-        engine.write(|tx| {
-            let mut table = tx.open_table(engine.table(table)).map_err(failed("open a table"))?;
-            for key in first..first + rows {
-                table.insert(key, &row(key, key)[..]).map_err(failed("insert"))?;
-            }
-            Ok(())
-        })
-    }
-
-    fn push(&mut self, key: u64) -> Result<()> {
-        self.insert(QUEUE, key, 1)
-    }
-
-    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        let engine = self.engine;
-        engine.write(|tx| {
-            let mut table = tx.open_table(engine.table(ROWS)).map_err(failed("open a table"))?;
-            table.insert(key, value).map_err(failed("insert"))?;
-            Ok(())
-        })
-    }
-
-    fn sum_value(&mut self, key: u64) -> Result<Seen> {
-        let tx = self.engine.db.begin_read().map_err(failed("begin"))?;
-        let table = tx.open_table(self.engine.table(ROWS)).map_err(failed("open a table"))?;
-        let value = table.get(key).map_err(failed("get"))?.ok_or_else(lost)?;
-        Ok(Seen::of(value.value()))
-    }
-
-    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
-        let engine = self.engine;
-        engine.write(|tx| {
-            let mut table = tx.open_table(engine.table(ROWS)).map_err(failed("open a table"))?;
-            for key in old {
-                table.remove(key).map_err(failed("remove"))?;
-            }
-            for &key in new {
-                table.insert(key, &row(key, key)[..]).map_err(failed("insert"))?;
-            }
-            Ok(())
-        })
-    }
-
-    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
-        let engine = self.engine;
-        engine.write(|tx| {
-            let mut table = tx.open_table(engine.table(ROWS)).map_err(failed("open a table"))?;
-            table.retain_in(range, |_, _| false).map_err(failed("retain"))
-        })
-    }
-
-    fn pop(&mut self) -> Result<Option<u64>> {
-        let engine = self.engine;
-        engine.write(|tx| {
-            let mut table = tx.open_table(engine.table(QUEUE)).map_err(failed("open a table"))?;
-            let first = table.pop_first().map_err(failed("pop"))?;
-            Ok(first.map(|(key, _)| key.value()))
-        })
-    }
 }

@@ -12,6 +12,13 @@
 //! connection of its own for each thread would lose its cached pages at each commit of another, and would poll for the
 //! write lock. A row is `(k INTEGER PRIMARY KEY, n INTEGER, v BLOB)`: the first word is a column, so a balance changes
 //! by one `UPDATE … SET n = n + ?`.
+//!
+//! In `tatp` and `ycsb-a` to `ycsb-f` most transactions read. There the locking mode is `NORMAL`, and each thread also
+//! has a connection that reads, with the settings of `reader`: it waits for no commit. A row is
+//! `(k INTEGER PRIMARY KEY, v BLOB)`.
+
+mod calls;
+mod generic;
 
 use crate::{
     engine::{Engine, Kind, Purpose, Session, Setup, Variant},
@@ -21,32 +28,28 @@ use crate::{
         values::{Seen, byte_sum},
     },
 };
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
+use calls::{CHECKPOINT_BYTES, NAME, PAGE, STATEMENTS, cached, failed, read_pragmas, synchronous, transaction};
+use generic::Generic;
+use rusqlite::{Connection, OptionalExtension, Statement, params};
 use std::{
     ops::Range,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-const NAME: &str = "sqlite";
-
 pub(super) const KIND: Kind = Kind {
     name: NAME,
     version: || rusqlite::version().to_owned(),
     variants,
     has_get_many: false,
-    open: |setup| Ok(Box::new(Sqlite::open(setup)?)),
+    open: |setup| match setup.purpose.workload.is_generic() {
+        true => Ok(Box::new(Generic::open(setup)?)),
+        false => Ok(Box::new(Sqlite::open(setup)?)),
+    },
 };
 
-/// Bytes of log before a checkpoint.
-const CHECKPOINT_BYTES: u32 = 256 << 20;
-/// Bytes of a page: the default, and what SQLite's documentation finds best for large values ("Internal Versus External
-/// BLOBs").
-const PAGE: u32 = 4096;
+/// Bytes of a page with large values, as SQLite's documentation finds best ("Internal Versus External BLOBs").
 const VALUE_PAGE: u32 = 16_384;
-/// Statements that the writing connection keeps.
-const STATEMENTS: usize = 1024;
-
 fn variants(Purpose { workload, writes, durable }: Purpose) -> Vec<Variant> {
     match (workload, durable) {
         _ if !writes => vec![Variant::durable("reader", "WAL, a connection a thread, mmap_size=cache")],
@@ -54,24 +57,27 @@ fn variants(Purpose { workload, writes, durable }: Purpose) -> Vec<Variant> {
             Variant::durable("full", "one transaction, WAL, synchronous=FULL, automatic checkpoint"),
             Variant::durable("rollback", "one transaction, rollback journal, synchronous=FULL"),
         ],
+        (generic, durable) if generic.is_generic() => generic_variants(durable),
         (_, true) => vec![Variant::durable("full", "WAL, synchronous=FULL, shared exclusive connection")],
         (_, false) => vec![
-            Variant::lazy(
-                "normal",
-                "WAL, synchronous=NORMAL, shared exclusive connection",
-                "a crash of the machine loses the commits since the last checkpoint; a crash of the process nothing",
-            ),
-            Variant::lazy(
-                "off",
-                "WAL, synchronous=OFF, shared exclusive connection",
-                "a crash of the machine may corrupt the database; a crash of the process loses nothing",
-            ),
+            Variant::lazy("normal", "WAL, synchronous=NORMAL, shared exclusive connection", NORMAL_LOSES),
+            Variant::lazy("off", "WAL, synchronous=OFF, shared exclusive connection", OFF_LOSES),
         ],
     }
 }
 
-fn failed(call: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
-    Error::failed(NAME, call)
+const NORMAL_LOSES: &str =
+    "a crash of the machine loses the commits since the last checkpoint; a crash of the process nothing";
+const OFF_LOSES: &str = "a crash of the machine may corrupt the database; a crash of the process loses nothing";
+
+fn generic_variants(durable: bool) -> Vec<Variant> {
+    if durable {
+        return vec![Variant::durable("full", "WAL, synchronous=FULL, shared writer, a reader a thread")];
+    }
+    vec![
+        Variant::lazy("normal", "WAL, synchronous=NORMAL, shared writer, a reader a thread", NORMAL_LOSES),
+        Variant::lazy("off", "WAL, synchronous=OFF, shared writer, a reader a thread", OFF_LOSES),
+    ]
 }
 
 fn lost() -> Error {
@@ -118,11 +124,7 @@ impl Sqlite {
     fn open(setup: &Setup<'_>) -> Result<Self> {
         let path = setup.dir.join("data.sqlite");
         let connection = Connection::open(&path).map_err(failed("open"))?;
-        let synchronous = match setup.variant {
-            "normal" => "NORMAL",
-            "off" => "OFF",
-            _ => "FULL",
-        };
+        let synchronous = synchronous(setup.variant);
         let is_read = !setup.purpose.writes;
         let locking = if is_read { "NORMAL" } else { "EXCLUSIVE" };
         let journal = if setup.variant == "rollback" { "DELETE" } else { "WAL" };
@@ -155,26 +157,13 @@ impl Sqlite {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection that reads for one thread. The threads share the cache's bytes.
+    /// Opens a connection that reads for one thread.
     fn reader(&self) -> Result<Connection> {
         let connection = Connection::open(&self.path).map_err(failed("open"))?;
-        let share = self.cache / 1024 / self.threads as u64;
-        let pragmas = format!("PRAGMA mmap_size={}; PRAGMA cache_size=-{share}; PRAGMA query_only=ON;", self.cache);
+        let pragmas = read_pragmas(self.cache, self.threads);
         connection.execute_batch(&pragmas).map_err(failed("set pragmas"))?;
         Ok(connection)
     }
-}
-
-fn cached<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>> {
-    connection.prepare_cached(sql).map_err(failed("prepare"))
-}
-
-/// Runs `work` between `BEGIN IMMEDIATE` and `COMMIT`.
-fn transaction<T>(connection: &Connection, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    cached(connection, "BEGIN IMMEDIATE")?.execute([]).map_err(failed("begin"))?;
-    let value = work()?;
-    cached(connection, "COMMIT")?.execute([]).map_err(failed("commit"))?;
-    Ok(value)
 }
 
 fn insert_row(insert: &mut Statement<'_>, key: u64, row: &[u8]) -> Result<()> {

@@ -8,7 +8,9 @@
 //! | `nolog` | no log, checkpoints only | lazy |
 //! | `bulk` | a bulk cursor, which is not logged, then a checkpoint | `bulk` |
 //!
-//! Values are kept out of overflow pages by MongoDB's `leaf_value_max`. A range is deleted by `WT_SESSION::truncate`.
+//! In `tatp` and `ycsb-a` to `ycsb-f` cursors have `overwrite=false`, so an insert or a delete tells whether there was
+//! a row. Values are kept out of overflow pages by MongoDB's `leaf_value_max`. A range is deleted by
+//! `WT_SESSION::truncate`.
 //!
 //! A thread keeps one session with one cursor a table, as the documentation recommends. Writers run at snapshot
 //! isolation, which is the only one that refuses lost updates. WiredTiger answers a conflict at once, by `WT_ROLLBACK`,
@@ -26,7 +28,7 @@ use crate::{
 use code::{NAME, check};
 use own::{Own, ended};
 use std::{
-    ffi::{CString, c_char},
+    ffi::{CStr, CString, c_char},
     os::unix::ffi::OsStrExt,
     ptr,
 };
@@ -84,6 +86,8 @@ fn config(setup: &Setup<'_>) -> String {
 struct WiredTiger {
     connection: *mut ffi::Connection,
     uris: Vec<CString>,
+    /// Configuration of the cursors.
+    cursors: &'static CStr,
 }
 
 // SAFETY: WiredTiger lets all threads use a connection.
@@ -95,7 +99,8 @@ impl WiredTiger {
         let (home, config) = (text(setup.dir.as_os_str().as_bytes())?, text(config(setup).as_bytes())?);
         let uris: Result<Vec<CString>> =
             setup.tables().map(|table| text(format!("table:{}", table.name()).as_bytes())).collect();
-        let mut this = Self { connection: ptr::null_mut(), uris: uris? };
+        let cursors = if setup.purpose.workload.is_generic() { c"overwrite=false" } else { c"overwrite=true" };
+        let mut this = Self { connection: ptr::null_mut(), uris: uris?, cursors };
         // SAFETY: the strings end with a zero and live through the call.
         check("open", unsafe { ffi::shim_open(home.as_ptr(), config.as_ptr(), &mut this.connection) })?;
         for uri in &this.uris {
@@ -116,9 +121,9 @@ impl WiredTiger {
 
     fn own_of(&self, uris: &[CString]) -> Result<Own> {
         let uris: Vec<*const c_char> = uris.iter().map(|uri| uri.as_ptr()).collect();
-        let mut session = ptr::null_mut();
+        let (cursors, mut session) = (self.cursors.as_ptr(), ptr::null_mut());
         // SAFETY: the connection is open, and the list has as many strings as it says.
-        let code = unsafe { ffi::shim_session_open(self.connection, uris.as_ptr(), uris.len(), &mut session) };
+        let code = unsafe { ffi::shim_session_open(self.connection, uris.as_ptr(), uris.len(), cursors, &mut session) };
         check("open a session", code)?;
         Ok(Own::new(session))
     }

@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::{
-    engine::{Kind, Purpose},
+    engine::{Kind, Purpose, Writer},
     engines,
     spec::Choice,
-    workload,
+    workload::{self, ROWS, churned},
+    ycsb::{self, Operation},
 };
 use std::path::{Path, PathBuf};
 
@@ -117,6 +118,119 @@ fn every_engine_scans_what_was_loaded() {
 #[test]
 fn every_engine_deletes_ranges() {
     check_all(Workload::DeleteRange);
+}
+
+#[test]
+fn every_engine_keeps_the_subscribers_of_tatp() {
+    check_all(Workload::Tatp);
+}
+
+#[test]
+fn every_engine_keeps_the_records_of_ycsb() {
+    for workload in
+        [Workload::YcsbA, Workload::YcsbB, Workload::YcsbC, Workload::YcsbD, Workload::YcsbE, Workload::YcsbF]
+    {
+        check_all(workload);
+    }
+}
+
+/// A change that no worker has counted. Returns whether it has written.
+type Flaw = fn(&mut dyn Writer) -> Result<bool>;
+
+/// Loads a database of every engine for each flaw, and expects that `check` fails with the flaw and holds before.
+fn expect_seen(workload: Workload, flaws: &[(&str, Flaw)]) {
+    let scratch = Scratch::new(&format!("{}-flaws", workload.name()));
+    for kind in engines::ALL {
+        for (at, (check, flaw)) in flaws.iter().enumerate() {
+            let dir = scratch.0.join(format!("{}-{at}", kind.name));
+            std::fs::create_dir(&dir).unwrap();
+            let variant = (kind.variants)(Purpose::new(workload, None, true))[0];
+            let spec = spec(kind, variant.name, workload, true, &dir);
+            load(&spec).unwrap();
+            let engine = spec.open().unwrap();
+            let holds = || verify(&*engine, &spec, &Tally::new(), "live").unwrap();
+            assert!(holds().values().all(|&holds| holds), "{}: {check}", kind.name);
+            engine
+                .session(&mut |session| session.read_write(&mut |tx| flaw(tx)).and_then(|()| session.drain()))
+                .unwrap();
+            assert_eq!(holds().get(*check), Some(&false), "{}: flaw {at}", kind.name);
+            engine.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn checks_see_every_flaw_of_tatp() {
+    expect_seen(
+        Workload::Tatp,
+        &[
+            ("rows_live", |tx| tx.delete(Table(1), 7)),
+            ("rows_live", |tx| tx.update(Table(0), 7, &mut |row| row[0] ^= 1)),
+            ("rows_live", |tx| tx.insert(Table(4), 7 << 16 | 9 << 8, &[b'1'; 16])),
+            ("changes_live", |tx| tx.update(Table(0), 7, &mut |row| row[49] ^= 1)),
+            ("changes_live", |tx| {
+                let mut first = None;
+                tx.range(Table(4), 0..=workload::LAST_KEY, &mut |key, _| {
+                    first = Some(key);
+                    false
+                })?;
+                tx.delete(Table(4), first.unwrap())
+            }),
+        ],
+    );
+}
+
+#[test]
+fn checks_see_every_flaw_of_ycsb() {
+    expect_seen(
+        Workload::YcsbA,
+        &[
+            ("records_live", |tx| tx.delete(ROWS, churned(7))),
+            ("records_live", |tx| tx.update(ROWS, churned(7), &mut |row| row[50] ^= 1)),
+            ("records_live", |tx| tx.insert(ROWS, 1, &[0; 100])),
+        ],
+    );
+}
+
+#[test]
+fn checks_see_an_operation_of_ycsb_that_was_not_counted() {
+    let scratch = Scratch::new("ycsb-uncounted");
+    for kind in engines::ALL {
+        let dir = scratch.0.join(kind.name);
+        std::fs::create_dir(&dir).unwrap();
+        let variant = (kind.variants)(Purpose::new(Workload::YcsbA, None, true))[0];
+        let spec = spec(kind, variant.name, Workload::YcsbA, true, &dir);
+        load(&spec).unwrap();
+        let engine = spec.open().unwrap();
+        let (mut tally, to) = (Tally::new(), [1; 8]);
+        let run = |operation| {
+            let mut is_right = false;
+            engine
+                .session(&mut |session| {
+                    is_right = ycsb::run(session, operation)?;
+                    session.drain()
+                })
+                .unwrap();
+            is_right
+        };
+        let holds = |tally: &Tally, check: &str| verify(&*engine, &spec, tally, "live").unwrap()[check];
+        assert!(run(Operation::Update { number: 7, field: 3, to }), "{}", kind.name);
+        assert!(!holds(&tally, "versions_live") && holds(&tally, "records_live"), "{}", kind.name);
+        tally.kinds[1] = (1, 1);
+        assert!(run(Operation::Insert { number: 1000 }), "{}", kind.name);
+        assert!(!holds(&tally, "records_live"), "{}", kind.name);
+        tally.kinds[3] = (1, 1);
+        assert!(holds(&tally, "versions_live") && holds(&tally, "records_live"), "{}", kind.name);
+        // What must not be, and what is not there.
+        assert!(!run(Operation::Insert { number: 1000 }), "{}", kind.name);
+        assert!(!run(Operation::Read { number: 1001 }) && run(Operation::Read { number: 1000 }), "{}", kind.name);
+        assert!(!run(Operation::Update { number: 1001, field: 0, to }), "{}", kind.name);
+        assert!(run(Operation::ReadModifyWrite { number: 0, field: 0, to }), "{}", kind.name);
+        assert!(run(Operation::Scan { number: 0, records: 100 }), "{}", kind.name);
+        tally.wrong_reads = 1;
+        assert!(!holds(&tally, "reads_live"), "{}", kind.name);
+        engine.close().unwrap();
+    }
 }
 
 #[test]

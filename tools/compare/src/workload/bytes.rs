@@ -13,7 +13,7 @@ pub(crate) fn word(row: &[u8], at: usize) -> u64 {
 }
 
 /// Replaces the word at byte `at`.
-pub(super) fn put_word(row: &mut [u8], at: usize, word: u64) {
+pub(crate) fn put_word(row: &mut [u8], at: usize, word: u64) {
     row[at..at + 8].copy_from_slice(&word.to_le_bytes());
 }
 

@@ -142,6 +142,17 @@ unsafe extern "C" {
         exclusive: c_uchar,
         error: *mut *mut c_char,
     ) -> *mut Pinned;
+    pub(super) fn rocksdb_transaction_get_pinned(
+        txn: *mut Transaction,
+        options: *const ReadOptions,
+        key: *const c_char,
+        key_len: usize,
+        error: *mut *mut c_char,
+    ) -> *mut Pinned;
+    pub(super) fn rocksdb_transaction_create_iterator(
+        txn: *mut Transaction,
+        options: *const ReadOptions,
+    ) -> *mut Iterator;
     pub(super) fn rocksdb_transaction_put(
         txn: *mut Transaction,
         key: *const c_char,

@@ -1,16 +1,18 @@
-//! The session of a thread: its transaction, its options, and the calls of the workloads.
+//! The session of a thread: its transaction and its options.
+
+mod generic;
+mod session;
 
 use super::{
-    calls::{KEY_BYTES, NAME, call, decoded, encoded, is_lock_lost, lost, take},
+    calls::{call, decoded, encoded, is_lock_lost, lost},
     database::Database,
     ffi,
 };
 use crate::{
-    engine::Session,
-    error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROW_BYTES, ROWS, Table, Transfer, add, first_word, row, values::Seen},
+    error::Result,
+    workload::{QUEUE, ROWS, Table},
 };
-use std::{ffi::c_char, ops::Range, ptr};
+use std::ptr;
 
 /// How long a transaction waits for a row, in milliseconds.
 const LOCK_TIMEOUT_MS: i64 = 10_000;
@@ -68,9 +70,15 @@ impl<'a> Own<'a> {
 
     /// Runs a transaction, again where it lost a wait for a row.
     fn write(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.write_or_not(|own| work(own).map(|()| true))
+    }
+
+    /// Runs a transaction as [`write`](Self::write), and rolls it back if `work` says that it has not written: a commit
+    /// syncs the log even then.
+    fn write_or_not(&mut self, mut work: impl FnMut(&mut Self) -> Result<bool>) -> Result<()> {
         loop {
             self.begin_waiting();
-            match work(self).and_then(|()| self.commit()) {
+            match work(self).and_then(|has_written| if has_written { self.commit() } else { self.rollback() }) {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     self.rollback()?;
@@ -108,13 +116,17 @@ impl<'a> Own<'a> {
     }
 
     fn get_by(&self, options: *const ffi::ReadOptions, key: u64) -> Result<Pinned> {
-        let key = encoded(ROWS, key);
+        self.find(options, ROWS, key)?.ok_or_else(lost)
+    }
+
+    fn find(&self, options: *const ffi::ReadOptions, table: Table, key: u64) -> Result<Option<Pinned>> {
+        let key = encoded(table, key);
         // SAFETY: database and options are alive, and the key lives through the call.
         let found = call("get", |error| unsafe {
             let (bytes, len) = (key.as_ptr().cast(), key.len());
             ffi::rocksdb_transactiondb_get_pinned(self.database.get(), options, bytes, len, error)
         })?;
-        Pinned::new(found).ok_or_else(lost)
+        Ok(Pinned::new(found))
     }
 
     fn delete(&mut self, table: Table, key: u64) -> Result<()> {
@@ -140,8 +152,12 @@ impl<'a> Own<'a> {
     }
 
     pub(super) fn iterate(&self, table: Table, first: u64) -> Iterate {
+        self.iterate_by(self.read, table, first)
+    }
+
+    fn iterate_by(&self, options: *const ffi::ReadOptions, table: Table, first: u64) -> Iterate {
         // SAFETY: database and options are alive.
-        let iterator = unsafe { ffi::rocksdb_transactiondb_create_iterator(self.database.get(), self.read) };
+        let iterator = unsafe { ffi::rocksdb_transactiondb_create_iterator(self.database.get(), options) };
         Iterate::from(iterator, table, first)
     }
 
@@ -251,114 +267,5 @@ impl Drop for Iterate {
     fn drop(&mut self) {
         // SAFETY: the iterator is not used again.
         unsafe { ffi::rocksdb_iter_destroy(self.iterator) };
-    }
-}
-
-impl Session for Own<'_> {
-    fn transfer(&mut self, transfer: &Transfer) -> Result<()> {
-        self.write(|own| {
-            for (table, key) in transfer.balances() {
-                let old = own.get_for_update(table, key)?.ok_or_else(lost)?;
-                let mut row: [u8; ROW_BYTES] = old.bytes().try_into().map_err(|_| lost())?;
-                drop(old);
-                add(&mut row, transfer.delta);
-                own.put(table, key, &row)?;
-            }
-            own.put(HISTORY, transfer.history, &transfer.history_row())
-        })
-    }
-
-    fn get(&mut self, keys: &[u64]) -> Result<u64> {
-        if let &[key] = keys {
-            return Ok(first_word(self.get_by(self.read, key)?.bytes()));
-        }
-        self.at_snapshot(|own, options| {
-            keys.iter().try_fold(0, |sum, &key| Ok(sum ^ first_word(own.get_by(options, key)?.bytes())))
-        })
-    }
-
-    fn get_many(&mut self, keys: &[u64]) -> Result<u64> {
-        let encoded: Vec<[u8; KEY_BYTES]> = keys.iter().map(|&key| encoded(ROWS, key)).collect();
-        let pointers: Vec<*const c_char> = encoded.iter().map(|key| key.as_ptr().cast()).collect();
-        let lens = vec![KEY_BYTES; keys.len()];
-        let mut values = vec![ptr::null_mut::<c_char>(); keys.len()];
-        let (mut value_lens, mut errors) = (vec![0; keys.len()], vec![ptr::null_mut(); keys.len()]);
-        // SAFETY: the five lists have an entry for each key, and the lists live through the call.
-        unsafe {
-            ffi::rocksdb_transactiondb_multi_get(
-                self.database.get(),
-                self.read,
-                keys.len(),
-                pointers.as_ptr(),
-                lens.as_ptr(),
-                values.as_mut_ptr(),
-                value_lens.as_mut_ptr(),
-                errors.as_mut_ptr(),
-            );
-        }
-        let (mut sum, mut failed) = (0, None);
-        for ((value, len), error) in values.into_iter().zip(value_lens).zip(errors) {
-            if let Some(cause) = take(error) {
-                failed = Some(Error::Failed { engine: NAME, call: "multi get", cause });
-            } else if value.is_null() {
-                failed = Some(lost());
-            } else {
-                // SAFETY: the library allocated the value and gives it to the caller.
-                unsafe {
-                    sum ^= first_word(std::slice::from_raw_parts(value.cast(), len));
-                    ffi::rocksdb_free(value.cast());
-                }
-            }
-        }
-        failed.map_or(Ok(sum), Err)
-    }
-
-    fn range(&mut self, first: u64, count: u64) -> Result<u64> {
-        let (mut sum, mut rows) = (0, self.iterate(ROWS, first));
-        for at in 0..count {
-            if at > 0 {
-                rows.step();
-            }
-            let Some((_, row)) = rows.here()? else { break };
-            sum ^= first_word(row);
-        }
-        Ok(sum)
-    }
-
-    fn insert(&mut self, table: Table, first: u64, rows: u64) -> Result<()> {
-        self.write(|own| (first..first + rows).try_for_each(|key| own.put(table, key, &row(key, key))))
-    }
-
-    fn push(&mut self, key: u64) -> Result<()> {
-        self.insert(QUEUE, key, 1)
-    }
-
-    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        self.write(|own| own.put(ROWS, key, value))
-    }
-
-    fn sum_value(&mut self, key: u64) -> Result<Seen> {
-        Ok(Seen::of(self.get_by(self.read, key)?.bytes()))
-    }
-
-    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
-        self.write(|own| {
-            old.iter().try_for_each(|&key| own.delete(ROWS, key))?;
-            new.iter().try_for_each(|&key| own.put(ROWS, key, &row(key, key)))
-        })
-    }
-
-    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
-        self.write(|own| range.clone().try_for_each(|key| own.delete(ROWS, key)))
-    }
-
-    fn pop(&mut self) -> Result<Option<u64>> {
-        let mut claimed = self.claim(self.hint)?;
-        if claimed.is_none() && self.hint > 0 {
-            // A row before the hint was claimed by a transaction that rolled back, or committed late.
-            claimed = self.claim(0)?;
-        }
-        self.hint = claimed.map_or(0, |key| key + 1);
-        Ok(claimed)
     }
 }

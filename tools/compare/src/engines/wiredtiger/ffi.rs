@@ -19,6 +19,7 @@ unsafe extern "C" {
     pub(super) fn shim_error(code: c_int) -> *const c_char;
     pub(super) fn shim_is_rollback(code: c_int) -> c_int;
     pub(super) fn shim_is_not_found(code: c_int) -> c_int;
+    pub(super) fn shim_is_duplicate(code: c_int) -> c_int;
     pub(super) fn shim_open(home: *const c_char, config: *const c_char, connection: *mut *mut Connection) -> c_int;
     pub(super) fn shim_close(connection: *mut Connection) -> c_int;
     pub(super) fn shim_create(connection: *mut Connection, uri: *const c_char, config: *const c_char) -> c_int;
@@ -27,6 +28,7 @@ unsafe extern "C" {
         connection: *mut Connection,
         uris: *const *const c_char,
         tables: usize,
+        cursors: *const c_char,
         session: *mut *mut Session,
     ) -> c_int;
     pub(super) fn shim_session_close(session: *mut Session);

@@ -1,15 +1,17 @@
-//! The session of a thread: its cursors, its transactions, and the calls of the workloads.
+//! The session of a thread: its cursors and its transactions.
+
+mod generic;
+mod session;
 
 use super::{
     code::{NAME, check},
     ffi,
 };
 use crate::{
-    engine::Session,
     error::{Error, Result},
-    workload::{HISTORY, QUEUE, ROW_BYTES, ROWS, Table, Transfer, add, first_word, row, values::Seen},
+    workload::Table,
 };
-use std::{ffi::c_int, ops::Range, ptr, time::Duration};
+use std::{ffi::c_int, ptr, time::Duration};
 
 fn is_rollback(code: c_int) -> bool {
     // SAFETY: the function compares numbers.
@@ -19,6 +21,12 @@ fn is_rollback(code: c_int) -> bool {
 fn is_not_found(code: c_int) -> bool {
     // SAFETY: the function compares numbers.
     unsafe { ffi::shim_is_not_found(code) != 0 }
+}
+
+/// Whether an insert met a row with its key.
+fn is_duplicate(code: c_int) -> bool {
+    // SAFETY: the function compares numbers.
+    unsafe { ffi::shim_is_duplicate(code) != 0 }
 }
 
 fn lost() -> Error {
@@ -38,7 +46,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// The error of a read, which meets no conflict.
+/// The error of a read, which meets no conflict, or of a call that met one and whose transaction runs again.
 pub(super) fn ended(stop: Stop) -> Error {
     match stop {
         Stop::Error(error) => error,
@@ -128,14 +136,19 @@ impl Own {
     }
 
     fn get_row(&mut self, table: Table, key: u64) -> Step<&[u8]> {
+        Ok(self.find_row(table, key)?.ok_or_else(lost)?)
+    }
+
+    /// Returns a row, if there is one. It is valid until the cursor moves.
+    fn find_row(&mut self, table: Table, key: u64) -> Step<Option<&[u8]>> {
         let (mut value, mut len) = (ptr::null(), 0);
         // SAFETY: the session is open.
         let code = unsafe { ffi::shim_get(self.session, table.index(), key, &mut value, &mut len) };
         if !found("search", code)? {
-            return Err(lost().into());
+            return Ok(None);
         }
         // SAFETY: the value is valid until the cursor moves, which needs `&mut self`.
-        Ok(unsafe { std::slice::from_raw_parts(value.cast(), len) })
+        Ok(Some(unsafe { std::slice::from_raw_parts(value.cast(), len) }))
     }
 
     pub(super) fn insert_row(&mut self, table: Table, key: u64, row: &[u8]) -> Step<()> {
@@ -172,97 +185,5 @@ impl Drop for Own {
     fn drop(&mut self) {
         // SAFETY: the session is not used again; closing it closes its cursors, and rolls back what runs.
         unsafe { ffi::shim_session_close(self.session) };
-    }
-}
-
-impl Session for Own {
-    fn transfer(&mut self, transfer: &Transfer) -> Result<()> {
-        self.write(|own| {
-            for (table, key) in transfer.balances() {
-                let mut row: [u8; ROW_BYTES] = own.get_row(table, key)?.try_into().map_err(|_| lost())?;
-                add(&mut row, transfer.delta);
-                // SAFETY: the cursor stands on the row, and the new one lives through the call.
-                let code = unsafe { ffi::shim_update(own.session, table.index(), row.as_ptr().cast(), row.len()) };
-                step("update", code)?;
-            }
-            own.insert_row(HISTORY, transfer.history, &transfer.history_row())
-        })
-    }
-
-    fn get(&mut self, keys: &[u64]) -> Result<u64> {
-        if let &[key] = keys {
-            let word = self.get_row(ROWS, key).map(first_word).map_err(ended)?;
-            // SAFETY: the session is open. The reset ends the read's implicit transaction.
-            check("reset", unsafe { ffi::shim_reset(self.session, ROWS.index()) })?;
-            return Ok(word);
-        }
-        self.read(|own| keys.iter().try_fold(0, |sum, &key| Ok(sum ^ first_word(own.get_row(ROWS, key)?))))
-    }
-
-    fn range(&mut self, first: u64, rows: u64) -> Result<u64> {
-        self.read(|own| {
-            let Some((_, row)) = own.seek(ROWS, first)? else { return Ok(0) };
-            let mut sum = first_word(row);
-            for _ in 1..rows {
-                let Some((_, row)) = own.next(ROWS)? else { break };
-                sum ^= first_word(row);
-            }
-            Ok(sum)
-        })
-    }
-
-    fn insert(&mut self, table: Table, first: u64, rows: u64) -> Result<()> {
-        self.write(|own| (first..first + rows).try_for_each(|key| own.insert_row(table, key, &row(key, key))))
-    }
-
-    fn push(&mut self, key: u64) -> Result<()> {
-        self.insert(QUEUE, key, 1)
-    }
-
-    fn put_value(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        self.write(|own| own.insert_row(ROWS, key, value))
-    }
-
-    fn sum_value(&mut self, key: u64) -> Result<Seen> {
-        let seen = self.get_row(ROWS, key).map(Seen::of).map_err(ended)?;
-        // SAFETY: the session is open. The reset ends the read's implicit transaction.
-        check("reset", unsafe { ffi::shim_reset(self.session, ROWS.index()) })?;
-        Ok(seen)
-    }
-
-    fn churn(&mut self, old: &[u64], new: &[u64]) -> Result<()> {
-        self.write(|own| {
-            for &key in old {
-                // SAFETY: the session is open.
-                step("remove", unsafe { ffi::shim_remove_key(own.session, ROWS.index(), key) })?;
-            }
-            new.iter().try_for_each(|&key| own.insert_row(ROWS, key, &row(key, key)))
-        })
-    }
-
-    fn delete_range(&mut self, range: Range<u64>) -> Result<()> {
-        self.write(|own| {
-            // SAFETY: the session is open.
-            let code = unsafe { ffi::shim_truncate(own.session, ROWS.index(), range.start, range.end - 1) };
-            step("truncate", code)
-        })
-    }
-
-    fn pop(&mut self) -> Result<Option<u64>> {
-        let hint = std::mem::take(&mut self.hint);
-        let claimed = self.write(|own| {
-            let mut found = own.seek(QUEUE, hint)?.map(|(key, _)| key);
-            if found.is_none() && hint > 0 {
-                // A producer may have committed a smaller key after a larger one.
-                found = own.seek(QUEUE, 0)?.map(|(key, _)| key);
-            }
-            if found.is_some() {
-                // SAFETY: the cursor stands on the row.
-                step("remove", unsafe { ffi::shim_remove(own.session, QUEUE.index()) })?;
-            }
-            Ok(found)
-        })?;
-        self.hint = claimed.map_or(0, |key| key + 1);
-        Ok(claimed)
     }
 }

@@ -34,6 +34,11 @@ int shim_is_not_found(int code)
 	return code == WT_NOTFOUND;
 }
 
+int shim_is_duplicate(int code)
+{
+	return code == WT_DUPLICATE_KEY;
+}
+
 int shim_open(const char *home, const char *config, WT_CONNECTION **connection)
 {
 	return wiredtiger_open(home, NULL, config, connection);
@@ -66,7 +71,9 @@ void shim_session_close(struct shim_session *shim)
 	free(shim);
 }
 
-int shim_session_open(WT_CONNECTION *connection, const char *const *uris, size_t tables, struct shim_session **out)
+/* Opens a session with a cursor for each table, configured by `cursors`. */
+int shim_session_open(WT_CONNECTION *connection, const char *const *uris, size_t tables, const char *cursors,
+	struct shim_session **out)
 {
 	struct shim_session *shim = calloc(1, sizeof *shim + tables * sizeof shim->cursors[0]);
 	if (shim == NULL)
@@ -78,7 +85,7 @@ int shim_session_open(WT_CONNECTION *connection, const char *const *uris, size_t
 		return code;
 	}
 	for (size_t table = 0; table < tables && code == 0; table++)
-		code = shim->session->open_cursor(shim->session, uris[table], NULL, NULL, &shim->cursors[table]);
+		code = shim->session->open_cursor(shim->session, uris[table], NULL, cursors, &shim->cursors[table]);
 	if (code != 0) {
 		shim_session_close(shim);
 		return code;
@@ -180,7 +187,7 @@ int shim_truncate(struct shim_session *shim, size_t table, uint64_t first, uint6
 int shim_bulk_open(WT_CONNECTION *connection, const char *uri, struct shim_session **out)
 {
 	struct shim_session *shim;
-	int code = shim_session_open(connection, NULL, 0, &shim);
+	int code = shim_session_open(connection, NULL, 0, NULL, &shim);
 	if (code != 0)
 		return code;
 	struct shim_session *grown = realloc(shim, sizeof *shim + sizeof shim->cursors[0]);
