@@ -9,6 +9,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=Cargo.lock");
     println!("cargo::rustc-env=COMPARE_REDB={}", locked("redb"));
+    println!("cargo::rustc-env=COMPARE_FJALL={}", locked("fjall"));
     rocksdb();
     wiredtiger();
 }

@@ -1,5 +1,6 @@
 //! The engines, one file each.
 
+mod fjall;
 mod foreshore;
 mod lmdb;
 mod redb;
@@ -16,6 +17,7 @@ pub(crate) const ALL: &[Kind] = &[
     foreshore::KIND,
     lmdb::KIND,
     redb::KIND,
+    fjall::KIND,
     sqlite::KIND,
     #[cfg(have_rocksdb)]
     rocksdb::KIND,
