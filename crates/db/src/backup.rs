@@ -27,6 +27,7 @@ use foreshore_base::{Csn, Error as Storage, Lsn};
 use foreshore_buffer::Pool;
 use foreshore_io::Fs;
 use foreshore_recovery::RetainedLog;
+use foreshore_space::SuperBlock;
 use foreshore_sync::pause;
 use pages::PageCopier;
 use std::path::Path;
@@ -96,7 +97,8 @@ impl Source<'_> {
         pause::point("backup: the log is copied");
         Pool::create_files(&*fs.create(&files.doublewrite)?, superblock.uuid)?;
         fs.sync_dir(&files.dir)?;
-        superblock.write_next(&*data)?;
+        // Another machine may redo the log more slowly.
+        SuperBlock { restart_speed: 0, ..superblock.clone() }.write_next(&*data)?;
         pause::point("backup: all files are there");
         Ok(Backup {
             csn: log.durable.csn(),

@@ -133,6 +133,7 @@ pub(crate) fn create(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, option
         clean: false,
         features: 0,
         created: 0,
+        restart_speed: 0,
         quarantined: Vec::new(),
     };
     marker::write(&**fs, files, &superblock)?;

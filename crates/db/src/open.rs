@@ -25,31 +25,34 @@ use foreshore_lock::LockManager;
 use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
 use foreshore_space::{Space, SuperBlock};
 use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
+use foreshore_sync::{Clock, SystemClock, pause};
 use foreshore_txn::{Isolation, SpillFile, Start, TakenOver, TxnManager};
 use foreshore_wal::{Log, Recovered};
 use std::{path::Path, sync::Arc};
 
 /// Opens the database in `dir`.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
+    let clock = SystemClock::new();
     let fs = options.file_system(dir)?;
     create::create_dir(&*fs, dir)?;
-    start(Directory::lock(Files::of(dir), fs, Access::Create)?, options)
+    start(clock, Directory::lock(Files::of(dir), fs, Access::Create)?, options)
 }
 
 /// Opens the database in `dir`, and creates none.
 pub(crate) fn open_existing(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
+    let clock = SystemClock::new();
     // A directory without a database is only read: it gets no lock file, and no trial of direct I/O.
     let (files, reader) = (Files::of(dir), options.reader(dir)?);
     check_exists(&files, &reader)?;
-    start(Directory::lock(files, options.file_system(dir)?, Access::Existing)?, options)
+    start(clock, Directory::lock(files, options.file_system(dir)?, Access::Existing)?, options)
 }
 
 /// Opens the closed database in `dir` for reading only. What the start writes stays in memory.
 pub(crate) fn open_read_only(dir: &Path, options: &Options) -> Result<Arc<Engine>> {
+    let clock = SystemClock::new();
     let (files, overlay) = (Files::of(dir), options.overlay(dir)?);
     check_exists(&files, &overlay)?;
-    start(Directory::lock(files, overlay, Access::ReadOnly)?, options)
+    start(clock, Directory::lock(files, overlay, Access::ReadOnly)?, options)
 }
 
 /// Refuses a directory without a database, and writes nothing.
@@ -72,10 +75,11 @@ pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
         // The files may have changed since.
         return open_read_only(&directory.files().dir, &engine.options);
     }
-    start(directory.lock_again(Access::Create)?, &engine.options)
+    start(SystemClock::new(), directory.lock_again(Access::Create)?, &engine.options)
 }
 
-fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
+/// Starts the engine. `clock` has counted from the call of open.
+fn start(clock: SystemClock, directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
     let memory = options.shares()?;
     backup::check_finished(directory.files(), &**directory.fs())?;
     let contents = create::contents(directory.files(), directory.fs())?;
@@ -85,7 +89,7 @@ fn start(directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
         }
         create::create(directory.files(), directory.fs(), contents, &options.for_log(&memory))?;
     }
-    let parts = Parts { directory, options, memory };
+    let parts = Parts { clock, directory, options, memory };
     let engine = parts.start(contents != Contents::Database).and_then(|engine| {
         daemons::spawn(&engine)?;
         stop_watches(&engine);
@@ -144,6 +148,8 @@ fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool, is_left: boo
 
 /// Parts from which an engine is started.
 struct Parts<'o> {
+    /// Counts from the call of open.
+    clock: SystemClock,
     directory: Arc<Directory>,
     options: &'o Options,
     memory: MemoryShares,
@@ -152,7 +158,7 @@ struct Parts<'o> {
 impl Parts<'_> {
     /// Recovers, and connects the layers. `is_new`: the files were just created and hold no page yet.
     fn start(&self, is_new: bool) -> Result<Arc<Engine>> {
-        let Self { directory, options, memory } = self;
+        let Self { clock, directory, options, memory } = self;
         let (files, fenced) = (directory.files(), directory.fs());
         let (data, doublewrite) = (fenced.open(&files.data)?, fenced.open(&files.doublewrite)?);
         // The page cache may hold superblocks and pages whose sync has failed, in this process or an earlier one. The
@@ -190,14 +196,15 @@ impl Parts<'_> {
             space: Arc::clone(&space),
             data: Arc::clone(&data),
             superblock,
-            log_budget: options.restart_budget(),
+            budget: options.restart_budget(),
         })?;
         if is_new {
             self.remove_marker(&log)?;
         }
+        checkpointer.measure(&recovery, clock.now().into());
         take_first_checkpoint(&checkpointer, is_new, is_left)?;
         let has_threads = options.of_lab().background;
-        let engine = Engine {
+        let mut engine = Engine {
             options: (*options).clone(),
             admission: Admission::new(txns, log.clone(), options),
             reclaimer: Reclaimer::new(log.clone(), space.signal(), has_threads),
@@ -213,6 +220,7 @@ impl Parts<'_> {
         };
         let known = load_catalogue(&engine)?;
         engine.prepared.hold_again(taken_over, &engine.catalogue, &known, &files.log)?;
+        engine.storage.opened(clock.now().into());
         Ok(Arc::new(engine))
     }
 

@@ -19,6 +19,8 @@ use std::{sync::Arc, time::Duration};
 const MIN_SEGMENT: u64 = 64 << 10;
 /// Largest log segment, in bytes.
 const MAX_SEGMENT: u64 = 1 << 30;
+/// Segments that the least log budget has.
+const MIN_SEGMENTS: u64 = 4;
 /// Longest spill file for undo, in bytes.
 const MAX_SPILL: u64 = 1 << 40;
 /// Smallest limit of bytes for a snapshot: a chunk of undo.
@@ -34,6 +36,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 /// | [`device`](Self::device) | [`Device::Auto`] |
 /// | [`group`](Self::group) | a window of 50 us |
 /// | [`log_budget`](Self::log_budget) | 512 MiB |
+/// | [`restart_target`](Self::restart_target) | none |
 /// | [`doublewrite`](Self::doublewrite) | [`DoublewriteKind::Auto`] |
 /// | [`lock_timeout`](Self::lock_timeout) | 10 s |
 /// | [`spill_limit`](Self::spill_limit) | none |
@@ -52,6 +55,7 @@ const MAX_TRANSACTIONS: usize = foreshore_recovery::MAX_ACTIVE;
 ///     .device(Device::Null)
 ///     .group(Group::Greedy)
 ///     .log_budget(256 << 20)
+///     .restart_target(Duration::from_secs(5))
 ///     .doublewrite(DoublewriteKind::Auto)
 ///     .lock_timeout(Duration::from_secs(2))
 ///     .spill_limit(1 << 30)
@@ -68,7 +72,7 @@ pub struct Options {
     memory_limit: u64,
     device: Device,
     group: Group,
-    log_budget: u64,
+    restarts: Restarts,
     doublewrite: DoublewriteKind,
     lock_timeout: Duration,
     spill_limit: u64,
@@ -77,6 +81,13 @@ pub struct Options {
     max_transactions: usize,
     archive: ArchiveFolder,
     lab: LabOptions,
+}
+
+/// What a restart may have to redo, and how long it may take.
+#[derive(Clone, Copy, Debug)]
+struct Restarts {
+    log_budget: u64,
+    target: Option<Duration>,
 }
 
 /// Where the log is archived.
@@ -101,7 +112,7 @@ impl Options {
             memory_limit: 1 << 30,
             device: Device::Auto,
             group: Group::default(),
-            log_budget: 512 << 20,
+            restarts: Restarts { log_budget: 512 << 20, target: None },
             doublewrite: DoublewriteKind::default(),
             lock_timeout: Duration::from_secs(10),
             spill_limit: 0,
@@ -165,7 +176,31 @@ impl Options {
     /// beyond this budget.
     #[must_use]
     pub fn log_budget(mut self, bytes: u64) -> Self {
-        self.log_budget = bytes;
+        self.restarts.log_budget = bytes;
+        self
+    }
+
+    /// Sets how long a restart after a crash may take, above zero. The log budget is then what a restart redoes in that
+    /// time. It is at most [`log_budget`](Self::log_budget) and half the memory limit, and at least four segments of
+    /// the log, 64 MiB.
+    ///
+    /// The speed is measured at restarts after a crash, and is stored in the database. A restart counts if it redid a
+    /// quarter of a budget or more. It halves the speed at most, or raises it by half. Until one has been measured,
+    /// 32 MiB a second are assumed. [`CheckpointStats`](crate::CheckpointStats) has the speed and the budget in effect.
+    ///
+    /// The undo of open transactions comes on top of the time. So does log that is kept for open and prepared
+    /// transactions, for the archive or for a backup.
+    ///
+    /// ```
+    /// # use foreshore::{Error, Options};
+    /// # use std::time::Duration;
+    /// let options = Options::in_memory().restart_target(Duration::from_secs(4));
+    /// assert_eq!(options.open("/db")?.stats().checkpoint.budget, 4 * (32 << 20));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn restart_target(mut self, time: Duration) -> Self {
+        self.restarts.target = Some(time);
         self
     }
 
@@ -309,9 +344,12 @@ impl Options {
         if self.spill_limit > MAX_SPILL {
             return Err(out_of_range("spill_limit", self.spill_limit, "at most 1 TiB"));
         }
-        if self.log_budget < 4 * self.lab.segment_bytes {
-            let expected = format!("at least {} (four segments)", 4 * self.lab.segment_bytes);
-            return Err(out_of_range("log_budget", self.log_budget, &expected));
+        if self.restarts.target.is_some_and(|time| time.is_zero()) {
+            return Err(out_of_range("restart_target", 0, "above zero"));
+        }
+        if self.restarts.log_budget < MIN_SEGMENTS * self.lab.segment_bytes {
+            let expected = format!("at least {} (four segments)", MIN_SEGMENTS * self.lab.segment_bytes);
+            return Err(out_of_range("log_budget", self.restarts.log_budget, &expected));
         }
         if !(1..=MAX_TRANSACTIONS).contains(&self.max_transactions) {
             return Err(out_of_range("max_transactions", self.max_transactions as u64, "1 to 1024"));

@@ -262,7 +262,8 @@ impl Source {
         pause::point("restore: the pages are copied");
         Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
         fs.sync_dir(&files.dir)?;
-        SuperBlock { uuid, seq: 0, clean: false, ..self.superblock.clone() }.write_next(&*data)?;
+        // Another machine may be slower.
+        SuperBlock { uuid, seq: 0, clean: false, restart_speed: 0, ..self.superblock.clone() }.write_next(&*data)?;
         pause::point("restore: all files are there");
         Ok(summary(&log, copied))
     }

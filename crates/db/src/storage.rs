@@ -10,6 +10,7 @@ use foreshore_space::Space;
 use foreshore_sync::{LockRank, Mutex};
 use foreshore_wal::Log;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an opener may do to the files of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +136,11 @@ impl Storage {
 
     pub(crate) const fn checkpointer(&self) -> &Arc<Checkpointer> {
         &self.checkpointer
+    }
+
+    /// Notes how long the start took.
+    pub(crate) fn opened(&mut self, time: Duration) {
+        self.recovery.open_time = time;
     }
 
     /// Returns the work of the recovery at the start.

@@ -10,9 +10,12 @@ mod order;
 mod request;
 mod restarted;
 mod retained;
+mod stats;
 
 pub use retained::RetainedLog;
+pub use stats::CheckpointStats;
 
+use crate::budget::{RestartBudget, behind};
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
 use copies::Copies;
@@ -25,7 +28,8 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step, pause};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
-use foreshore_wal::{Dep, Log, LogLimits, Record, Session, SpaceServer};
+use foreshore_wal::{Dep, Log, Record, Session, SpaceServer};
+use stats::Taken;
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -57,26 +61,8 @@ pub struct CheckpointParts {
     pub data: Arc<dyn File>,
     /// The newest superblock.
     pub superblock: SuperBlock,
-    /// Most bytes of log to keep, except for what old transactions need.
-    pub log_budget: u64,
-}
-
-/// Counters of checkpoints since the database was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CheckpointStats {
-    /// Checkpoints completed.
-    pub checkpoints: u64,
-    /// Checkpoints that failed.
-    pub failures: u64,
-    /// The log group where a restart would begin to read.
-    pub scan_start: GroupNo,
-    /// The log group from which a restart would apply changes to pages. Earlier log is kept only for transactions.
-    pub redo_start: GroupNo,
-    /// Bytes of log with changes of pages that are not home. Writers are slowed to keep it within the budget.
-    pub page_log_bytes: u64,
-    /// Bytes of earlier log that are kept only for open and prepared transactions. The budget does not bound them.
-    pub transaction_log_bytes: u64,
+    /// How much log to keep, except for what old transactions need.
+    pub budget: RestartBudget,
 }
 
 /// Takes checkpoints: on request, and as a step whenever the log has grown by a quarter of its budget.
@@ -103,11 +89,11 @@ pub struct Checkpointer {
     state: Mutex<State>,
     scan_start: AtomicU64,
     redo_start: AtomicU64,
-    limits: LogLimits,
+    /// Bytes of log that pages may need.
+    budget: AtomicU64,
     /// Group from which on a page was last known to need the log.
     page_start: AtomicU64,
-    checkpoints: AtomicU64,
-    failures: AtomicU64,
+    taken: Taken,
     /// Copies of the database that log is retained for.
     copies: Copies,
 }
@@ -118,6 +104,12 @@ struct State {
     newest: SuperBlock,
     /// The redo start of the superblock before it.
     older_redo: GroupNo,
+    /// What the budget follows from.
+    restarts: RestartBudget,
+    /// Bytes of log that the restart has redone.
+    redone_bytes: u64,
+    /// Whether writers are slowed down for pages.
+    is_served: bool,
     pace: Pace,
     /// The end of the restart, until all pages that it has changed are known to be home.
     restarted: Option<GroupNo>,
@@ -141,22 +133,22 @@ impl Checkpointer {
     /// # Errors
     /// `TooManyTransactions` if the log has no session for it.
     pub fn new(parts: CheckpointParts) -> Result<Self> {
-        let CheckpointParts { log, pool, txns, space, data, superblock, log_budget } = parts;
+        let CheckpointParts { log, pool, txns, space, data, superblock, budget: restarts } = parts;
         let session = log.session()?;
-        let limits = limits(log_budget);
-        let pace = Pace::new(log_budget, log.written_bytes(), log.bytes_since(superblock.redo_start));
-        let restarted = Some(log.next_group());
+        let redone_bytes = log.bytes_since(superblock.redo_start);
+        let budget = restarts.bytes(superblock.restart_speed).max(behind(redone_bytes));
+        let pace = Pace::new(budget, log.written_bytes(), redone_bytes);
+        let (older_redo, restarted, is_served) = (GroupNo::ZERO, Some(log.next_group()), false);
         Ok(Self {
             scan_start: AtomicU64::new(superblock.scan_start.0),
             redo_start: AtomicU64::new(superblock.redo_start.0),
-            limits,
+            budget: AtomicU64::new(budget),
             page_start: AtomicU64::new(superblock.redo_start.0),
             state: Mutex::new(
                 LockRank::Checkpoint,
-                State { session, older_redo: GroupNo::ZERO, newest: superblock, pace, restarted },
+                State { session, older_redo, newest: superblock, restarts, redone_bytes, is_served, pace, restarted },
             ),
-            checkpoints: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
+            taken: Taken::default(),
             copies: Copies::new(),
             log,
             pool,
@@ -176,7 +168,8 @@ impl Checkpointer {
     /// the writers.
     pub fn serve(self: &Arc<Self>, has_thread: bool) {
         let server = if has_thread {
-            self.log.limit_backlog(Some(self.limits));
+            self.state.lock().is_served = true;
+            self.log.limit_backlog(Some(limits(self.budget())));
             SpaceServer::Thread(self.signal())
         } else {
             let step: Weak<Self> = Arc::downgrade(self);
@@ -188,6 +181,7 @@ impl Checkpointer {
     /// Ends what [`Checkpointer::serve`] started, before the thread ends. Waiting writers continue.
     pub fn retire(&self) {
         self.log.serve_space(SpaceServer::None);
+        self.state.lock().is_served = false;
         self.log.limit_backlog(None);
     }
 
@@ -219,22 +213,16 @@ impl Checkpointer {
         let transaction_log_bytes =
             oldest.map_or(0, |oldest| self.log.bytes_since(oldest).saturating_sub(page_log_bytes));
         // ORDERING: hint, for statistics.
-        CheckpointStats {
-            checkpoints: self.checkpoints.load(Ordering::Relaxed),
-            failures: self.failures.load(Ordering::Relaxed),
-            scan_start: GroupNo(self.scan_start.load(Ordering::Relaxed)),
-            redo_start: GroupNo(self.redo_start.load(Ordering::Relaxed)),
-            page_log_bytes,
-            transaction_log_bytes,
-        }
+        let group = |group: &AtomicU64| GroupNo(group.load(Ordering::Relaxed));
+        let (scan_start, redo_start, budget) = (group(&self.scan_start), group(&self.redo_start), self.budget());
+        let taken = self.taken.stats();
+        CheckpointStats { scan_start, redo_start, budget, page_log_bytes, transaction_log_bytes, ..taken }
     }
 
     fn take(&self, state: &mut State, reach: Reach) -> Result<()> {
         let taken = self.take_counted(state, reach);
         self.end_restart(state);
-        let counter = if taken.is_ok() { &self.checkpoints } else { &self.failures };
-        // ORDERING: hint, a counter.
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.taken.count(taken.is_ok());
         #[cfg(feature = "tracing")]
         match &taken {
             Ok(()) => tracing::debug!(target: "foreshore", redo_start = state.newest.redo_start.0, "checkpoint"),
@@ -328,6 +316,12 @@ impl Checkpointer {
         Mark { at: self.log.written_bytes(), group: self.log.next_group() }
     }
 
+    /// Returns the bytes of log that pages may need.
+    fn budget(&self) -> u64 {
+        // ORDERING: hint, a measure.
+        self.budget.load(Ordering::Relaxed)
+    }
+
     /// Returns the group from which on a page was last known to need the log. A page may need less by now.
     fn page_start(&self) -> GroupNo {
         // ORDERING: hint, a measure.
@@ -343,7 +337,7 @@ impl Checkpointer {
 
     /// Whether writers are slowed, or were if the log grew a little more.
     fn is_behind(&self) -> bool {
-        self.log.bytes_since(self.page_start()) > self.limits.soft
+        self.log.bytes_since(self.page_start()) > limits(self.budget()).soft
     }
 
     /// Runs one round: answers writers' requests, writes a portion of the dirty pages if the log has grown or the

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod budget;
 mod checkpoint;
 mod format;
 mod pace;
@@ -21,6 +22,7 @@ mod stretch;
 mod trace;
 mod undo;
 
+pub use budget::RestartBudget;
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE, RetainedLog};
 pub use restart::{Replayed, replay};
 pub use stats::RecoveryStats;

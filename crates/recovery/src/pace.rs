@@ -57,6 +57,13 @@ impl Pace {
         Self { interval, lag, due: at + interval.saturating_sub(grown), trail: VecDeque::with_capacity(PORTIONS + 2) }
     }
 
+    /// Changes the budget when `at` bytes are written.
+    pub(crate) fn resize(&mut self, budget: u64, at: u64) {
+        (self.interval, self.lag) = (budget / 4, budget / 2);
+        self.due = self.due.min(at + self.interval);
+        assert!(self.portion() <= self.lag && self.due <= at + self.interval, "due at {}, from {at}", self.due);
+    }
+
     /// Notes that a checkpoint has been taken that began at `at`.
     pub(crate) fn taken(&mut self, at: u64) {
         self.due = at + self.interval;
@@ -162,6 +169,21 @@ mod tests {
         }
         let most = 10 * BUDGET / PORTION;
         assert!((most * 9 / 10..most).contains(&grown) && taken > 40, "{grown} {taken}");
+    }
+
+    #[test]
+    fn a_smaller_budget_makes_the_next_checkpoint_due_earlier_and_pages_old_sooner() {
+        let mut pace = Pace::new(BUDGET, 0, 0);
+        for at in (0..BUDGET / 8).step_by(100) {
+            pace.has_grown(mark(at));
+        }
+        let now = mark(BUDGET / 8);
+        assert!(!pace.is_due(now) && pace.old(now) == GroupNo::ZERO);
+        pace.resize(BUDGET / 8, now.at);
+        assert!(!pace.is_due(mark(now.at + BUDGET / 32 - 1)) && pace.is_due(mark(now.at + BUDGET / 32)));
+        assert!(pace.old(now) > GroupNo::ZERO, "the trail stays");
+        pace.resize(BUDGET, now.at);
+        assert!(pace.is_due(mark(now.at + BUDGET / 32)), "it is due no later than before");
     }
 
     #[test]

@@ -100,7 +100,9 @@ pub fn replay(
     let clock = SystemClock::new();
     let stretch = (pool.frames() * PAGE_SIZE / STRETCH_SHARE).max(MIN_STRETCH);
     let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
-    let workers = workers.unwrap_or_else(|| workers_for(recovered.bytes_from(superblock.redo_start)));
+    stats.scanned_bytes = recovered.bytes_from(recovered.first_group());
+    stats.redo_bytes = recovered.bytes_from(superblock.redo_start);
+    let workers = workers.unwrap_or_else(|| workers_for(stats.redo_bytes));
     let mut redo = Redo::new(workers, log_dir, pool, manager);
     let read = read_log(recovered, superblock, &mut analysis, &mut redo, &mut stats, &malformed);
     // A record that could not be redone stands before one that could not be read.

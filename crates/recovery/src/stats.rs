@@ -30,8 +30,14 @@ pub struct RecoveryStats {
     pub quarantined: u64,
     /// Bytes of log that analysis and redo read.
     pub log_bytes: u64,
+    /// Those behind the redo start.
+    pub redo_bytes: u64,
+    /// Bytes of all log that was found, also of what is kept for other reasons.
+    pub scanned_bytes: u64,
     /// Time of analysis and redo.
     pub redo_time: Duration,
     /// Time of undo.
     pub undo_time: Duration,
+    /// Time from the call of `open` until transactions could begin: these two, the scan of the log, and all else.
+    pub open_time: Duration,
 }

@@ -11,11 +11,11 @@
 //!  | u64   | u32     | u32       | 16 B | u64 | u64            | u64              | u64        | u64        | u64
 //!
 //!  80      84         88        96           104       108        112                             4092
-//!  | flags | features | created | redo start | count n | 0        | page id x n      | zeros      | crc32c of bytes 0..4092 |
+//!  | flags | features | created | redo start | count n | speed    | page id x n      | zeros      | crc32c of bytes 0..4092 |
 //!  | u32   | u32      | u64     | u64        | u32     | u32      | u64 each         |            | u32                     |
 //! ```
 //!
-//! The list names quarantined pages, at most [`MAX_LISTED`].
+//! The list names quarantined pages, at most [`MAX_LISTED`]. The speed is that of a restart.
 //!
 //! **Map page** `k` is page `2 + k * REGION_PAGES`. After the common page header it has one bit for each page of the
 //! region `k * REGION_PAGES ..`, lowest bit first, set while the page is allocated. Page flag [`MAP_HAS_NEXT`]: the
@@ -61,6 +61,7 @@ const AT_FEATURES: usize = 84;
 const AT_CREATED: usize = 88;
 const AT_REDO_START: usize = 96;
 const AT_LISTED: usize = 104;
+const AT_SPEED: usize = 108;
 const AT_LIST: usize = 112;
 const AT_CRC: usize = BLOCK - 4;
 
@@ -68,7 +69,7 @@ const FLAG_CLEAN: u32 = 1;
 /// Sequence numbers stay below, so that one can be counted on from there.
 const MAX_SEQ: u64 = 1 << 62;
 
-const _: () = assert!(AT_REDO_START + 8 == AT_LISTED && AT_LISTED + 8 == AT_LIST);
+const _: () = assert!(AT_REDO_START + 8 == AT_LISTED && AT_LISTED + 4 == AT_SPEED && AT_SPEED + 4 == AT_LIST);
 const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
 const _: () = assert!(REGION_PAGES.is_multiple_of(64));
 
@@ -97,6 +98,8 @@ pub struct SuperBlock {
     pub features: u32,
     /// Time of creation in seconds since 1970, as the creator says.
     pub created: u64,
+    /// KiB of log a second that a restart redoes, as measured; 0: it never was.
+    pub restart_speed: u32,
     /// Pages that were found to be quarantined, [`MAX_LISTED`] at most are kept.
     pub quarantined: Vec<PageId>,
 }
@@ -132,6 +135,7 @@ impl SuperBlock {
         put(AT_FEATURES, &self.features.to_le_bytes());
         put(AT_CREATED, &self.created.to_le_bytes());
         put(AT_REDO_START, &self.redo_start.0.to_le_bytes());
+        put(AT_SPEED, &self.restart_speed.to_le_bytes());
         let listed = self.quarantined.iter().take(MAX_LISTED);
         put(AT_LISTED, &(listed.len() as u32).to_le_bytes());
         listed.enumerate().for_each(|(n, pid)| put(AT_LIST + 8 * n, &pid.0.to_le_bytes()));
@@ -179,6 +183,7 @@ impl SuperBlock {
             clean: u32_at(slot, AT_FLAGS) & FLAG_CLEAN != 0,
             features,
             created: u64_at(slot, AT_CREATED),
+            restart_speed: u32_at(slot, AT_SPEED),
             quarantined: (0..(u32_at(slot, AT_LISTED) as usize).min(MAX_LISTED))
                 .map(|n| PageId(u64_at(slot, AT_LIST + 8 * n)))
                 .collect(),

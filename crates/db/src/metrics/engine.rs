@@ -87,6 +87,7 @@ fn log(out: &mut Exposition, stats: &Stats) {
     let checkpoint = &stats.checkpoint;
     out.one("checkpoints_total", "Checkpoints completed.", checkpoint.checkpoints);
     out.one("checkpoint_failures_total", "Checkpoints that failed.", checkpoint.failures);
+    out.one("log_budget_bytes", "The log budget in effect.", checkpoint.budget);
     let kept = [("pages", checkpoint.page_log_bytes), ("transactions", checkpoint.transaction_log_bytes)];
     let help = "Log since the redo start, for pages that are not home; and earlier log, kept for transactions alone.";
     out.by("checkpoint_log_bytes", help, "kept_for", kept);
@@ -182,4 +183,5 @@ fn recovery(out: &mut Exposition, stats: &Stats) {
     out.one("recovery_log_bytes", "Log that the open read.", recovery.log_bytes);
     out.one("recovery_redo_seconds", "Time of the open for analysis and redo.", recovery.redo_time);
     out.one("recovery_undo_seconds", "Time of the open for undo.", recovery.undo_time);
+    out.one("recovery_open_seconds", "Time of the open until transactions could begin.", recovery.open_time);
 }

@@ -1,11 +1,12 @@
 //! The options of the layers below, from those of a database.
 
-use super::{LabOptions, Options};
+use super::{LabOptions, MIN_SEGMENTS, Options};
 use crate::memory::MemoryShares;
 use foreshore_base::{InvalidOption, Result};
 use foreshore_buffer::PoolOptions;
 use foreshore_io::{Device, Fs, Overlay, ReadOnly};
 use foreshore_lock::LockOptions;
+use foreshore_recovery::RestartBudget;
 use foreshore_space::SpaceOptions;
 use foreshore_txn::{SnapshotLimits, SpillFile, TxnManagerOptions};
 use foreshore_wal::{ArchiveOptions, LogOptions};
@@ -52,7 +53,7 @@ impl Options {
     pub(crate) fn for_archive(&self) -> Result<Option<ArchiveOptions>> {
         let Some(dir) = &self.archive.dir else { return Ok(None) };
         let fs = self.backup_file_system(dir)?;
-        Ok(Some(ArchiveOptions { fs, dir: dir.clone(), limit: self.archive.limit, budget: self.restart_budget() }))
+        Ok(Some(ArchiveOptions { fs, dir: dir.clone(), limit: self.archive.limit, budget: self.restart_budget().most }))
     }
 
     /// Divides the memory limit.
@@ -70,10 +71,11 @@ impl Options {
         self.transaction_max_age
     }
 
-    /// Returns the bytes of log that a restart reads. A restart reads their pages through a pool of the memory limit,
-    /// so a small pool gets a short log.
-    pub(crate) fn restart_budget(&self) -> u64 {
-        self.log_budget.min(self.memory_limit / 2)
+    /// Returns how much log a restart may have to redo. It reads the pages of that log through a pool of the memory
+    /// limit, so a small pool gets a short log.
+    pub(crate) fn restart_budget(&self) -> RestartBudget {
+        let least = MIN_SEGMENTS * self.lab.segment_bytes;
+        RestartBudget { most: self.restarts.log_budget.min(self.memory_limit / 2), least, target: self.restarts.target }
     }
 
     /// Returns the threads that redo the log; `None`: as many as pay. Without background work there are none.

@@ -55,6 +55,7 @@ fn options_out_of_range_name_themselves() {
         ("segment_bytes", Options::new().lab(|lab| lab.segment_bytes = 100_000)),
         ("segment_bytes", Options::new().lab(|lab| lab.segment_bytes = 32 << 10)),
         ("log_budget", Options::new().log_budget(1 << 20)),
+        ("restart_target", Options::new().restart_target(Duration::ZERO)),
         ("snapshot_max_age", Options::new().snapshot_max_age(Duration::ZERO)),
         ("snapshot_max_bytes", Options::new().snapshot_max_bytes(8191)),
         ("transaction_max_age", Options::new().transaction_max_age(Duration::ZERO)),

@@ -14,10 +14,45 @@
 //!    ([`Replayed::is_repeated`](crate::Replayed::is_repeated)).
 
 use super::{Checkpointer, Reach, State};
+use crate::budget::{Restart, behind};
+use crate::pace::limits;
+use crate::stats::RecoveryStats;
 use foreshore_base::Result;
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{model::mutant, pause};
+use std::time::Duration;
 
 impl Checkpointer {
+    /// Takes over what a restart says of the speed of this machine, `time` after the call of open. Its first checkpoint
+    /// is not taken yet, and stores the speed.
+    pub fn measure(&self, restart: &RecoveryStats, time: Duration) {
+        let RecoveryStats { redo_bytes, scanned_bytes, prepared, undo_time, .. } = *restart;
+        let time = time.saturating_sub(undo_time);
+        let mut state = self.state.lock();
+        let restart = Restart { redo_bytes, scanned_bytes, prepared, time };
+        state.newest.restart_speed = state.restarts.speed_after(state.newest.restart_speed, restart);
+        self.taken.set_speed(state.newest.restart_speed);
+        self.set_budget(&mut state);
+    }
+
+    /// Puts the budget in effect that follows from the options and the speed.
+    ///
+    /// It may be smaller than the one by which the log was kept that the restart has redone. So until those pages are
+    /// home, writers are slowed by a budget that this log does not use up.
+    fn set_budget(&self, state: &mut State) {
+        let least = if state.restarted.is_some() { behind(state.redone_bytes) } else { 0 };
+        let budget = state.restarts.bytes(state.newest.restart_speed).max(least);
+        if budget == self.budget() {
+            return;
+        }
+        state.pace.resize(budget, self.log.written_bytes());
+        // ORDERING: hint, a measure.
+        self.budget.store(budget, Ordering::Relaxed);
+        if state.is_served {
+            self.log.limit_backlog(Some(limits(budget)));
+        }
+    }
+
     /// Leaves the first checkpoint to the step, which takes it at once.
     pub fn begin_in_background(&self) {
         // The superblock may name older log than any page needs. Writers are slowed for pages only.
@@ -54,6 +89,9 @@ impl Checkpointer {
         if state.restarted.is_some_and(|end| end <= state.newest.redo_start) {
             self.data.read_cached();
             state.restarted = None;
+            // Writers are slowed by what is known. The pages that needed earlier log are home.
+            self.pages_from(self.page_start().max(state.newest.redo_start));
+            self.set_budget(state);
             pause::point("checkpoint: the pages of a restart are home");
         }
     }

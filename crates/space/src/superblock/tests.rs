@@ -16,6 +16,7 @@ fn sample() -> SuperBlock {
         clean: true,
         features: 0,
         created: 1_700_000_000,
+        restart_speed: 0,
         quarantined: vec![PageId(4), PageId(70_000)],
     }
 }
@@ -50,7 +51,9 @@ fn slots_alternate_and_the_newest_wins() {
     let file = file();
     let mut last = sample();
     for seq in 1..6_u64 {
-        last = SuperBlock { checkpoint_group: GroupNo(seq), ..last }.write_next(&*file).unwrap();
+        last = SuperBlock { checkpoint_group: GroupNo(seq), restart_speed: 7 * seq as u32, ..last }
+            .write_next(&*file)
+            .unwrap();
         assert_eq!(last.seq, seq);
         let (newest, older) = SuperBlock::read_newest(&*file).unwrap();
         assert_eq!(newest, last);
