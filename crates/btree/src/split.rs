@@ -18,7 +18,7 @@ use crate::record::{Link, Split, TreeKind};
 use crate::sound::{all_sound, assert_fits, assert_incomplete, assert_linked, assert_sound};
 use crate::tree::{Structure, Tree, Trees, record};
 use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, PAGE_SIZE};
-use foreshore_base::{Error, PageId, Result};
+use foreshore_base::{Error, PageId, Result, Xid};
 use foreshore_buffer::{ExclusiveGuard, Pinned, change_cost};
 use foreshore_space::Space;
 use foreshore_sync::pause;
@@ -325,20 +325,37 @@ fn cut_before(node: &Node<'_>, key: &[u8]) -> Result<Cut, Damage> {
     }
 }
 
-/// Tenths of a node that stay in the left half if keys come in ascending order. The rest of the left node is space for
-/// late keys.
+/// Tenths of a node that stay in the left half if keys come in about ascending order. The rest of the left node is space
+/// for late keys.
 const RUN_TENTHS: usize = 9;
+/// Rows that show whether keys come late.
+const SAMPLE: usize = 32;
+
+/// Returns whether the rows before `at` were written in the order of their keys, as far as their xids tell. So it is
+/// unlikely that a smaller key comes later, from another transaction.
+fn are_in_order(leaf: &Node<'_>, at: usize) -> Result<bool, Damage> {
+    let mut newest = Xid::ZERO;
+    for index in at.saturating_sub(SAMPLE)..at {
+        let xid = leaf.row(index)?.header.xid;
+        if xid < newest {
+            return Ok(false);
+        }
+        newest = xid;
+    }
+    Ok(true)
+}
 
 /// Chooses the cut of a node in which an entry of `need` bytes for `key` does not fit.
 ///
 /// | position of the key | the left node keeps |
 /// |---|---|
-/// | at the right end of the level, or of a node after the key that was inserted last | nine tenths |
-/// | after the key that was inserted last, with others on its right | the entries on its left, up to nine tenths |
+/// | at the right end of the level, or of a node after the key that was inserted last | all but one entry, or nine tenths |
+/// | after the key that was inserted last, with others on its right | the entries on its left, up to as much |
 /// | elsewhere | half of the bytes |
 ///
 /// So ascending runs leave full nodes behind, wherever in the tree they are. In the second case the keys on the right
-/// do not belong to the run, and the run continues in the left node.
+/// do not belong to the run, and the run continues in the left node. Nine tenths are for inner nodes, and for leaves
+/// into which keys come late.
 fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     let len = node.len();
     let found = node.search(key)?;
@@ -351,7 +368,11 @@ fn choose_cut(node: &Node<'_>, key: &[u8], need: usize) -> Result<Cut, Damage> {
     let is_run = found.is_err() && node.is_run_end(at);
     let is_inside = is_run && at < len;
     let is_ascending = is_run || at == len && node.high()?.is_none();
-    let share = if is_ascending { total * RUN_TENTHS / 10 } else { total / 2 };
+    let share = match is_ascending {
+        true if node.is_leaf() && are_in_order(node, at)? => total,
+        true => total * RUN_TENTHS / 10,
+        false => total / 2,
+    };
     let mut left = 0;
     let reach = sizes.iter().take_while(|&&size| {
         left += size;

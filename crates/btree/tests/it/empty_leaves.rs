@@ -8,7 +8,7 @@ use foreshore_txn::{Isolation, Txn, TxnOptions};
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// Rows between the two of the table; in leaves that are several times as many as the frames.
-const ROWS: usize = 400;
+const ROWS: usize = 480;
 const FRAMES: usize = 24;
 
 fn fill(bed: &Bed, txn: &mut Txn) -> Result<()> {

@@ -191,7 +191,7 @@ fn three_leaves_become_two() {
     let rows = 200;
     fill(&bed, 0..rows);
     let from = bed.log.current();
-    let goes = |number: &usize| number % 9 < 4;
+    let goes = |number: &usize| number % 17 < 8;
     empty(&bed, (0..rows).filter(goes));
     let before = bed.verify().leaves;
     purge(&bed);

@@ -55,23 +55,23 @@ fn insert(bed: &Bed, number: u32) -> Result<()> {
 
 #[test]
 fn rows_in_the_first_and_the_last_leaf_are_taken_at_once_and_lock_the_keys_around_them() {
-    let bed = bed((0..2000).map(|number| 2 * number));
+    let bed = bed((0..2030).map(|number| 2 * number));
     let mut txn = begin(&bed, Isolation::Serializable);
     let (mut first, mut last) = (None, None);
     for number in 0..20 {
         let lower = if number == 0 { Unbounded } else { Excluded(key(2 * number - 2).to_vec()) };
-        let upper = if number == 0 { Unbounded } else { Excluded(key(4000 - 2 * number).to_vec()) };
+        let upper = if number == 0 { Unbounded } else { Excluded(key(4060 - 2 * number).to_vec()) };
         let (taken, at) = pop(&bed, &mut txn, (lower.clone(), upper.clone()), End::Front, first).unwrap().unwrap();
         assert_eq!((taken, at.at), (2 * number, number as usize));
         first = Some(at);
         let (taken, at) = pop(&bed, &mut txn, (lower, upper), End::Back, last).unwrap().unwrap();
-        assert_eq!(taken, 3998 - 2 * number);
+        assert_eq!(taken, 4058 - 2 * number);
         last = Some(at);
     }
-    for number in [1, 37, 3961, 3999, u32::MAX] {
+    for number in [1, 37, 4021, 4059, u32::MAX] {
         assert!(matches!(insert(&bed, number), Err(Error::LockTimeout { .. })), "a phantom at {number}");
     }
-    for number in [39, 2001, 3959] {
+    for number in [39, 2001, 4019] {
         insert(&bed, number).unwrap();
     }
     drop(txn.commit().unwrap());

@@ -400,7 +400,7 @@ fn power_loss_during_a_compaction_loses_nothing() {
 #[test]
 fn background_work_does_not_cancel_a_truncation() {
     let (db, fs) = in_memory();
-    put(&db, FIRST, 0..8000);
+    put(&db, FIRST, 0..9000);
     put(&db, ROWS, 0..500);
     let large = |key: u64| db.run(|tx| tx.open(ROWS)?.insert(key, &[7; 30_000][..]).map(drop)).unwrap();
     (1000..1010).for_each(large);

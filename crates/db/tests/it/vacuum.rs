@@ -44,7 +44,7 @@ fn the_file_ends_behind_the_last_page_in_use() {
     let mut db = open();
     keep(&db);
     for round in 0..3 {
-        fill(&db, 30_000);
+        fill(&db, 40_000);
         let long = data_bytes(&fs);
         drop_numbers(&db);
         let gone = db.vacuum().unwrap();
