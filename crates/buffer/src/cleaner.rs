@@ -11,10 +11,11 @@
 //!    file too.
 //! 5. Write the copies durably to the round's doublewrite area, and pass the turn on. Write them home and sync the data
 //!    file. If the device writes a page whole or not at all, they go home at once.
-//! 6. Under a shared latch, compare the version of each page with the noted one. If it is the same, the page is clean.
+//! 6. Note the LSNs of the copies, which are durable at home ([`stamps`](crate::stamps)).
+//! 7. Under a shared latch, compare the version of each page with the noted one. If it is the same, the page is clean.
 //!    Otherwise the page needs the log from the noted group on, since the copy had all older changes.
 //!
-//! Step 6 compares versions and not LSNs, because a page may change without a log record. Redo is an exception: its
+//! Step 7 compares versions and not LSNs, because a page may change without a log record. Redo is an exception: its
 //! records are of older groups. So a page that redo changed after the copy keeps its group.
 //!
 //! **Refused whole writes.** A device that offers whole writes may refuse one later, for example because the disk is
@@ -106,11 +107,17 @@ impl Cleaner {
         let copied = round.copies().len();
         let mut written = Ok(());
         if copied > 0 {
+            if mutant("sabotage: stamps are written before the sync") {
+                self.home.note(&round);
+                self.home.stamps().write(GroupNo(u64::MAX), 0);
+            }
             written = self.write(&mut round);
         } else if mutant("cleaner: a round without pages passes its turn on") {
             round.pass_on();
         }
         if written.is_ok() {
+            // Before a page can leave memory and be read again.
+            self.home.note(&round);
             self.set_clean(&round, group, &mut busy);
         }
         std::mem::forget(unwinds);

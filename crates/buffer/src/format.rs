@@ -10,6 +10,8 @@
 //!  | u32    | u8   | u8    | u16   | u64     | u64    | u32     | u32 = 0  |
 //! ```
 //!
+//! In a page that was quarantined as stale, bytes 28..32 have the type, level and flags that it had.
+//!
 //! The checksum covers bytes 4..8192 and is set on the copy that is written, so it is stale while the page is in
 //! memory.
 //!
@@ -22,8 +24,11 @@
 //! ```
 //!
 //! Both checksums cover bytes 12..4096 of their block.
+//!
+//! The file of stamps is in `stamps`.
 
 mod record;
+pub(crate) mod stamps;
 
 use foreshore_base::codec::{Decoder, Put, Short, u16_at, u32_at, u64_at};
 use foreshore_base::limits::{BLOCK, MAX_PAGES, PAGE_SIZE};
@@ -43,8 +48,10 @@ pub(crate) const AT_FLAGS: usize = 6;
 pub(crate) const AT_PID: usize = 8;
 pub(crate) const AT_LSN: usize = 16;
 pub(crate) const AT_TABLE: usize = 24;
+/// Type, level and flags that a stale page had before its quarantine.
+pub(crate) const AT_KEPT: usize = 28;
 
-const _: () = assert!(AT_TABLE + 4 + 4 == PAGE_HEADER);
+const _: () = assert!(AT_KEPT + 4 == PAGE_HEADER && AT_KEPT == AT_TABLE + 4);
 
 /// What a page holds. The numbers are on disk; 0 is a page without content, 1 is retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +154,8 @@ pub enum Flaw {
     AheadOfLog = 5,
     /// A sound page that is not what its log records, or the pages that lead to it, say.
     Content = 6,
+    /// A sound page that is older than its stamp: a later write of it was lost.
+    Stale = 7,
 }
 
 impl Flaw {
@@ -160,6 +169,7 @@ impl Flaw {
             Self::WrongPage => "the page carries the id of another",
             Self::AheadOfLog => "the page holds a change that the log has lost",
             Self::Content => "the page is not what the log says",
+            Self::Stale => "stale: an older state of the page is in its place, a later write of it was lost",
         }
     }
 }
@@ -208,7 +218,7 @@ pub(crate) const fn area_offset(area: usize) -> u64 {
     (BLOCK + area * AREA_BYTES) as u64
 }
 
-fn seal_block(block: &mut [u8]) {
+pub(crate) fn seal_block(block: &mut [u8]) {
     let crc = crc32c(&block[AT_BLOCK_CRC + 4..BLOCK]);
     block[AT_BLOCK_CRC..AT_BLOCK_CRC + 4].copy_from_slice(&crc.to_le_bytes());
 }
@@ -217,7 +227,7 @@ fn block_is_sound(block: &[u8]) -> bool {
     block.len() >= BLOCK && u32_at(block, AT_BLOCK_CRC) == crc32c(&block[AT_BLOCK_CRC + 4..BLOCK])
 }
 
-/// Why the header of a doublewrite file is refused.
+/// Why the header of a doublewrite file, or of a file of stamps, is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFlaw {
     Magic,
@@ -228,23 +238,31 @@ pub(crate) enum HeaderFlaw {
 
 /// Fills the header block of the doublewrite file.
 pub(crate) fn encode_file_header(block: &mut [u8], uuid: Uuid) {
+    encode_header(block, FILE_MAGIC, DOUBLEWRITE_VERSION, uuid);
+}
+
+fn encode_header(block: &mut [u8], magic: u64, version: u32, uuid: Uuid) {
     block[..BLOCK].fill(0);
-    block[..8].copy_from_slice(&FILE_MAGIC.to_le_bytes());
-    block[12..16].copy_from_slice(&DOUBLEWRITE_VERSION.to_le_bytes());
+    block[..8].copy_from_slice(&magic.to_le_bytes());
+    block[12..16].copy_from_slice(&version.to_le_bytes());
     block[AT_UUID..AT_UUID + 16].copy_from_slice(&uuid.0);
     seal_block(block);
 }
 
 /// Checks the header block of a doublewrite file.
 pub(crate) fn check_file_header(block: &[u8], uuid: Uuid) -> Result<(), HeaderFlaw> {
-    if block.len() < BLOCK || u64_at(block, 0) != FILE_MAGIC {
+    check_header(block, FILE_MAGIC, DOUBLEWRITE_VERSION, uuid)
+}
+
+fn check_header(block: &[u8], magic: u64, newest: u32, uuid: Uuid) -> Result<(), HeaderFlaw> {
+    if block.len() < BLOCK || u64_at(block, 0) != magic {
         return Err(HeaderFlaw::Magic);
     }
     if !block_is_sound(block) {
         return Err(HeaderFlaw::Checksum);
     }
     let version = u32_at(block, 12);
-    if version > DOUBLEWRITE_VERSION {
+    if version > newest {
         return Err(HeaderFlaw::Newer(version));
     }
     if block[AT_UUID..AT_UUID + 16] != uuid.0 {

@@ -4,6 +4,7 @@ use crate::doublewrite::Doublewrite;
 use crate::format::Batch;
 use crate::options::DoublewriteKind;
 use crate::rounds::Round;
+use crate::stamps::Stamps;
 use crate::stats::PageWrites;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, Result};
@@ -19,6 +20,7 @@ pub(crate) struct Home {
     data: Arc<dyn File>,
     doublewrite: Doublewrite,
     log: Log,
+    stamps: Arc<Stamps>,
     /// Whether the device was found to write pages whole.
     offers_whole: bool,
     kind: DoublewriteKind,
@@ -29,18 +31,34 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub(crate) fn new(data: Arc<dyn File>, doublewrite: Doublewrite, log: Log, kind: DoublewriteKind) -> Self {
+    pub(crate) fn new(
+        data: Arc<dyn File>,
+        doublewrite: Doublewrite,
+        log: Log,
+        stamps: Arc<Stamps>,
+        kind: DoublewriteKind,
+    ) -> Self {
         Self {
             offers_whole: data.writes_whole(PAGE_SIZE),
             data,
             doublewrite,
             log,
+            stamps,
             kind,
             batches: ShardedCounter::new(),
             doublewrite_batches: ShardedCounter::new(),
             pages_written: ShardedCounter::new(),
             syncs: ShardedCounter::new(),
         }
+    }
+
+    pub(crate) const fn stamps(&self) -> &Arc<Stamps> {
+        &self.stamps
+    }
+
+    /// Notes the pages of a round as durable at home.
+    pub(crate) fn note(&self, round: &Round<'_>) {
+        self.stamps.note(round.copies().iter().map(|copied| (copied.entry.pid, copied.entry.lsn, copied.group)));
     }
 
     /// Returns the sequence number of the newest batch in the doublewrite file, and its area.

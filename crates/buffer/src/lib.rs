@@ -16,6 +16,7 @@
 //! | `memory`, `optimistic`, `guard`, `pinned` | frames with their bytes, and the guards of their pages |
 //! | `scan_ring`, `replacer` | victims of scans first, then those of the policy |
 //! | `residency` | which page is in which frame; fixes pages in memory |
+//! | `stamps` | notices pages that the medium has not written |
 //! | `home`, `rounds`, `pass`, `flush_order`, `cleaner` | writes dirty pages home, for frames and for checkpoints |
 //! | `reclaimer` | keeps frames free |
 //! | `read_ahead`, `loader` | reads pages into frames, with their neighbours and ahead of need |
@@ -56,6 +57,7 @@ mod replacer;
 mod residency;
 mod rounds;
 mod scan_ring;
+mod stamps;
 mod stats;
 #[cfg_attr(not(any(foreshore_loom, foreshore_shuttle)), allow(unreachable_pub))]
 mod table;
@@ -81,4 +83,5 @@ pub use position::PagePosition;
 pub use quarantine::why_quarantined;
 pub use read_ahead::Scan;
 pub use scan_ring::AccessPattern;
-pub use stats::{PageWrites, PoolStats};
+pub use stamps::{FoundStamps, Stamps};
+pub use stats::{PageWrites, PoolStats, StampStats};

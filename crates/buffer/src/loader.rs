@@ -29,6 +29,7 @@ use crate::read_ahead::ReadAhead;
 use crate::reclaimer::Reclaimer;
 use crate::residency::{Residency, Vacant};
 use crate::scan_ring::AccessPattern;
+use crate::stamps::Stamps;
 use crate::table::PageTable;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Place, Result};
@@ -64,6 +65,7 @@ pub(crate) struct Loader {
     residency: Arc<Residency>,
     reclaimer: Arc<Reclaimer>,
     data: Arc<dyn File>,
+    stamps: Arc<Stamps>,
     reads_around: bool,
     ahead: Arc<ReadAhead>,
     misses: ShardedCounter,
@@ -76,6 +78,7 @@ impl Loader {
         residency: Arc<Residency>,
         reclaimer: Arc<Reclaimer>,
         data: Arc<dyn File>,
+        stamps: Arc<Stamps>,
         reads_around: bool,
     ) -> Self {
         Self {
@@ -83,6 +86,7 @@ impl Loader {
             residency,
             reclaimer,
             data,
+            stamps,
             reads_around,
             misses: ShardedCounter::new(),
             pages_read: ShardedCounter::new(),
@@ -139,12 +143,19 @@ impl Loader {
             if mutant(LATE) && !frame.enter(pid) {
                 continue;
             }
-            if image.verify(pid).is_ok() {
+            if self.verify(&image, pid).is_ok() {
                 drop(frame.fill(image.page(pid), AccessPattern::Random));
                 self.pages_ahead.add(1);
             }
         }
-        image.verify(pid).is_ok().then_some(image)
+        self.verify(&image, pid).is_ok().then_some(image)
+    }
+
+    /// Checks a page as read from disk.
+    fn verify(&self, image: &Image, pid: PageId) -> std::result::Result<(), Flaw> {
+        verify_page(image.page(pid), pid, image.durable)?;
+        let is_stale = Stamps::is_stale(image.page(pid), self.stamps.least(pid, image.durable));
+        if is_stale && !mutant("sabotage: a stale page is accepted") { Err(Flaw::Stale) } else { Ok(()) }
     }
 
     /// Enters the pages next to `pid`, in their order, up to the first on either side that is in memory or finds no
@@ -178,7 +189,7 @@ impl Loader {
             Err(_) if fill == Fill::ReadOrBlank => return Ok(None),
             read => read?,
         };
-        let Err(flaw) = image.verify(pid) else { return Ok(Some(image)) };
+        let Err(flaw) = self.verify(&image, pid) else { return Ok(Some(image)) };
         match fill {
             // The log has lost changes that the page holds, so more than this page is lost.
             _ if flaw == Flaw::AheadOfLog => {}
@@ -245,9 +256,5 @@ impl Image {
     fn page(&self, pid: PageId) -> &[u8] {
         let at = (pid.0 - self.first.0) as usize * PAGE_SIZE;
         &self.bytes[at.min(self.len)..(at + PAGE_SIZE).min(self.len)]
-    }
-
-    fn verify(&self, pid: PageId) -> std::result::Result<(), Flaw> {
-        verify_page(self.page(pid), pid, self.durable)
     }
 }

@@ -369,6 +369,7 @@ impl Pool {
             batches,
             doublewrite_batches,
             data_syncs,
+            stamps: self.stamps().stats(),
             whole_writes: self.cleaner.home().offers_whole(),
             page_writes: self.cleaner.rounds().writes(),
             page_table_bytes: self.residency.page_table_bytes(),

@@ -16,14 +16,24 @@
 //!
 //! [`Pool::exclusive_or_quarantined`]: crate::Pool::exclusive_or_quarantined
 
-use crate::format::{AT_FLAGS, AT_PID, AT_TYPE, Flaw, PAGE_HEADER, PageType, page_flags, page_table, page_type};
+use crate::format::{
+    AT_FLAGS, AT_KEPT, AT_PID, AT_TABLE, AT_TYPE, Flaw, PAGE_HEADER, PageType, page_flags, page_table, page_type,
+};
 use crate::guard::ExclusiveGuard;
 use crate::page::PageMut;
 use foreshore_base::{PageId, TableId};
 
-/// Turns the damaged `page` into a quarantined one of LSN 0. The body stays as it was read, for salvage.
+/// Turns the damaged `page` into a quarantined one of LSN 0. The body stays as it was read, for salvage. So does all
+/// else that tells what a stale page was, since its older state is whole.
 pub(crate) fn quarantine(page: &mut [u8], pid: PageId, flaw: Flaw) {
+    let (mut table, mut kept) = ([0; 4], [0; 4]);
+    if flaw == Flaw::Stale {
+        table.copy_from_slice(&page[AT_TABLE..AT_TABLE + 4]);
+        kept.copy_from_slice(&page[AT_TYPE..AT_TYPE + 4]);
+    }
     page[..PAGE_HEADER].fill(0);
+    page[AT_TABLE..AT_TABLE + 4].copy_from_slice(&table);
+    page[AT_KEPT..PAGE_HEADER].copy_from_slice(&kept);
     page[AT_TYPE] = PageType::Quarantined as u8;
     page[AT_FLAGS..AT_FLAGS + 2].copy_from_slice(&(flaw as u16).to_le_bytes());
     page[AT_PID..AT_PID + 8].copy_from_slice(&pid.0.to_le_bytes());
@@ -38,6 +48,7 @@ pub const fn why_quarantined(flags: u16) -> &'static str {
         3 => "quarantined at a restart: the checksum of the page does not fit",
         4 => "quarantined at a restart: the page carries the id of another",
         6 => "quarantined at a restart: the page does not fit the log, or the pages that lead to it",
+        7 => "quarantined at a restart: stale, a later write of the page was lost",
         _ => "quarantined at a restart",
     }
 }

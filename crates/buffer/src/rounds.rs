@@ -17,8 +17,8 @@ use crate::format::{AREA_BYTES, AREA_PAGES, Entry, page_id, page_lsn, seal_page,
 use crate::frame::FrameNo;
 use crate::guard::{LatchGuard, SharedGuard};
 use crate::stats::PageWrites;
-use foreshore_base::Lsn;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::{GroupNo, Lsn};
 use foreshore_io::AlignedBuf;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Condvar, LockRank, Mutex, MutexGuard};
@@ -137,6 +137,8 @@ pub(crate) struct Copied {
     /// Version of the latch.
     pub(crate) version: u64,
     pub(crate) entry: Entry,
+    /// The first group that the page needed before.
+    pub(crate) group: GroupNo,
 }
 
 impl Round<'_> {
@@ -190,7 +192,8 @@ impl Round<'_> {
         let entry = Entry { pid: guard.pid(), lsn: page_lsn(page), crc: seal_page(page) };
         // A page that a read would refuse must not be written.
         debug_assert_eq!(verify_page(page, entry.pid, Lsn(u64::MAX)), Ok(()), "page {} as it is written", entry.pid);
-        self.copies.push(Copied { no: guard.slot().no(), version: guard.version(), entry });
+        let group = guard.slot().frame().rec_group().expect("a dirty page stays dirty until it is home");
+        self.copies.push(Copied { no: guard.slot().no(), version: guard.version(), entry, group });
     }
 
     /// Returns the copies and their offsets in the data file, each page alone.

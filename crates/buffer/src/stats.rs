@@ -25,6 +25,19 @@ impl fmt::Display for PageWrites {
     }
 }
 
+/// Statistics of the stamps of pages, by which lost writes are noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StampStats {
+    /// Whether the open has made the file of stamps anew: of a new or restored database, or because it was missing or
+    /// its header was damaged. A write that was lost before is then not noticed.
+    pub is_new: bool,
+    /// Writes of pages that got no stamp for want of memory. If such a write was lost, that may not be noticed.
+    pub dropped: u64,
+    /// Operations on the file of stamps that failed. Nothing else fails for that, but fewer lost writes are noticed.
+    pub failures: u64,
+}
+
 /// Statistics of a pool since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,6 +67,8 @@ pub struct PoolStats {
     pub doublewrite_batches: u64,
     /// Syncs of the data file.
     pub data_syncs: u64,
+    /// The stamps of pages.
+    pub stamps: StampStats,
     /// Whether the device offers to write a page whole or not at all.
     pub whole_writes: bool,
     /// How pages are written home now.

@@ -68,7 +68,9 @@ pub(crate) fn contents(files: &Files, fs: &Arc<dyn Fs>) -> Result<Contents> {
         }
     }
     match (found, missing) {
-        (0, _) => Ok(Contents::Nothing),
+        (0, _) if fs.kind(&files.stamps)?.is_none() => Ok(Contents::Nothing),
+        // It is what is left of a database.
+        (0, Some(path)) => Err(Error::corrupted(path, Place::File, "the file is missing")),
         (_, None) => Ok(Contents::Database),
         (_, Some(path)) => {
             check_owner(files, &**fs)?;
@@ -99,6 +101,8 @@ pub(crate) fn clear(files: &Files, fs: &dyn Fs) -> Result<()> {
     // Before the rest: without a superblock it is no database, even if the marker is gone.
     fs.sync_dir(&files.dir)?;
     remove(&files.doublewrite)?;
+    remove(&files.stamps)?;
+    remove(&files.stamps.with_extension("tmp"))?;
     if fs.kind(&files.log)? == Some(Kind::Dir) {
         // Removed first and durably. Without it there is no log, whatever other files of it survive power loss.
         let control = files.log.join("ctl");

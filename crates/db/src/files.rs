@@ -19,6 +19,8 @@ pub(crate) struct Files {
     pub(crate) data: PathBuf,
     /// Doublewrite areas.
     pub(crate) doublewrite: PathBuf,
+    /// Stamps of the pages in `data`.
+    pub(crate) stamps: PathBuf,
     /// Undo that does not fit in memory. The file has its name for a moment only.
     pub(crate) spill: PathBuf,
 }
@@ -33,6 +35,7 @@ impl Files {
             log: dir.join("log"),
             data: dir.join("data"),
             doublewrite: dir.join("dw"),
+            stamps: dir.join("stamps"),
             spill: dir.join("spill"),
         }
     }

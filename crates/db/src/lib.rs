@@ -122,7 +122,7 @@ pub use foreshore_base::{
     limits,
 };
 pub use foreshore_btree::TreeStats;
-pub use foreshore_buffer::{DoublewriteKind, PageWrites, PoolStats};
+pub use foreshore_buffer::{DoublewriteKind, PageWrites, PoolStats, StampStats};
 pub use foreshore_io::Device;
 pub use foreshore_lock::{LockStats, LockWait, Locked, RowLock, Strength};
 pub use foreshore_recovery::{CheckpointStats, RecoveryStats};

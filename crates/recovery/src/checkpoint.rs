@@ -10,6 +10,7 @@ mod order;
 mod request;
 mod restarted;
 mod retained;
+mod stamped;
 mod stats;
 
 pub use retained::RetainedLog;
@@ -30,10 +31,8 @@ use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step, pause};
 use foreshore_txn::{TxnManager, format::CHECKPOINT};
 use foreshore_wal::{Dep, Log, Record, Session, SpaceServer};
 use stats::Taken;
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// When the step retries a failure.
 const RETRY: Duration = Duration::from_millis(100);
@@ -282,7 +281,7 @@ impl Checkpointer {
             clean: is_clean,
             ..state.newest.clone()
         };
-        match next.write_next(&*self.data) {
+        match stamped::write_superblock(&self.pool, &*self.data, &next) {
             Ok(written) => (state.newest, state.older_redo) = (written, older_redo),
             Err(error) => {
                 // The slot may hold the old superblock, the new one or neither, and a second attempt would write the

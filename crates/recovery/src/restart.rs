@@ -115,11 +115,13 @@ pub fn replay(
     let Outcome { losers, in_doubt, prepared, stretches, next_xid, .. } = outcome;
     let start = Start { next_xid, clock: outcome.clock.max(Csn(recovered.max_lsn().0)) };
     stats.prepared = in_doubt.len() as u64;
-    if !quarantined.is_empty() {
-        // They are home as such before anything is logged. So a restart that finds one of them whole finds the log that
-        // it needs, too.
+    if !quarantined.is_empty() || pool.stamps().has_rebuilt() {
+        // Quarantined pages are home as such before anything is logged. So a restart that finds one of them whole finds
+        // the log that it needs, too. Pages that were made anew are home before the redo start moves behind the record
+        // that initialised them: until then some may be below their stamps.
         pool.flush_all()?;
     }
+    pool.stamps().end_redo();
     stats.redo_time = clock.now().into();
     pause::point("restart: history is repeated");
     stats.quarantined = quarantined.len() as u64;

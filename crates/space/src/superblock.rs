@@ -8,7 +8,6 @@ use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, Place, Result};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::model::mutant;
-use foreshore_sync::pause;
 
 /// Byte offset of slot 0 or 1.
 const fn slot_offset(slot: u64) -> u64 {
@@ -77,11 +76,18 @@ impl SuperBlock {
     /// # Errors
     /// `Io` or `DiskFull`: the newest superblock is then the old one or the new one.
     pub fn write_next(&self, file: &dyn File) -> Result<Self> {
+        file.sync()?;
+        self.write_synced(file)
+    }
+
+    /// Does the same as [`write_next`](Self::write_next) in a file that the caller has synced.
+    ///
+    /// # Errors
+    /// Those of [`write_next`](Self::write_next).
+    pub fn write_synced(&self, file: &dyn File) -> Result<Self> {
         let next = Self { seq: self.seq + 1, ..self.clone() };
         let mut buf = AlignedBuf::new(BLOCK);
         next.encode(&mut buf);
-        file.sync()?;
-        pause::point("checkpoint: the data file is synced");
         match mutant("sabotage: a superblock is written without a sync") {
             true => file.write_at(&buf, slot_offset(next.slot()))?,
             false => file.write_durable(&buf, slot_offset(next.slot()))?,

@@ -63,6 +63,8 @@ lock_ranks! {
     StatusTable,
     /// Moving undo to the spill file: one thread at a time.
     UndoSpill,
+    /// A block of the stamps of pages: a miss of a page reads it.
+    Stamps,
     /// The gate for calls that change files. Calls in flight hold it shared; a close of the database shuts it.
     FileFence,
     /// Changes of files that a read-only database keeps in memory. Outside the locks of the files below.

@@ -9,6 +9,7 @@ use crate::options::PoolOptions;
 use crate::reclaimer::Reclaimer;
 use crate::replacement::S3c;
 use crate::residency::Residency;
+use crate::stamps::Stamps;
 use foreshore_base::{Error, Result, Uuid};
 use foreshore_io::File;
 use foreshore_sync::{Daemon, LockRank, Mutex, Signal, Step};
@@ -60,16 +61,23 @@ impl Pool {
             .and_then(|policy| Residency::new(frames, policy, log.clone()))
             .map_err(|e| Error::io("map memory for", data.path(), e))?;
         let residency = Arc::new(residency);
-        let home = Home::new(data.clone(), doublewrite, log, kind);
+        let stamps = Arc::new(Stamps::new(frames));
+        let home = Home::new(data.clone(), doublewrite, log, stamps.clone(), kind);
         let cleaner = Arc::new(Cleaner::new(residency.clone(), home));
         let reclaimer = Arc::new(Reclaimer::new(residency.clone(), cleaner.clone(), background));
-        let loader = Loader::new(residency.clone(), reclaimer.clone(), data.clone(), read_around);
+        let loader = Loader::new(residency.clone(), reclaimer.clone(), data.clone(), stamps, read_around);
         let daemons = Arc::new(Mutex::new(LockRank::Leaf, Vec::new()));
         let pool = Self { daemons, residency, loader: Arc::new(loader), reclaimer, cleaner };
         if background {
             pool.spawn(&*data)?;
         }
         Ok(pool)
+    }
+
+    /// Returns the stamps of the data file.
+    #[must_use]
+    pub fn stamps(&self) -> &Stamps {
+        self.cleaner.home().stamps()
     }
 
     /// Starts the threads: one keeps frames free, one helps to write pages home, and some read ahead if there are

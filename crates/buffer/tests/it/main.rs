@@ -9,5 +9,6 @@ mod crash;
 mod fix;
 mod replacement;
 mod scan_hints;
+mod stale;
 mod two_rounds;
 mod write_back;

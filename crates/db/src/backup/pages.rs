@@ -1,6 +1,6 @@
 //! Copying the pages of a data file while they are written.
 //!
-//! Pages are read in runs. A page that is not sound is looked at alone:
+//! Pages are read in runs. A page that is not sound, or is below its stamp, is looked at alone:
 //!
 //! | found | copied as |
 //! |---|---|
@@ -19,8 +19,8 @@
 use crate::storage::Storage;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
-use foreshore_buffer::PageType;
 use foreshore_buffer::format::{page_lsn, page_type, verify_page};
+use foreshore_buffer::{PageType, Stamps};
 use foreshore_io::{AlignedBuf, File};
 
 /// Pages read at once: 1 MiB.
@@ -70,17 +70,21 @@ impl<'e> PageCopier<'e> {
 
     /// Fills `run` with the pages from `first` on.
     fn read(&mut self, run: &mut [u8], first: PageId) -> Result<()> {
+        // Before the read: a page may be written again at any time.
+        let durable = self.storage.log().durable();
+        let least = |number| self.storage.pool().stamps().least(PageId(number), durable);
+        let least: Vec<_> = (first.0..).map(least).take(run.len() / PAGE_SIZE).collect();
         // If the read of a run fails, each page is read alone.
         let len = self.storage.data().read_at(run, first.offset()).unwrap_or(0);
         run[len..].fill(0);
         // The log is asked after the read: a page is written only once its changes are durable.
         let durable = self.storage.log().durable();
-        for (number, page) in (first.0..).zip(run.chunks_exact_mut(PAGE_SIZE)) {
+        for ((number, page), least) in (first.0..).zip(run.chunks_exact_mut(PAGE_SIZE)).zip(least) {
             if number < FIRST {
                 page.fill(0);
                 continue;
             }
-            if verify_page(page, PageId(number), durable).is_err() {
+            if verify_page(page, PageId(number), durable).is_err() || Stamps::is_stale(page, least) {
                 self.read_alone(PageId(number), page)?;
             }
             self.copied.lsn = self.copied.lsn.max(page_lsn(page));
@@ -97,9 +101,11 @@ impl<'e> PageCopier<'e> {
         for _ in 0..TRIES {
             // Asked first. A page in use that is later not in memory is whole at home, even if it was freed since.
             let is_in_use = self.storage.space().is_in_use(pid)?;
+            let least = self.storage.pool().stamps().least(pid, self.storage.log().durable());
             let read = self.storage.data().read_at(page, pid.offset());
             page[*read.as_ref().unwrap_or(&0)..].fill(0);
-            if verify_page(page, pid, self.storage.log().durable()).is_ok() {
+            let is_sound = verify_page(page, pid, self.storage.log().durable()).is_ok();
+            if is_sound && !Stamps::is_stale(page, least) {
                 return Ok(());
             }
             let is_blank = read.is_ok() && page.iter().all(|&byte| byte == 0);

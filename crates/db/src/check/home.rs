@@ -3,7 +3,8 @@
 use crate::engine::Engine;
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_base::{Error, PageId, Place, Result};
-use foreshore_buffer::format::verify_page;
+use foreshore_buffer::Stamps;
+use foreshore_buffer::format::{Flaw, verify_page};
 use foreshore_io::AlignedBuf;
 
 /// Checks the home of one page. Other threads may be writing the page, or may have freed it since it was found in a
@@ -16,9 +17,15 @@ pub(super) fn check_home(engine: &Engine, pid: PageId, buffers: &mut [AlignedBuf
         return Err(Error::corrupted(&engine.storage.files().data, Place::Page(pid), why));
     }
     loop {
+        // Before the read: the page may be written again at any time.
+        let least = engine.storage.pool().stamps().least(pid, engine.storage.log().durable());
         let len = engine.storage.data().read_at(buffer, pid.offset())?;
         // The log is asked after the read: a page is written only once its changes are durable.
-        let Err(flaw) = verify_page(&buffer[..len], pid, engine.storage.log().durable()) else { return Ok(()) };
+        let flaw = match verify_page(&buffer[..len], pid, engine.storage.log().durable()) {
+            Err(flaw) => flaw,
+            Ok(()) if Stamps::is_stale(buffer, least) => Flaw::Stale,
+            Ok(()) => return Ok(()),
+        };
         if !engine.storage.space().is_in_use(pid)? {
             return Ok(());
         }

@@ -127,6 +127,9 @@ fn pages(out: &mut Exposition, stats: &Stats) {
     out.one("page_batches_total", "Batches of pages written home.", pool.batches);
     out.one("doublewrite_batches_total", "Batches that went through the doublewrite file.", pool.doublewrite_batches);
     out.one("data_syncs_total", "Syncs of the data file.", pool.data_syncs);
+    out.one("stamps_new", "1 if the open has made the file of stamps anew, otherwise 0.", pool.stamps.is_new);
+    out.one("stamps_dropped_total", "Writes of pages that got no stamp for want of memory.", pool.stamps.dropped);
+    out.one("stamp_failures_total", "Operations on the file of stamps that failed.", pool.stamps.failures);
     let bytes = |pages: u64| pages * PAGE_SIZE as u64;
     let states = [("used", bytes(space.used_pages)), ("free", bytes(space.free_pages))];
     out.by("data_file_bytes", "The data file by use.", "state", states);

@@ -111,7 +111,8 @@ fn a_missing_file() {
     let mut names = sound.names();
     // Segments that were made ahead hold nothing.
     let segments: Vec<_> = names.iter().filter(|name| name.ends_with(".seg")).cloned().collect();
-    names.retain(|name| !segments.contains(name) || *name == segments[0]);
+    // Without stamps it opens.
+    names.retain(|name| (!segments.contains(name) || *name == segments[0]) && name != "stamps");
     for name in names {
         let mut files = sound.clone();
         files.0.retain(|(known, _)| *known != name);

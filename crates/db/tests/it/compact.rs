@@ -26,7 +26,7 @@ fn in_memory() -> (Db, Arc<dyn Fs>) {
 }
 
 /// Options without threads: what is freed depends on the calls of a test alone.
-fn on(fs: &Arc<dyn Fs>) -> Options {
+pub(crate) fn on(fs: &Arc<dyn Fs>) -> Options {
     small().lab(|lab| {
         lab.background = false;
         lab.fs = Some(Arc::clone(fs));

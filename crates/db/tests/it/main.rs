@@ -80,6 +80,8 @@ mod snapshots;
 mod spill;
 mod spilled_model;
 mod spilled_scans;
+mod stale;
+mod stale_history;
 mod stats;
 mod streams;
 mod submit;

@@ -247,6 +247,12 @@ impl Script {
         }
     }
 
+    /// Whether `found` may be the state when the power is lost now.
+    pub(crate) fn may_find(&self, found: &Model) -> bool {
+        let (least, most) = self.bounds(u64::MAX, u64::MAX);
+        (least..=most).any(|count| self.state(count) == *found)
+    }
+
     /// Whether `later` is the state after more commits than `found`, when power was lost during operation `op`.
     pub(crate) fn continues(&self, op: u64, found: &Model, later: &Model) -> bool {
         let (least, most) = self.bounds(op, op);

@@ -127,7 +127,8 @@ impl Snapshot {
     /// Copies the files of the database in [`DIR`].
     pub(crate) fn of(fs: &Arc<dyn Fs>) -> Self {
         let log = fs.list(&Path::new(DIR).join("log")).unwrap();
-        let names = log.into_iter().map(|name| format!("log/{name}")).chain(["data".to_owned(), "dw".to_owned()]);
+        let others = ["data", "dw", "stamps"].map(str::to_owned);
+        let names = log.into_iter().map(|name| format!("log/{name}")).chain(others);
         let is_there = |name: &String| fs.kind(&Path::new(DIR).join(name)).unwrap().is_some();
         Self(names.filter(is_there).map(|name| (name.clone(), read(fs, &name))).collect())
     }

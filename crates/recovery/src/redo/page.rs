@@ -103,6 +103,11 @@ impl<'a> Redoer<'a> {
             assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
             page.set_lsn(lsn);
             std::mem::forget(half_changed);
+            if change.initialises(index) {
+                self.pool.stamps().note_rebuilt(pid, lsn);
+            }
+        } else {
+            self.pool.stamps().note_found(&page, group);
         }
         assert!(lsn <= page.lsn(), "page {pid} is at {} after the redo of {lsn}", page.lsn());
         assert!(!lacks || page.is_dirty(), "page {pid} got the change at {lsn} and is clean");

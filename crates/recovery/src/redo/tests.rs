@@ -5,12 +5,12 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{GroupNo, Lsn, Place, Uuid, Xid};
 use foreshore_base::{PageId, TableId};
 use foreshore_buffer::ExclusiveGuard;
-use foreshore_buffer::PageMut;
-use foreshore_buffer::{Pool, PoolOptions};
+use foreshore_buffer::{PageMut, PageType};
+use foreshore_buffer::{Pool, PoolOptions, Stamps};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::primitive::thread;
 use foreshore_txn::{LoggedChange, TakeOver, UndoContext, UndoEntry};
-use foreshore_wal::{Log, LogOptions};
+use foreshore_wal::{Dep, Log, LogOptions, Record};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ impl ResourceManager for Counter {
         }
         let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
         let (count, hash) = if change.initialises(index) { (0, 0) } else { (word(AT), word(AT + 8)) };
+        page.set_page_type(PageType::Tree);
         let number = u64::from_le_bytes(change.body.try_into().expect("a number"));
         let hash: u64 = (hash ^ number).wrapping_mul(0x100_0000_01b3);
         page.write(AT, &(count + 1).to_le_bytes());
@@ -259,6 +260,78 @@ fn no_page_goes_home_with_half_of_a_change() {
             assert!(pool.shared(PageId(50)).expect("in memory")[AT..].starts_with(body), "half of it is on the page");
             assert!(matches!(pool.flush_all(), Err(Error::Poisoned { .. })), "{workers} workers");
             assert_eq!(data.len().expect("memory"), 0, "no page is home");
+        }
+    }
+}
+
+/// A page whose stamp is 150.
+const STAMPED: PageId = PageId(20);
+
+/// A pool over the files of `fs`, with stamps and a log that is durable beyond 150.
+fn stamped_pool(fs: &dyn Fs) -> Pool {
+    let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+    let mut session = log.session().expect("a session");
+    let mut lsn = Lsn::ZERO;
+    while lsn < Lsn(1000) {
+        session.reserve(64).expect("space");
+        lsn = session.append(Record { tag: 0, flags: 0, parts: &[&[0; 8]] }, Dep::none());
+    }
+    log.force(lsn).expect("a log");
+    let doublewrite = Mem::null().create(Path::new("dw")).expect("memory");
+    Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
+    let options = PoolOptions { frames: 16, background: false, ..PoolOptions::default() };
+    let data = fs.open(Path::new("data")).expect("memory");
+    let pool = Pool::open(data, doublewrite, Uuid([1; 16]), log, &options).expect("a pool");
+    let path = Path::new("stamps");
+    let found = Stamps::find(fs, path, Uuid([1; 16]), 0).expect("its own");
+    pool.stamps().open(found, fs, path, Uuid([1; 16]), true);
+    pool
+}
+
+/// Redoes records, and writes and evicts all pages after each.
+fn redo_and_evict(pool: &Pool, history: &[LoggedRecord]) -> Redone {
+    let mut done = Redone::default();
+    for record in history {
+        let Redone { changes, quarantined } = redo(pool, 1, std::slice::from_ref(record)).expect("sound records");
+        (done.changes, done.quarantined) = (done.changes + changes, quarantined);
+        pool.flush_all().expect("memory");
+        (400..440).for_each(|pid| drop(pool.exclusive_or_blank(PageId(pid)).expect("a frame")));
+    }
+    done
+}
+
+#[test]
+fn a_page_made_anew_goes_home_below_its_stamp_and_is_not_lost() {
+    for was_quarantined in [false, true] {
+        let fs = Mem::null();
+        fs.create(Path::new("data")).expect("memory").write_at(&[7; PAGE_SIZE], STAMPED.offset()).expect("memory");
+        let number = |n: u64| n.to_le_bytes();
+        let of = |lsn, mask| record(lsn, mask, &[STAMPED], &number(lsn));
+        let history = [of(90, 0), of(100, 1), of(120, 0), of(150, 0)];
+        let pool = stamped_pool(&fs);
+        if was_quarantined {
+            assert_eq!(redo_and_evict(&pool, &history[..1]).quarantined.len(), 1);
+            assert!(pool.quarantined(STAMPED).expect("sound").is_some());
+        }
+        drop(pool);
+        let mut entry = [&number(150)[..], &number(STAMPED.0)[..4]].concat();
+        entry.extend(foreshore_base::crc32c(&entry).to_le_bytes());
+        let stamps = fs.open(Path::new("stamps")).expect("made by the first open");
+        stamps.write_at(&entry, 4096 + 16 * STAMPED.0).expect("memory");
+        // The first start ends early, when the page is home below its stamp. So does the second.
+        for records in [&history[1..3], &history[..3]] {
+            let pool = stamped_pool(&fs);
+            let redone = redo_and_evict(&pool, records);
+            assert!(redone.quarantined.is_empty(), "quarantined before: {was_quarantined}");
+            assert_eq!(pool.shared(STAMPED).expect("sound")[AT], 2);
+            assert_eq!(pool.stats().stamps.failures, 0);
+        }
+        assert!(stamped_pool(&fs).shared(STAMPED).is_err(), "it is below its stamp");
+        for changes in [4, 0] {
+            let pool = stamped_pool(&fs);
+            let redone = redo_and_evict(&pool, &history);
+            assert_eq!((redone.changes, redone.quarantined.len()), (changes, 0));
+            assert_eq!(pool.shared(STAMPED).expect("sound")[AT], 3);
         }
     }
 }
