@@ -34,6 +34,7 @@ mod content;
 mod contention;
 mod create;
 mod cursor;
+mod cut;
 mod damage;
 mod descend;
 mod drop;
