@@ -35,7 +35,7 @@
 //! - A crash between two steps leaves stamps that no superblock covers. They are of durable images all the same.
 //! - Stamps are of the superblock in use, or of the next one. A file with a larger number is of another moment than log
 //!   and data, as when older copies of these were put in place. It is ignored as a whole, and made anew. A single stamp
-//!   above the end of the log does not count.
+//!   above the end of the log does not count. Older copies from exactly one superblock before are not told apart.
 //!
 //! **No stale page is accepted,** as far as no stamp was lost or skipped. Let `R` be the redo start of the superblock
 //! in use. The stamp of `p` is at least the LSN of each record of `p` in a group before `R`. So a page that lacks a

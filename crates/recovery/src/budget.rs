@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-/// KiB of log that a restart is assumed to redo in a second, before one is measured. One thread redid half as much
-/// again of TPC-B's log, on two processors and a virtual disk (docs/recovery.md).
+/// KiB of log that a restart is assumed to redo in a second, before one is measured. One thread redid a quarter more of
+/// TPC-B's log, on two processors and a virtual disk (docs/recovery.md).
 const ASSUMED: u32 = 32 << 10;
 
 /// How much log pages may need.

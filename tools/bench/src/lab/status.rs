@@ -82,15 +82,15 @@ impl Experiment for StatusLab {
     }
 
     fn paper(&self) -> &'static str {
-        "PostgreSQL keeps two bits a transaction in pages of which 8, later 32, then 128 are in memory, found by a linear search. Who \
-         notes the end of a transaction takes CLogControlLock alone, and so does who does not find a page; all who look up \
-         wait for them. Mapped directly, and prepared in advance, no page is ever missing, and the lock is held shorter."
+        "PostgreSQL keeps two bits a transaction in pages of which 8, later 32, then 128 are in memory, found by a linear search. A \
+         thread that notes the end of a transaction takes CLogControlLock alone, and so does one that does not find a page; all \
+         that look up wait for them. Mapped directly, and prepared in advance, no page is ever missing, and the lock is held shorter."
     }
 
     fn differs(&self) -> &'static str {
         "The tables are driven by themselves, without transactions around them. A million transactions have ended, which is 32 pages \
          of 8 KiB, in a file in memory: a miss costs a copy and no disk. Look-ups are drawn from all of them, or from the 4096 \
-         newest. Notes are timed while nobody looks. TPC-B, with pipelined commits to a device in memory, shows what is left of \
+         newest. Notes are timed while no thread looks. TPC-B, with pipelined commits to a device in memory, shows what is left of \
          the difference when all else is done, too; the slides have only that."
     }
 
