@@ -68,7 +68,7 @@ impl Pool {
         }
         let out_of_memory = |e| Error::io("map memory for", data.path(), e);
         Ok(Self {
-            arena: ByteArena::new(frames * PAGE_SIZE).map_err(out_of_memory)?,
+            arena: ByteArena::in_large_pages(frames * PAGE_SIZE).map_err(out_of_memory)?,
             frames: (0..frames).map(|_| Frame::new()).collect(),
             table: PageTable::new(),
             hand: CachePadded::new(AtomicUsize::new(0)),

@@ -42,7 +42,10 @@ pub(crate) struct ReadGuard<'p, const ONCE: bool = false> {
 }
 
 impl<'p, const ONCE: bool> From<OptimisticGuard<'p>> for ReadGuard<'p, ONCE> {
+    #[inline(always)]
     fn from(page: OptimisticGuard<'p>) -> Self {
+        // The search follows at once. These transfers overlap with that of the latch, which no load here waits for.
+        page.prefetch_first();
         Self { page, _latch: None }
     }
 }
@@ -58,7 +61,8 @@ impl<'p, const ONCE: bool> ReadGuard<'p, ONCE> {
 
     /// Reads the page at `position` again, if it has not changed since.
     pub(crate) fn at(pool: &'p Pool, position: PagePosition) -> Option<Self> {
-        pool.optimistic_at(position).map(Self::from)
+        // The last leaf again, which is mostly in the cache of the processor.
+        pool.optimistic_at(position).map(|page| Self { page, _latch: None })
     }
 
     /// Returns the frame and the version of the page.

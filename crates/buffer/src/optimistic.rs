@@ -94,6 +94,12 @@ impl<'a> OptimisticGuard<'a> {
         }
     }
 
+    /// Prefetches the cache lines that a search of the page needs first.
+    #[inline(always)]
+    pub fn prefetch_first(&self) {
+        self.slot.prefetch();
+    }
+
     /// Prefetches the cache lines of `range`. Any range will do.
     #[inline]
     pub fn prefetch(&self, range: Range<usize>) {

@@ -95,14 +95,21 @@ impl Residency {
     /// Returns the frame in which the page table has a page.
     #[inline(always)]
     fn find(&self, pid: PageId) -> Option<Slot<'_>> {
-        let slot = self.memory.find(self.table.hint(pid))?;
+        self.memory.find(self.table.hint(pid))
+    }
+
+    /// Returns the frame in which the page table has a page that is about to be latched.
+    #[inline]
+    fn find_to_latch(&self, pid: PageId) -> Option<Slot<'_>> {
+        let slot = self.find(pid)?;
+        // Before the latch: what follows a locked instruction waits for it.
         slot.prefetch();
         Some(slot)
     }
 
     /// Returns the frame of a page that is in memory and not being read.
     fn find_loaded(&self, pid: PageId) -> Option<Slot<'_>> {
-        self.find(pid).filter(|slot| !slot.frame().is_loading())
+        self.find_to_latch(pid).filter(|slot| !slot.frame().is_loading())
     }
 
     /// Latches the frame in which `pid` was found. The wait is counted for the page, if the thread is measured.
@@ -127,7 +134,7 @@ impl Residency {
     /// Fixes a page that is in memory or being read. `None` if it is neither. The caller holds no latch.
     pub(crate) fn fix<'a, G: LatchGuard<'a>>(&'a self, pid: PageId, pattern: AccessPattern) -> Option<G> {
         loop {
-            let slot = self.find(pid)?;
+            let slot = self.find_to_latch(pid)?;
             // If the frame holds another page, `pid` was evicted after the look-up, and the table shows that now.
             if slot.frame().pid() != pid {
                 continue;
