@@ -8,8 +8,8 @@
 //!    ([`foreshore_btree::Tree::renew_value`]). Their keys and the entries in indexes stay as they are.
 //! 4. *Cut.* The free pages at the end go, except those that a rollback may need ([`crate::vacuum`]).
 //!
-//! Steps 3 and 4 are repeated while they gain something, because others use pages meanwhile. At the end a checkpoint
-//! truncates the log, and the files go that are kept for later log.
+//! Steps 3 and 4 are repeated while they gain something, because others use pages meanwhile. At the end two
+//! checkpoints truncate the log, and the files go that are kept for later log.
 //!
 //! **Steps.** A step visits a few nodes of one tree, in a transaction that only has a shared intent on the table. It
 //! changes pages by structure changes, so a rollback or a crash undoes nothing. Between two steps nothing is held, the
@@ -142,7 +142,10 @@ impl<'e> Compactor<'e> {
     /// Truncates the log, and removes the files that are kept for later log.
     fn shorten_log(&mut self) -> Result<(), Ended> {
         let began = self.clock.now();
-        self.db.checkpoint()?;
+        // Twice, because the log of the older superblock stays too.
+        for _ in 0..2 {
+            self.db.checkpoint()?;
+        }
         self.done.log_removed = self.engine.storage.log().remove_spare_segments()?;
         self.rest(began)
     }

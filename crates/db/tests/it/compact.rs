@@ -109,6 +109,10 @@ fn a_compaction_removes_log_files_that_are_kept_for_later() {
     let after = log_bytes();
     assert!(done.log_removed > 0 && after + done.log_removed <= before && after < before / 4, "{after}, {done:?}");
     put(&db, ROWS, 20_000..40_000);
+    let retained = || db.stats().log_retained_bytes;
+    assert!(retained() > 1 << 20, "{} bytes", retained());
+    db.compact().unwrap();
+    assert!(retained() < 64 << 10, "the older superblock retains {} bytes of log", retained());
     drop(db);
     let db = on(&fs).open(DIR).unwrap();
     assert_eq!(rows(&db, ROWS).len(), 40_000);
