@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     workload::{BATCH, Rows, Table, Workload},
 };
-use foreshore::{CommitTicket, Db, Durability, Options, TableDef, Transaction, TxnOptions};
+use foreshore::{CommitTicket, Db, Durability, LoadOptions, Options, TableDef, Transaction, TxnOptions};
 use std::{collections::VecDeque, time::Duration};
 
 const NAME: &str = "foreshore";
@@ -39,9 +39,10 @@ fn variants(Purpose { workload, writes, durable }: Purpose) -> Vec<Variant> {
     let pipelined = Variant::durable("pipelined", "default options; commit=pipelined, 64 in flight a thread");
     match (workload, durable) {
         _ if !writes => vec![Variant::durable("snapshot", "default options; snapshot reads")],
-        (Workload::Bulk, true) => {
-            vec![Variant::durable("inserts", "default options; 1,000 rows a commit, commit=async, synced at the end")]
-        }
+        (Workload::Bulk, true) => vec![
+            Variant::durable("load", "default options; Table::load in one transaction"),
+            Variant::durable("inserts", "default options; 1,000 rows a commit, commit=async, synced at the end"),
+        ],
         (_, true) => vec![
             Variant { in_flight: IN_FLIGHT, ..pipelined },
             Variant::durable("blocking", "default options; commit=blocking"),
@@ -62,6 +63,7 @@ struct Foreshore {
     options: TxnOptions,
     durable: bool,
     in_flight: usize,
+    is_load: bool,
 }
 
 fn failed(call: &'static str) -> impl FnOnce(foreshore::Error) -> Error {
@@ -75,7 +77,8 @@ impl Foreshore {
         let options = TxnOptions::new().label("compare").durability(durability);
         let names: Vec<String> = setup.tables().map(Table::name).collect();
         let in_flight = if setup.variant == "pipelined" { IN_FLIGHT } else { 1 };
-        let this = Self { db, names, options, durable: setup.purpose.durable, in_flight };
+        let (durable, is_load) = (setup.purpose.durable, setup.variant == "load");
+        let this = Self { db, names, options, durable, in_flight, is_load };
         this.db
             .run(|tx| (0..setup.tables as u16).try_for_each(|table| tx.open(this.table(Table(table))).map(drop)))
             .map_err(failed("create"))?;
@@ -95,7 +98,7 @@ impl Engine for Foreshore {
             let tx = self.db.begin_with(options);
             let open = tx.open(self.table(table)).map_err(failed("open a table"))?;
             for (key, row) in rows.by_ref().take(BATCH as usize) {
-                open.insert(key, &row[..]).map_err(failed("insert"))?;
+                open.put(key, &row[..]).map_err(failed("put"))?;
             }
             drop(open);
             tx.commit().map_err(failed("commit"))?;
@@ -104,6 +107,13 @@ impl Engine for Foreshore {
     }
 
     fn bulk(&self, table: Table, rows: &mut Rows<'_>) -> Result<()> {
+        if self.is_load {
+            let tx = self.db.begin_with(self.options);
+            let owned = rows.map(|(key, row)| (key, row.to_vec()));
+            let open = tx.open(self.table(table)).map_err(failed("open a table"))?;
+            open.load_owned(LoadOptions::new(), owned).map_err(failed("load"))?;
+            return tx.commit().map(drop).map_err(failed("commit"));
+        }
         self.load(table, rows)?;
         if self.durable { self.db.sync().map_err(failed("sync")) } else { Ok(()) }
     }
@@ -120,10 +130,8 @@ impl Engine for Foreshore {
     fn scan(&self, table: Table, visit: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
         self.db.sync().map_err(failed("sync"))?;
         let tx = self.db.read();
-        for entry in tx.open(self.table(table)).map_err(failed("open a table"))?.iter() {
-            let (key, row) = entry.map_err(failed("scan"))?;
-            visit(key, &row);
-        }
+        let mut rows = tx.open(self.table(table)).map_err(failed("open a table"))?.iter();
+        while rows.next_with(&mut *visit).map_err(failed("scan"))?.is_some() {}
         Ok(())
     }
 

@@ -21,9 +21,9 @@ impl Session for Own<'_> {
                 let table = tx.open(engine.table(table))?;
                 let Some(mut row) = table.get_for_update(key)? else { return Ok(false) };
                 add(&mut row, transfer.delta);
-                table.insert(key, &row[..])?;
+                table.put(key, &row[..])?;
             }
-            tx.open(engine.table(HISTORY))?.insert(transfer.history, &transfer.history_row()[..])?;
+            tx.open(engine.table(HISTORY))?.put(transfer.history, &transfer.history_row()[..])?;
             Ok(true)
         })?;
         if is_whole { Ok(()) } else { Err(lost()) }
@@ -61,13 +61,13 @@ impl Session for Own<'_> {
         let engine = self.engine;
         self.write(|tx| {
             let table = tx.open(engine.table(table))?;
-            (first..first + rows).try_for_each(|key| table.insert(key, &row(key, key)[..]).map(drop))
+            (first..first + rows).try_for_each(|key| table.put(key, &row(key, key)[..]))
         })
     }
 
     fn push(&mut self, key: u64) -> Result<()> {
         let engine = self.engine;
-        self.write(|tx| tx.open(engine.table(QUEUE))?.insert(key, &row(key, key)[..]).map(drop))
+        self.write(|tx| tx.open(engine.table(QUEUE))?.put(key, &row(key, key)[..]))
     }
 
     fn pop(&mut self) -> Result<Option<u64>> {
