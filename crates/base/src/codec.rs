@@ -25,6 +25,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The next `N` bytes as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
         let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Short)?;
         self.rest = tail;

@@ -99,6 +99,7 @@ pub trait Key: Value {
     fn decode_key_part(from: &mut Decoder<'_>) -> Option<Self::Owned>;
 
     /// Decodes a whole key.
+    #[inline]
     fn decode_key(bytes: &[u8]) -> Option<Self::Owned> {
         whole(bytes, Self::decode_key_part)
     }
@@ -114,6 +115,7 @@ pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Decodes with `part` and demands that nothing is left.
+#[inline]
 fn whole<T>(bytes: &[u8], part: impl FnOnce(&mut Decoder<'_>) -> Option<T>) -> Option<T> {
     let mut from = Decoder::new(bytes);
     let value = part(&mut from)?;

@@ -47,6 +47,7 @@ impl Seat {
     }
 
     /// Takes the state for an operation of the owner. Must not be called during one.
+    #[inline]
     pub(crate) fn take(&self) -> Taken<'_> {
         match self {
             Self::Own(own) => Taken::Own(own.borrow_mut()),

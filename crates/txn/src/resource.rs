@@ -180,6 +180,7 @@ impl<'a> UndoContext<'a> {
 
     /// Returns the LSN of the transaction's last record.
     #[must_use]
+    #[inline]
     pub const fn last_lsn(&self) -> Lsn {
         self.last_lsn
     }

@@ -338,6 +338,7 @@ impl Log {
     }
 
     /// Returns the error that all callers get if the log has stopped.
+    #[inline]
     #[must_use]
     pub fn poisoned(&self) -> Option<Error> {
         self.progress().stop_error()

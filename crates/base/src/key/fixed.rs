@@ -30,6 +30,7 @@ macro_rules! fixed {
         fn encode_key_part(key: &Self::Ref<'_>, out: &mut Vec<u8>) {
             Self::encode_key(key, out);
         }
+        #[inline]
         fn decode_key_part(from: &mut Decoder<'_>) -> Option<Self::Owned> {
             from.array().ok().and_then($decode)
         }

@@ -138,6 +138,7 @@ impl Txn {
 
     /// Returns the LSN of its last record, zero before the first.
     #[must_use]
+    #[inline]
     pub fn last_lsn(&self) -> Lsn {
         self.run().trail.last_lsn
     }
@@ -272,6 +273,7 @@ impl Txn {
         self.lease.as_ref().expect("a running transaction has its lease")
     }
 
+    #[inline]
     fn run(&self) -> &Running {
         &self.lease().run
     }
