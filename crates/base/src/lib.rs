@@ -25,5 +25,5 @@ pub use error::{Error, InvalidOption, Result};
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
 pub use key::MAX_NAMED_KEY;
 pub use place::Place;
-pub use restore::RestoreRefusal;
+pub use restore::{RestoreRefusal, UnknownBase};
 pub use waits::{Lockable, MAX_NAMED, TableRef, Waiter};

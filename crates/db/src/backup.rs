@@ -1,12 +1,15 @@
-//! Backups: a copy of a database that is in use, which is a database itself.
+//! Backups: copies of a database that is in use. A full one is a database itself, an incremental one has the pages that
+//! have changed since another backup, its base.
 //!
 //! 1. *Target.* The new directory is locked and marked as unfinished ([`Target`]).
 //! 2. *Retain.* The newest superblock is noted. The log that a restart from it needs is retained until the copy ends,
 //!    and the data file is not truncated ([`RetainedLog`]).
-//! 3. *Pages.* The data file is copied up to its present length, each page whole ([`PageCopier`]).
+//! 3. *Pages.* The data file is read up to its present length, each page whole ([`PageCopier`]). A full backup copies
+//!    all, an incremental one those with an LSN above the start of its base, and quarantined ones.
 //! 4. *Log.* The log is forced up to the largest LSN of these pages. It is copied from the scan start of the superblock
 //!    up to its durable end.
-//! 5. *Superblock.* The noted one is written, when everything else is durable. Then the marker is removed.
+//! 5. *Token.* The backup gets a name and a start, which this database remembers durably ([`KnownBackup`]).
+//! 6. *Superblock.* The noted one is written, when everything else is durable. Then the marker is removed.
 //!
 //! **Why the copy is consistent.** A restart from a superblock needs two things: each page has every change from before
 //! the redo start, and the log has all changes from there on. `crates/recovery/src/restart.rs` argues that this holds
@@ -14,22 +17,33 @@
 //! looks at each page alone, and skips the changes that it has. The log ends behind the largest LSN of any page, so no
 //! page is ahead of it. docs/decisions/0034 has the whole argument.
 //!
+//! **Why an increment suffices.** The *start* of a backup is an LSN below those of all records from its redo start on.
+//! So its pages have each record up to the start. A page that is left out later has an LSN up to the start, so the base
+//! has every record that it has. docs/decisions/0040 has the whole argument.
+//!
 //! No lock or latch is held from one page or group to the next.
 
+mod increment;
 mod pages;
 mod target;
 
+use crate::create::new_uuid;
 use crate::engine::Engine;
 use crate::files::Files;
-use crate::{Error, Result, trace};
-use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Csn, Error as Storage, Lsn};
-use foreshore_buffer::Pool;
-use foreshore_io::Fs;
+use crate::format::backups::{BACKUP_VERSION, BackupHeader, BlockFlaw, KnownBackup, Token};
+use crate::{Error, Result, UnknownBase, trace};
+use foreshore_base::limits::{BLOCK, PAGE_SIZE};
+use foreshore_base::{Csn, Error as Storage, Lsn, PageId, Place};
+use foreshore_buffer::format::{page_lsn, page_type};
+use foreshore_buffer::{PageType, Pool};
+use foreshore_io::{AlignedBuf, File, Fs, Kind};
 use foreshore_recovery::RetainedLog;
 use foreshore_space::SuperBlock;
 use foreshore_sync::pause;
-use pages::PageCopier;
+use foreshore_wal::Follower;
+pub(crate) use increment::IncrementReader;
+use increment::IncrementWriter;
+use pages::{Copied, PageCopier};
 use std::path::Path;
 pub(crate) use target::{Target, check_empty};
 
@@ -43,6 +57,8 @@ pub struct Backup {
     pub lsn: Lsn,
     /// Pages of the data file, superblocks and free ones among them.
     pub pages: u64,
+    /// Pages with contents that were copied: all, or those that an incremental backup has.
+    pub stored_pages: u64,
     /// Bytes of log groups.
     pub log_bytes: u64,
     /// Quarantined pages. The copy has them as this database does: what they held is lost in both.
@@ -57,12 +73,57 @@ pub(crate) fn check_finished(files: &Files, fs: &dyn Fs) -> Result<()> {
     }
 }
 
-/// Copies the database to `dir`.
-pub(crate) fn backup(engine: &Engine, dir: &Path) -> Result<Backup> {
+/// Refuses to open the directory of a backup that did not finish, or of an incremental one.
+pub(crate) fn check_no_backup(files: &Files, fs: &dyn Fs) -> Result<()> {
+    check_finished(files, fs)?;
+    if is_increment(files, fs)? {
+        let why = "it is an incremental backup: restore it together with its base";
+        return Err(Error::Foreign { path: files.increment.clone(), why });
+    }
+    Ok(())
+}
+
+/// Whether a directory holds an incremental backup. Where `data` exists, a stray file is none.
+pub(crate) fn is_increment(files: &Files, fs: &dyn Fs) -> Result<bool> {
+    Ok(fs.kind(&files.data)?.is_none() && matches!(fs.kind(&files.increment), Ok(Some(Kind::File))))
+}
+
+/// Reads the header of a backup; `None` if it has none.
+pub(crate) fn read_header(files: &Files, fs: &dyn Fs) -> Result<Option<BackupHeader>> {
+    let path = &files.token;
+    if fs.kind(path)?.is_none() {
+        return Ok(None);
+    }
+    let mut block = AlignedBuf::new(BLOCK);
+    let len = fs.open(path)?.read_at(&mut block, 0)?;
+    match BackupHeader::decode(&block[..len]) {
+        Ok(header) => Ok(Some(header)),
+        Err(BlockFlaw::Newer(found)) => Err(Error::Newer { path: path.clone(), found, supported: BACKUP_VERSION }),
+        Err(BlockFlaw::Damaged) => {
+            Err(Storage::corrupted(path, Place::File, "the name of the backup is damaged").into())
+        }
+    }
+}
+
+/// Reads the superblock of a backup. It has one: an open writes a second.
+pub(crate) fn read_superblock(data: &dyn File) -> Result<SuperBlock> {
+    match SuperBlock::read_newest(data)? {
+        (superblock, None) => Ok(superblock),
+        (_, Some(_)) => {
+            // Its log has gone on, so no archive continues it; and a start may need its images of pages.
+            let why = "it was opened as a database since the backup was made";
+            Err(Error::Foreign { path: data.path().to_owned(), why })
+        }
+    }
+}
+
+/// Copies the database to `dir`: all of it, or what has changed since the backup in directory `base`.
+pub(crate) fn backup(engine: &Engine, dir: &Path, base: Option<&Path>) -> Result<Backup> {
     engine.admission.check_open()?;
+    let base = base.map(|base| find_base(engine, base)).transpose()?;
     let target = Target::create(engine.options.backup_file_system(dir)?, dir)?;
     let retained = engine.storage.checkpointer().retain_log();
-    let source = Source { engine, retained };
+    let source = Source { engine, retained, base };
     let copied = source.copy_to(&target).map_err(|error| source.explain(error));
     let backup = copied.and_then(|backup| target.finish().map(|()| backup));
     trace::ended("backup", &backup);
@@ -71,10 +132,26 @@ pub(crate) fn backup(engine: &Engine, dir: &Path) -> Result<Backup> {
     Ok(backup)
 }
 
+/// Returns what the database knows of the backup in directory `base`.
+fn find_base(engine: &Engine, base: &Path) -> Result<KnownBackup> {
+    let (files, fs) = (Files::of(base), engine.options.reader(base)?);
+    check_finished(&files, &*fs)?;
+    let header = read_header(&files, &*fs)?;
+    let known = header.and_then(|header| engine.storage.backups().find(header.token));
+    let Some(known) = known else {
+        let dir = engine.storage.files().dir.clone();
+        return Err(Error::UnknownBase(UnknownBase { base: base.to_owned(), dir }));
+    };
+    let data = if is_increment(&files, &*fs)? { &files.increment } else { &files.data };
+    read_superblock(&*fs.open(data)?)?;
+    Ok(known)
+}
+
 /// The database as it is copied.
 struct Source<'e> {
     engine: &'e Engine,
     retained: RetainedLog,
+    base: Option<KnownBackup>,
 }
 
 impl Source<'_> {
@@ -83,10 +160,9 @@ impl Source<'_> {
         let (files, fs) = (target.files(), target.fs());
         // A page beyond this length was never home, or was cut off. Its next use begins with a record for redo.
         let pages = (storage.data().len()? / PAGE_SIZE as u64).max(superblock.data_pages);
-        let data = fs.create(&files.data)?;
-        // The engine never writes a page home without space for it, so free pages need theirs too.
-        data.allocate(0, pages * PAGE_SIZE as u64)?;
-        let copied = PageCopier::new(storage).copy(&*data, pages, &|| self.go_on())?;
+        let token = Token(new_uuid().0);
+        let data = fs.create(if self.base.is_some() { &files.increment } else { &files.data })?;
+        let copied = self.copy_pages(&*data, pages, token)?;
         pause::point("backup: the pages are copied");
         storage.log().force(copied.lsn)?;
         let log = storage.log().copy(superblock.scan_start, fs, &files.log, &mut || self.go_on())?;
@@ -95,18 +171,68 @@ impl Source<'_> {
         // Everything was read from the open database, and from log that was retained.
         self.go_on()?;
         pause::point("backup: the log is copied");
-        Pool::create_files(&*fs.create(&files.doublewrite)?, superblock.uuid)?;
+        if self.base.is_none() {
+            Pool::create_files(&*fs.create(&files.doublewrite)?, superblock.uuid)?;
+        }
+        let (start, end) = (self.start(target, log.durable)?, log.durable);
+        let (uuid, base, stored) = (superblock.uuid, self.base.map(|base| base.token), copied.stored);
+        let mut block = AlignedBuf::new(BLOCK);
+        BackupHeader { uuid, token, base, start, end, pages, stored }.encode(&mut block);
+        fs.create(&files.token)?.write_durable(&block, 0)?;
         fs.sync_dir(&files.dir)?;
-        // Another machine may redo the log more slowly.
-        SuperBlock { restart_speed: 0, ..superblock.clone() }.write_next(&*data)?;
+        // Last of all that is read: a copy of this database that knows the token has all that the backup has.
+        match storage.backups().add(KnownBackup { token, start, end }) {
+            // A full disk of the database is no reason to have no backup. This one is no base.
+            Err(Storage::DiskFull { .. }) => {}
+            added => added?,
+        }
+        pause::point("backup: the database knows it");
+        // Another machine may redo the log more slowly. The file of an increment is shorter than `data`.
+        let data_pages = if self.base.is_some() { 0 } else { superblock.data_pages };
+        SuperBlock { restart_speed: 0, data_pages, ..superblock.clone() }.write_next(&*data)?;
         pause::point("backup: all files are there");
-        Ok(Backup {
-            csn: log.durable.csn(),
-            lsn: log.durable,
-            pages,
-            log_bytes: log.bytes,
-            quarantined: copied.quarantined,
-        })
+        let (csn, lsn, log_bytes, quarantined) = (end.csn(), end, log.bytes, copied.quarantined);
+        Ok(Backup { csn, lsn, pages, stored_pages: stored, log_bytes, quarantined })
+    }
+
+    /// Copies the pages to `data`, those that the base does not have already.
+    fn copy_pages(&self, data: &dyn File, pages: u64, token: Token) -> Result<Copied, Storage> {
+        let (mut stored, copier, go_on) = (0, PageCopier::new(&self.engine.storage), || self.go_on());
+        let copied = if let Some(base) = self.base {
+            let mut writer = IncrementWriter::new(data, token);
+            // The LSN of a quarantined page may be older than its damage.
+            let has_changed =
+                |page: &[u8]| page_lsn(page) > base.start || page_type(page) == Some(PageType::Quarantined);
+            let copied = copier.copy(pages, &go_on, &mut |first, run| {
+                let changed = (first.0..).zip(run.chunks_exact(PAGE_SIZE)).filter(|(_, page)| has_changed(page));
+                for (number, page) in changed {
+                    stored += 1;
+                    writer.push(PageId(number), page)?;
+                }
+                Ok(())
+            })?;
+            writer.finish()?;
+            copied
+        } else {
+            // The engine never writes a page home without space for it, so free pages need theirs too.
+            data.allocate(0, pages * PAGE_SIZE as u64)?;
+            copier.copy(pages, &go_on, &mut |first, run| {
+                let contents =
+                    run.chunks_exact(PAGE_SIZE).filter(|page| page.iter().any(|&byte| byte != 0)).count() as u64;
+                stored += contents;
+                if contents > 0 { data.write_at(run, first.offset()) } else { Ok(()) }
+            })?
+        };
+        Ok(Copied { stored, ..copied })
+    }
+
+    /// Returns the start of the copy, whose log ends at `end`: each page of it has all of its records up to there. By
+    /// the argument of `crates/recovery/src/restart.rs` it has all from before the redo start. The first record from
+    /// there on has the least LSN of these, since records are read in the order of their LSNs.
+    fn start(&self, target: &Target, end: Lsn) -> Result<Lsn, Storage> {
+        let SuperBlock { uuid, redo_start, .. } = *self.retained.superblock();
+        let mut records = Follower::open(target.fs(), &target.files().log, uuid, redo_start)?.unconfirmed();
+        Ok(records.read()?.map_or(end, |first| Lsn(first.lsn.0 - 1)))
     }
 
     /// Fails if the database is no longer open, or the log is no longer retained.

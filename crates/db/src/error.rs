@@ -4,11 +4,9 @@ mod display;
 mod from;
 mod methods;
 
-use foreshore_base::{GroupNo, Lockable, Place, RestoreRefusal, TableRef, Waiter};
+use foreshore_base::{GroupNo, Lockable, Place, RestoreRefusal, TableRef, UnknownBase, Waiter};
+pub use methods::Result;
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
-
-/// A result with Foreshore's [`Error`].
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error, with the object that it concerns. Cheap to clone: a failed log write is reported to every waiter.
 #[derive(Clone, Debug)]
@@ -78,6 +76,8 @@ pub enum Error {
     },
     /// A restore is refused. Nothing was restored.
     Restore(RestoreRefusal),
+    /// An incremental backup is refused because of its base. Nothing was copied.
+    UnknownBase(UnknownBase),
     /// The file is not a Foreshore file, or belongs to another database.
     Foreign {
         /// The file.

@@ -21,6 +21,12 @@ pub(crate) struct Files {
     pub(crate) doublewrite: PathBuf,
     /// Stamps of the pages in `data`.
     pub(crate) stamps: PathBuf,
+    /// The backups that an increment may continue.
+    pub(crate) backups: PathBuf,
+    /// In a backup: its name.
+    pub(crate) token: PathBuf,
+    /// In an incremental backup: superblock and changed pages.
+    pub(crate) increment: PathBuf,
     /// Undo that does not fit in memory. The file has its name for a moment only.
     pub(crate) spill: PathBuf,
 }
@@ -36,6 +42,9 @@ impl Files {
             data: dir.join("data"),
             doublewrite: dir.join("dw"),
             stamps: dir.join("stamps"),
+            backups: dir.join("backups"),
+            token: dir.join("token"),
+            increment: dir.join("increment"),
             spill: dir.join("spill"),
         }
     }

@@ -34,6 +34,10 @@
 //!  created: count u32, n x { name: u16 n, n bytes | catalogue row: u16 n, n bytes }
 //!  | dropped: count u32, n x { table u32, root u64 }
 //! ```
+//!
+//! The files of backups are in `backups`.
+
+pub(crate) mod backups;
 
 use foreshore_base::codec::{Decoder, Put, Short};
 use foreshore_base::{PageId, TableId};

@@ -75,6 +75,7 @@ mod idle;
 mod index_def;
 mod index_state;
 mod insert_watch;
+mod known_backups;
 mod live;
 mod marker;
 mod max_age;
@@ -118,8 +119,8 @@ pub use error::{Error, Result};
 pub use foreshore_base::codec::{Decoder, Short};
 pub use foreshore_base::key::{Key, Timestamp, Value};
 pub use foreshore_base::{
-    Csn, GroupNo, InvalidOption, Lockable, Lsn, PageId, Place, RestoreRefusal, TableId, TableRef, Uuid, Waiter, Xid,
-    limits,
+    Csn, GroupNo, InvalidOption, Lockable, Lsn, PageId, Place, RestoreRefusal, TableId, TableRef, UnknownBase, Uuid,
+    Waiter, Xid, limits,
 };
 pub use foreshore_btree::TreeStats;
 pub use foreshore_buffer::{DoublewriteKind, PageWrites, PoolStats, StampStats};

@@ -9,6 +9,7 @@ use crate::damage::Damage;
 use crate::engine::{Background, Engine};
 use crate::files::Files;
 use crate::format::{CATALOGUE, SEQUENCES, SEQUENCES_ROOT};
+use crate::known_backups::KnownBackups;
 use crate::max_age::AgingTransactions;
 use crate::prepared::{PreparedList, take_over};
 use crate::profile::Profiler;
@@ -61,7 +62,7 @@ fn check_exists(files: &Files, reader: &Arc<dyn Fs>) -> Result<()> {
     if reader.kind(dir)? == Some(Kind::File) {
         return Err(Error::Foreign { path: dir.clone(), why: "it is a file, and a database is a directory" });
     }
-    backup::check_finished(files, &**reader)?;
+    backup::check_no_backup(files, &**reader)?;
     match create::contents(files, reader)? {
         Contents::Database => Ok(()),
         Contents::Nothing | Contents::Unfinished => Err(Error::NoDatabase { path: dir.clone() }),
@@ -81,7 +82,7 @@ pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
 /// Starts the engine. `clock` has counted from the call of open.
 fn start(clock: SystemClock, directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
     let memory = options.shares()?;
-    backup::check_finished(directory.files(), &**directory.fs())?;
+    backup::check_no_backup(directory.files(), &**directory.fs())?;
     let contents = create::contents(directory.files(), directory.fs())?;
     if contents != Contents::Database {
         if directory.access() != Access::Create {
@@ -172,6 +173,7 @@ impl Parts<'_> {
         let stamps = Stamps::find(&**fenced, &files.stamps, superblock.uuid, superblock.seq)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
         self.archive(&log)?;
+        let backups = KnownBackups::open(fenced, &files.backups, superblock.uuid, recovered.end())?;
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &options.for_pool(memory))?;
         pool.stamps().open(stamps, &**fenced, &files.stamps, superblock.uuid, !directory.is_read_only());
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
@@ -218,7 +220,7 @@ impl Parts<'_> {
             queues: Queues::new(&log, options.of_lab().step_seed),
             profiler: Profiler::new(options.of_lab().profile),
             background: Background::new(options.of_lab().step_seed, has_threads),
-            storage: Storage::new(directory, data, log, pool, space, checkpointer, recovery),
+            storage: Storage::new((directory, backups), data, log, pool, space, checkpointer, recovery),
         };
         let known = load_catalogue(&engine)?;
         engine.prepared.hold_again(taken_over, &engine.catalogue, &known, &files.log)?;

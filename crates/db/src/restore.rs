@@ -1,10 +1,12 @@
-//! Restoring a database from a backup, and the log in an archive.
+//! Restoring a database from a backup, its increments, and the log in an archive.
 //!
-//! 1. *Source.* The backup is locked and checked: it is finished, and was never opened as a database.
+//! 1. *Source.* The backups are locked and checked: they are finished, were never opened as databases, and each
+//!    increment names the one before it as its base ([`Chain`]).
 //! 2. *Target.* The new directory is locked and marked as unfinished ([`Target`]).
-//! 3. *Log.* The log of the backup and the groups of the archive that follow it are written, up to the position, under
-//!    a new uuid (`crates/wal/src/restore.rs`).
-//! 4. *Pages.* The data file is copied. Each page is checked, and none may be ahead of the log of the backup.
+//! 3. *Log.* The log of the last backup and the groups of the archive that follow it are written, up to the position,
+//!    under a new uuid (`crates/wal/src/restore.rs`).
+//! 4. *Pages.* The data file is copied, with each page of the last increment that has it. Each page is checked, and
+//!    none may be ahead of the log of the last backup.
 //! 5. *Superblock.* It is written when everything else is durable. Then the marker is removed.
 //!
 //! The result is a database that was not closed. Its first start replays the log, and undoes the transactions whose
@@ -15,15 +17,16 @@
 //!
 //! **Names.** No file name is read from a file. So no backup or archive, whatever it says, leads out of its directory.
 
-use crate::backup::{Target, check_empty, check_finished};
-use crate::create::{self, Contents};
+mod chain;
+
+use crate::backup::{Target, check_empty};
+use crate::create;
 use crate::files::Files;
-use crate::{Csn, Error, Lsn, Result, Timestamp};
-use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error as Storage, PageId, Place};
-use foreshore_buffer::format::{page_type, verify_page};
-use foreshore_buffer::{PageType, Pool};
-use foreshore_io::{AlignedBuf, Device, DirLock, File, Fs, Kind, ReadOnly};
+use crate::{Csn, Lsn, Result, Timestamp};
+use chain::{Chain, Copied};
+use foreshore_base::{Error as Storage, Place};
+use foreshore_buffer::Pool;
+use foreshore_io::{Device, Fs, Kind, ReadOnly};
 use foreshore_space::SuperBlock;
 use foreshore_sync::{Nanos, pause};
 use foreshore_wal::{Log, LogOptions, RestoreSource, RestoreTarget, RestoreUntil, RestoredLog};
@@ -31,17 +34,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pages copied at once: 1 MiB.
-const RUN: u64 = 128;
-/// The first page that is none of a superblock.
-const FIRST: u64 = 2;
-
 /// Where a restore ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
-    /// At the end of the archive, or of the backup if no archive is named. [`Restored::lsn`] says where that is. It is
-    /// [`Restored::backup_lsn`] if the archive has nothing behind the backup.
+    /// At the end of the archive, or of the last backup if no archive is named. [`Restored::lsn`] says where that is.
+    /// It is [`Restored::backup_lsn`] if the archive has nothing behind the backup.
     End,
     /// At an LSN. The result has the commits whose [records](crate::CommitTicket::record_lsn) have LSNs up to it.
     Lsn(Lsn),
@@ -58,7 +56,7 @@ pub struct Restored {
     pub lsn: Lsn,
     /// The position as a number of commits.
     pub csn: Csn,
-    /// The end of the backup: the first position that can be restored from it.
+    /// The end of the last backup: the first position that can be restored from it.
     pub backup_lsn: Lsn,
     /// When the last group of the log was written; `None` if the log does not say.
     pub time: Option<Timestamp>,
@@ -110,6 +108,7 @@ pub struct Restored {
 pub fn restore(backup: impl AsRef<Path>, target: impl AsRef<Path>) -> Restore {
     Restore {
         backup: backup.as_ref().to_owned(),
+        increments: Vec::new(),
         target: target.as_ref().to_owned(),
         archive: None,
         until: Until::End,
@@ -122,6 +121,7 @@ pub fn restore(backup: impl AsRef<Path>, target: impl AsRef<Path>) -> Restore {
 #[must_use = "nothing is restored before `run`"]
 pub struct Restore {
     backup: PathBuf,
+    increments: Vec<PathBuf>,
     target: PathBuf,
     archive: Option<PathBuf>,
     until: Until,
@@ -129,8 +129,24 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Sets the archive whose log is restored after that of the backup. A directory without a file of an archive is
-    /// refused, unless the position is in the backup alone.
+    /// Adds an incremental backup, whose base was named before: [`Db::backup_since`](crate::Db::backup_since) has made
+    /// it. The restore then ends with this backup, or later.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), foreshore::Error> {
+    /// let of_week = ["monday", "tuesday"].into_iter();
+    /// let restore = of_week.fold(foreshore::restore("sunday", "restored"), |restore, day| restore.increment(day));
+    /// restore.run()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn increment(mut self, dir: impl AsRef<Path>) -> Self {
+        self.increments.push(dir.as_ref().to_owned());
+        self
+    }
+
+    /// Sets the archive whose log is restored after that of the last backup. A directory without a file of an archive
+    /// is refused, unless the position is in the backup alone.
     pub fn archive(mut self, dir: impl AsRef<Path>) -> Self {
         self.archive = Some(dir.as_ref().to_owned());
         self
@@ -154,8 +170,8 @@ impl Restore {
     ///
     /// # Errors
     /// - `NotEmpty` if the target has files; `Locked` if it or the backup is in use.
-    /// - `NoDatabase`, `UnfinishedBackup`, or `Foreign` if the backup is none or was opened as a database.
-    /// - `Restore` if log is missing, or the position cannot be reached.
+    /// - `NoDatabase`, `UnfinishedBackup`, or `Foreign` if a backup is none or was opened as a database.
+    /// - `Restore` if log or a base is missing, or the position cannot be reached.
     /// - `Foreign` if the archive is that of another database, or of another timeline of this one.
     /// - `Newer`, `Corrupted` or `Truncated` for a file; `DiskFull`, `Io`.
     pub fn run(self) -> Result<Restored> {
@@ -178,7 +194,7 @@ impl Restore {
         let source = self.source()?;
         let log = Log::verify_restore(&source.log, until(self.until))?;
         source.check_log(&log)?;
-        let copied = source.copy_pages(None, log.backup_end)?;
+        let copied = source.chain.copy_pages(None, log.backup_end)?;
         Ok(summary(&log, copied))
     }
 
@@ -208,108 +224,56 @@ impl Restore {
         LogOptions { segment_bytes, ..default }
     }
 
-    /// Opens and checks the backup.
+    /// Opens and checks the backup and its increments.
     fn source(&self) -> Result<Source> {
-        let files = Files::of(&self.backup);
-        let fs = self.reader(&self.backup)?;
-        check_finished(&files, &*fs)?;
-        if create::contents(&files, &fs)? != Contents::Database {
-            return Err(Error::NoDatabase { path: self.backup.clone() });
+        let mut chain = Chain::open(&self.backup, self.reader(&self.backup)?)?;
+        for increment in &self.increments {
+            chain.add(increment, self.reader(increment)?)?;
         }
-        let lock = fs.lock_shared(&files.lock)?;
-        let data = fs.open(&files.data)?;
-        data.read_past_cache()?;
-        let (superblock, older) = SuperBlock::read_newest(&*data)?;
-        if older.is_some() {
-            // Its log has gone on, so no archive continues it; and a start may need its images of pages.
-            let why = "it was opened as a database since the backup was made";
-            return Err(Error::Foreign { path: files.data, why });
-        }
-        Pool::check_files(&fs.open(&files.doublewrite)?, superblock.uuid)?;
         let archive = match &self.archive {
             Some(dir) => Some((self.reader(dir)?, dir.clone())),
             None => None,
         };
-        let log = RestoreSource { log: (fs, files.log), archive, uuid: superblock.uuid };
-        Ok(Source { data, superblock, log, _lock: lock })
+        let (log, uuid) = (chain.log(), chain.superblock().uuid);
+        Ok(Source { chain, log: RestoreSource { log, archive, uuid } })
     }
 }
 
-/// The backup that is restored.
+/// The backup that is restored, and its increments.
 struct Source {
-    data: Arc<dyn File>,
-    superblock: SuperBlock,
+    chain: Chain,
     log: RestoreSource,
-    _lock: Box<dyn DirLock>,
-}
-
-/// What was copied of the data file.
-#[derive(Default)]
-struct Copied {
-    pages: u64,
-    quarantined: u64,
 }
 
 impl Source {
-    fn write_to(&self, target: &Target, to: Until, options: &LogOptions) -> Result<Restored> {
+    fn write_to(self, target: &Target, to: Until, options: &LogOptions) -> Result<Restored> {
         let (files, fs) = (target.files(), target.fs());
         let uuid = create::new_uuid();
         let log = Log::restore(&self.log, until(to), RestoreTarget { fs, dir: &files.log, uuid, options })?;
         self.check_log(&log)?;
         pause::point("restore: the log is there");
         let data = fs.create(&files.data)?;
-        let copied = self.copy_pages(Some(&*data), log.backup_end)?;
+        let superblock = self.chain.superblock();
+        let copied = self.chain.copy_pages(Some(&*data), log.backup_end)?;
         pause::point("restore: the pages are copied");
         Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
         fs.sync_dir(&files.dir)?;
         // Another machine may be slower.
-        SuperBlock { uuid, seq: 0, clean: false, restart_speed: 0, ..self.superblock.clone() }.write_next(&*data)?;
+        SuperBlock { uuid, seq: 0, clean: false, restart_speed: 0, ..superblock }.write_next(&*data)?;
         pause::point("restore: all files are there");
         Ok(summary(&log, copied))
     }
 
-    /// Refuses a log without what the superblock needs.
+    /// Refuses a log without what the superblock needs, or of another backup.
     fn check_log(&self, log: &RestoredLog) -> Result<(), Storage> {
-        let SuperBlock { scan_start, checkpoint_lsn, .. } = self.superblock;
-        if log.first <= scan_start && checkpoint_lsn <= log.backup_end {
-            return Ok(());
+        let SuperBlock { scan_start, checkpoint_lsn, .. } = self.chain.superblock();
+        if log.first > scan_start || checkpoint_lsn > log.backup_end {
+            return Err(Storage::LostLog { file: self.log.log.1.clone(), offset: 0, missing: scan_start });
         }
-        Err(Storage::LostLog { file: self.log.log.1.clone(), offset: 0, missing: scan_start })
-    }
-
-    /// Checks all pages, and copies them to `to`. The log of the backup ends at `end`.
-    fn copy_pages(&self, to: Option<&dyn File>, end: Lsn) -> Result<Copied, Storage> {
-        let pages = self.data.len()? / PAGE_SIZE as u64;
-        if let Some(to) = to {
-            // The engine never writes a page home without space for it.
-            to.allocate(0, pages * PAGE_SIZE as u64)?;
+        if self.chain.end().is_some_and(|end| end != log.backup_end) {
+            return Err(Storage::corrupted(&self.log.log.1, Place::File, "the log is that of another backup"));
         }
-        let mut buf = AlignedBuf::new(RUN as usize * PAGE_SIZE);
-        let mut copied = Copied { pages, quarantined: 0 };
-        let mut first = 0;
-        while first < pages {
-            let count = RUN.min(pages - first);
-            let run = &mut buf[..count as usize * PAGE_SIZE];
-            let read = self.data.read_at(run, PageId(first).offset())?;
-            run[read..].fill(0);
-            for (number, page) in (first..).zip(run.chunks_exact_mut(PAGE_SIZE)) {
-                if number < FIRST {
-                    page.fill(0);
-                } else if page.iter().any(|&byte| byte != 0) {
-                    verify_page(page, PageId(number), end).map_err(|flaw| {
-                        Storage::corrupted(self.data.path(), Place::Page(PageId(number)), flaw.why())
-                    })?;
-                    copied.quarantined += u64::from(page_type(page) == Some(PageType::Quarantined));
-                }
-            }
-            if let Some(to) = to
-                && run.iter().any(|&byte| byte != 0)
-            {
-                to.write_at(run, PageId(first).offset())?;
-            }
-            first += count;
-        }
-        Ok(copied)
+        Ok(())
     }
 }
 

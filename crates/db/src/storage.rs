@@ -2,6 +2,7 @@
 
 use crate::fence::{Fenced, Gate};
 use crate::files::Files;
+use crate::known_backups::KnownBackups;
 use foreshore_base::{Error, Result};
 use foreshore_buffer::Pool;
 use foreshore_io::{DirLock, File, Fs};
@@ -79,6 +80,7 @@ impl Directory {
 /// The storage of an open database.
 pub(crate) struct Storage {
     directory: Arc<Directory>,
+    backups: KnownBackups,
     backend: String,
     data: Arc<dyn File>,
     log: Log,
@@ -90,7 +92,7 @@ pub(crate) struct Storage {
 
 impl Storage {
     pub(crate) fn new(
-        directory: &Arc<Directory>,
+        (directory, backups): (&Arc<Directory>, KnownBackups),
         data: Arc<dyn File>,
         log: Log,
         pool: Pool,
@@ -100,7 +102,7 @@ impl Storage {
     ) -> Self {
         let (directory, checkpointer) = (Arc::clone(directory), Arc::new(checkpointer));
         let backend = directory.given.backend().name;
-        Self { directory, backend, data, log, pool, space, checkpointer, recovery }
+        Self { directory, backups, backend, data, log, pool, space, checkpointer, recovery }
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -110,6 +112,11 @@ impl Storage {
     /// Returns the paths.
     pub(crate) fn files(&self) -> &Files {
         &self.directory.files
+    }
+
+    /// Returns the backups that an increment may continue.
+    pub(crate) const fn backups(&self) -> &KnownBackups {
+        &self.backups
     }
 
     /// Returns the name of the storage in use.

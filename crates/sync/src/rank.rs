@@ -31,6 +31,8 @@ lock_ranks! {
     Catalogue,
     /// One checkpoint at a time.
     Checkpoint,
+    /// The list of known backups, and the replacement of its file. Backups alone take it, at their ends.
+    KnownBackups,
     /// The state of the log archive. Not held during I/O of the archive.
     LogArchive,
     /// Extents and free space. Outside the cleaner, because a new map page needs a frame.

@@ -21,7 +21,7 @@ use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, Lsn, PageId, Result};
 use foreshore_buffer::format::{page_lsn, page_type, verify_page};
 use foreshore_buffer::{PageType, Stamps};
-use foreshore_io::{AlignedBuf, File};
+use foreshore_io::AlignedBuf;
 
 /// Pages read at once: 1 MiB.
 const RUN: u64 = 128;
@@ -37,6 +37,8 @@ pub(super) struct Copied {
     pub(super) lsn: Lsn,
     /// Quarantined pages.
     pub(super) quarantined: u64,
+    /// Pages with contents that were written.
+    pub(super) stored: u64,
 }
 
 /// A reader of all pages.
@@ -50,9 +52,14 @@ impl<'e> PageCopier<'e> {
         Self { storage, copied: Copied::default() }
     }
 
-    /// Copies the pages before `end` to `to`, which reads as zeros, except for the superblocks. Calls `go_on` before
+    /// Calls `put` with each run of pages before `end`, and its first page. Superblocks are zeros. Calls `go_on` before
     /// each run.
-    pub(super) fn copy(mut self, to: &dyn File, end: u64, go_on: &dyn Fn() -> Result<()>) -> Result<Copied> {
+    pub(super) fn copy(
+        mut self,
+        end: u64,
+        go_on: &dyn Fn() -> Result<()>,
+        put: &mut dyn FnMut(PageId, &[u8]) -> Result<()>,
+    ) -> Result<Copied> {
         let mut buf = AlignedBuf::new(RUN as usize * PAGE_SIZE);
         let mut first = 0;
         while first < end {
@@ -60,9 +67,7 @@ impl<'e> PageCopier<'e> {
             let count = RUN.min(end - first);
             let run = &mut buf[..count as usize * PAGE_SIZE];
             self.read(run, PageId(first))?;
-            if run.iter().any(|&byte| byte != 0) {
-                to.write_at(run, PageId(first).offset())?;
-            }
+            put(PageId(first), run)?;
             first += count;
         }
         Ok(self.copied)

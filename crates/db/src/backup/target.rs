@@ -61,13 +61,13 @@ impl Target {
     }
 
     fn clear(&self) -> Result<(), StorageError> {
+        let remove = |path: &Path| if self.fs.kind(path)?.is_some() { self.fs.remove(path) } else { Ok(()) };
+        // Durably before the marker: without them it is no increment, even if the marker is gone.
+        remove(&self.files.increment)?;
+        remove(&self.files.token)?;
         create::clear(&self.files, &*self.fs)?;
-        for path in [&self.files.unfinished_backup, &self.files.lock] {
-            if self.fs.kind(path)?.is_some() {
-                self.fs.remove(path)?;
-            }
-        }
-        Ok(())
+        remove(&self.files.unfinished_backup)?;
+        remove(&self.files.lock)
     }
 }
 

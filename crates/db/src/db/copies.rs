@@ -47,7 +47,55 @@ impl Db {
     /// - `Corrupted` for a damaged page, which it names; `Io` for a page that cannot be read.
     /// - `Closed`, `Poisoned`.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Backup> {
-        backup::backup(self.engine(), dir.as_ref())
+        backup::backup(self.engine(), dir.as_ref(), None)
+    }
+
+    /// Makes an incremental backup in directory `dir`: it has only the pages that have changed since the backup in
+    /// directory `base`, and the log that these need. `base` is a full backup of this database, or an incremental one.
+    ///
+    /// An increment is no database. [`restore`](crate::restore) makes one of the full backup and its increments in
+    /// their order. They are needed unchanged: never open the full backup as a database.
+    ///
+    /// The base must be one of the last 16 backups of this database, full or not. Its file `backups` names them, and a
+    /// copy of the files knows those from before it. A backup or a restored database knows none. So the pages that the
+    /// base has are of the history of this database. A backup that was made while the disk of the database was full is
+    /// no base. Each page is read, and checked, as in a full backup. Written are those changed since then, and
+    /// those that were not yet home when the base was made.
+    ///
+    /// ```
+    /// use foreshore::{Db, Error, TableDef, restore};
+    ///
+    /// const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = std::env::temp_dir().join(format!("foreshore-doc-increment-{}", std::process::id()));
+    /// # std::fs::create_dir(&dir).unwrap();
+    /// let [full, first, second] = ["full", "first", "second"].map(|name| dir.join(name));
+    /// let db = Db::open(dir.join("db"))?;
+    /// db.backup(&full)?;
+    /// db.run(|tx| tx.open(ACCOUNTS)?.put(7, 100))?;
+    /// db.backup_since(&first, &full)?;
+    /// db.run(|tx| tx.open(ACCOUNTS)?.put(8, 50))?;
+    /// let backup = db.backup_since(&second, &first)?;
+    /// assert!(backup.stored_pages < backup.pages);
+    ///
+    /// restore(&full, dir.join("restored")).increment(&first).increment(&second).run()?;
+    /// let restored = Db::open(dir.join("restored"))?;
+    /// assert_eq!(restored.read().open(ACCOUNTS)?.iter().count(), 2);
+    /// assert!(matches!(restored.backup_since(dir.join("third"), &second), Err(Error::UnknownBase(_))));
+    /// assert!(matches!(Db::open(&first), Err(Error::Foreign { .. })));
+    /// # drop((db, restored));
+    /// # std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - `UnknownBase` if the base is none of the last backups of this database.
+    /// - `UnfinishedBackup` if the base did not finish; `Foreign` if it was opened as a database.
+    /// - Those of [`backup`](Self::backup).
+    pub fn backup_since(&self, dir: impl AsRef<Path>, base: impl AsRef<Path>) -> Result<Backup> {
+        backup::backup(self.engine(), dir.as_ref(), Some(base.as_ref()))
     }
 
     /// Copies the durable log to the archive, and returns the LSN up to which it is archived. Without

@@ -18,7 +18,7 @@ impl fmt::Display for Error {
             Self::LostLog { file, offset, missing } => write_lost(f, file, *offset, *missing),
             Self::LogTruncated { dir, wanted, first } => write_recycled(f, dir, *wanted, *first),
             Self::LogRetracted { dir, group } => write_retracted(f, dir, *group),
-            Self::Restore(why) => write!(f, "the restore is refused: {why}"),
+            Self::Restore(_) | Self::UnknownBase(_) => write_refused(f, self),
             Self::Foreign { path, why } => write!(f, "{} does not belong to this database: {why}", path.display()),
             Self::Newer { path, found, supported } => write_newer(f, path, *found, *supported),
             Self::Locked { path } => write_locked(f, path),
@@ -125,6 +125,14 @@ fn write_newer(f: &mut fmt::Formatter<'_>, path: &Path, found: u32, supported: u
 
 fn write_locked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     write!(f, "{} is already open, in this process or another: close it there first", path.display())
+}
+
+fn write_refused(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
+    match error {
+        Error::Restore(why) => write!(f, "the restore is refused: {why}"),
+        Error::UnknownBase(why) => write!(f, "the incremental backup is refused: {why}"),
+        _ => Ok(()),
+    }
 }
 
 fn write_unfinished(f: &mut fmt::Formatter<'_>, dir: &Path) -> fmt::Result {

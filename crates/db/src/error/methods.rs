@@ -4,6 +4,9 @@ use super::Error;
 use foreshore_base::{PageId, Place};
 use std::{io, path::PathBuf};
 
+/// A result with Foreshore's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 impl Error {
     /// Wraps an error of the operating system from `op` on `path`. A full disk has its own variant, if `op` needs
     /// space.

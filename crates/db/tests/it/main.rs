@@ -32,6 +32,8 @@ mod flip;
 mod footprint;
 mod forged;
 mod in_memory;
+mod increments;
+mod increments_refused;
 mod index_builds;
 mod index_crash;
 mod indexes;

@@ -1,6 +1,6 @@
 //! Promise: an error says what was refused, on what, in words that a user reads once.
 
-use foreshore::{Error, Lockable, Lsn, PageId, Place, RestoreRefusal, TableId, TableRef, Waiter};
+use foreshore::{Error, Lockable, Lsn, PageId, Place, RestoreRefusal, TableId, TableRef, UnknownBase, Waiter};
 use foreshore_base::{Error as Storage, GroupNo};
 use std::io;
 use std::sync::Arc;
@@ -29,6 +29,9 @@ fn all() -> Vec<Error> {
         Error::Restore(RestoreRefusal::Gap { dir: "/archive".into(), missing: GroupNo(7), next: GroupNo(9) }),
         Error::Restore(RestoreRefusal::BeforeBackup { end: Lsn(7) }),
         Error::Restore(RestoreRefusal::BeyondLog { end: Lsn(7) }),
+        Error::Restore(RestoreRefusal::MissingBase { increment: "/second".into() }),
+        Error::Restore(RestoreRefusal::WrongBase { increment: "/second".into(), base: "/first".into() }),
+        Error::UnknownBase(UnknownBase { base: "/first".into(), dir: "/db".into() }),
         Error::Poisoned { cause: cause.clone() },
         Error::Closed,
         Error::RolledBack,
