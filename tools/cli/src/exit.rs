@@ -82,6 +82,7 @@ impl From<Error> for Failure {
             | Error::TableExists { .. }
             | Error::NotEmpty { .. }
             | Error::Restore(_)
+            | Error::UnknownBase(_)
             | Error::ReadOnly
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }

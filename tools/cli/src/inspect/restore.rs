@@ -1,4 +1,5 @@
-//! `foreshore restore` and `foreshore verify`: a database from a backup and an archive, and the check of both.
+//! `foreshore restore` and `foreshore verify`: a database from a backup, its increments and an archive, and the check
+//! of all.
 
 use crate::exit::Failure;
 use crate::output::Output;
@@ -10,8 +11,9 @@ use std::path::PathBuf;
 /// The source of a restore, and its end.
 #[derive(Args)]
 struct Source {
-    /// Directory of the backup
-    backup: PathBuf,
+    /// Directory of the backup, then those of its increments in their order
+    #[arg(required = true)]
+    backup: Vec<PathBuf>,
     /// Directory to which the log was archived
     #[arg(long)]
     archive: Option<PathBuf>,
@@ -26,9 +28,9 @@ struct Source {
     json: bool,
 }
 
-/// Restore a backup, and the log in an archive, to a new directory
+/// Restore a backup, its increments, and the log in an archive, to a new directory
 ///
-/// Backup and archive are only read. The result is a database with another id: give it an archive of its own. If the
+/// Backups and archive are only read. The result is a database with another id: give it an archive of its own. If the
 /// restore does not finish, the directory cannot be opened.
 #[derive(Args)]
 pub(crate) struct RestoreArguments {
@@ -38,7 +40,7 @@ pub(crate) struct RestoreArguments {
     out: PathBuf,
 }
 
-/// Verify a backup, and the log in an archive, without a restore
+/// Verify a backup, its increments, and the log in an archive, without a restore
 ///
 /// It reads each page and each group that a restore would read, and writes nothing.
 #[derive(Args)]
@@ -64,7 +66,8 @@ impl Source {
             (None, Some(time)) => Until::Time(time),
             (None, None) => Until::End,
         };
-        let restore = restore(&self.backup, out).until(until);
+        let (full, increments) = self.backup.split_first().expect("one is required");
+        let restore = increments.iter().fold(restore(full, out).until(until), Restore::increment);
         match &self.archive {
             Some(archive) => restore.archive(archive),
             None => restore,

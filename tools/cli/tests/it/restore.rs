@@ -49,3 +49,29 @@ fn a_restore_ends_where_it_is_told() {
     ran(&["restore", &db, &path(&dir, "used")]).is_refused(4, "it was opened as a database");
     ran(&["verify", &path(&dir, "nothing")]).is_refused(4, "nothing");
 }
+
+#[test]
+fn a_chain_of_increments_is_restored_in_its_order() {
+    let dir = Dir::new("restore-chain");
+    let [db, full, first, second, out] = ["db", "full", "first", "second", "out"].map(|name| path(&dir, name));
+    let ran = |words: &[&str]| foreshore(words.iter().map(OsStr::new), None);
+    let put = |n: u64| Options::new().open(&db).unwrap().run(|tx| tx.open(NUMBERS)?.put(n, n)).unwrap();
+    for (n, words) in [
+        vec!["backup", &*db, &*full],
+        vec!["backup", &*db, &*first, "--since", &*full],
+        vec!["backup", &*db, &*second, "--since", &*first],
+    ]
+    .iter()
+    .enumerate()
+    {
+        put(n as u64);
+        let made = ran(words);
+        assert_eq!(made.code, 0, "{}", made.output);
+    }
+    assert_eq!(ran(&["verify", &full, &first, &second]).code, 0);
+    ran(&["verify", &full, &second]).is_refused(2, "does not continue the backup");
+    ran(&["restore", &first, &out]).is_refused(2, "is an incremental backup");
+    ran(&["check", &first]).is_refused(3, "it is an incremental backup");
+    assert_eq!(ran(&["restore", &full, &first, &second, &out]).code, 0);
+    assert_eq!(ran(&["scan", &out, "numbers"]).output.lines().count(), 3);
+}

@@ -145,7 +145,9 @@ impl Status {
             Error::ReadOnly => Self::ReadOnly,
             Error::NotClosed { .. } => Self::NotClosed,
             Error::Closed => Self::Closed,
-            Error::NotEmpty { .. } | Error::UnfinishedBackup { .. } | Error::Restore(_) => Self::BadBackup,
+            Error::NotEmpty { .. } | Error::UnfinishedBackup { .. } | Error::Restore(_) | Error::UnknownBase(_) => {
+                Self::BadBackup
+            }
             Error::Foreign { .. } => Self::Foreign,
             Error::Newer { .. } => Self::Newer,
             Error::Io { .. } => Self::Io,
