@@ -1,7 +1,7 @@
 //! Backups of a run, the archive of its log, and what is restored from them.
 //!
-//! Some lives make a backup beside their sessions, and some runs have an archive. After the next start they are
-//! restored on a copy of the disk, and each result is checked and compared:
+//! Some lives make a backup beside their sessions, full or since that of an earlier life, and some runs have an
+//! archive. After the next start they are restored on a copy of the disk, and each result is checked and compared:
 //!
 //! | restored | compared with |
 //! |---|---|
@@ -37,22 +37,44 @@ const DOUBTFUL: usize = 6;
 /// A finished backup.
 #[derive(Clone, Debug)]
 struct Copy {
-    dir: String,
+    /// That of a full backup, and those of its increments.
+    dirs: Vec<String>,
     /// Its end.
     lsn: Lsn,
 }
 
 /// The backup that a life makes.
 #[derive(Clone, Debug)]
-pub(super) struct Slot(Arc<Mutex<Option<Copy>>>);
+pub(super) struct Slot {
+    made: Arc<Mutex<Made>>,
+    /// Whether a read may have failed, so that the database may have forgotten its backups.
+    may_forget: bool,
+}
+
+#[derive(Debug, Default)]
+struct Made {
+    /// Not restored yet.
+    new: Option<Copy>,
+    last: Option<Copy>,
+}
 
 impl Slot {
     /// Makes a backup beside the sessions, and has the end of the log archived now and then.
     pub(super) fn fill(&self, shared: &Shared, dir: String, mut random: Random) {
         let most = one_of(&mut random, &[100, 3_000, 30_000, 200_000]);
         super::device::pause(Duration::from_micros(random.below(most)));
-        match shared.db.backup(&dir) {
-            Ok(backup) => *self.0.lock() = Some(Copy { dir, lsn: backup.lsn }),
+        let base = self.made.lock().last.clone().filter(|_| one_in(&mut random, 2));
+        let made = match base.as_ref().and_then(|base| base.dirs.last()) {
+            Some(base) => shared.db.backup_since(&dir, base),
+            None => shared.db.backup(&dir),
+        };
+        match made {
+            Ok(backup) => {
+                let dirs = base.map_or_else(Vec::new, |base| base.dirs).into_iter().chain([dir]).collect();
+                let copy = Some(Copy { dirs, lsn: backup.lsn });
+                *self.made.lock() = Made { new: copy.clone(), last: copy };
+            }
+            Err(Error::UnknownBase(_)) if self.may_forget => self.made.lock().last = None,
             Err(error) => _ = shared.goes_on(Stop::Error(error)),
         }
         schedule::progress();
@@ -119,7 +141,7 @@ pub(super) struct Copies {
     limit: u64,
     /// Whether the disk has failed, so that the archive may have a gap.
     may_lack: bool,
-    slot: Slot,
+    made: Arc<Mutex<Made>>,
     /// The oldest that the archive continues.
     oldest: Option<Copy>,
 }
@@ -130,8 +152,8 @@ impl Copies {
         let mut random = parts.random(&place);
         let is_archived = parts.has(&place) && one_in(&mut random, 2);
         let limit = one_of(&mut random, &[0, 0, 128 << 10]);
-        let slot = Slot(Arc::new(Mutex::new(LockRank::Leaf, None)));
-        Self { is_archived, limit, may_lack: false, slot, oldest: None }
+        let made = Arc::new(Mutex::new(LockRank::Leaf, Made::default()));
+        Self { is_archived, limit, may_lack: false, made, oldest: None }
     }
 
     pub(super) fn with_archive(&self, options: Options) -> Options {
@@ -139,7 +161,7 @@ impl Copies {
     }
 
     pub(super) fn slot(&self) -> Slot {
-        self.slot.clone()
+        Slot { made: Arc::clone(&self.made), may_forget: self.may_lack }
     }
 
     /// Notes what goes wrong in a life.
@@ -158,7 +180,7 @@ impl Copies {
     /// Says what is wrong.
     pub(super) fn check(&mut self, db: &Db, disk: &Sim, left: &Left<'_>, random: &mut Random) -> Result<u32, String> {
         let end = if self.is_archived { self.archive_end(db)? } else { Lsn::ZERO };
-        let newest = self.slot.0.lock().take();
+        let newest = self.made.lock().new.take();
         let mut restores = 0;
         if let Some(copy) = &newest {
             let rows = Self::restored(disk, copy, None, left)?.map(|(rows, _)| left.check(copy.lsn, rows));
@@ -221,7 +243,9 @@ impl Copies {
     ) -> Result<Option<(Rows, BTreeSet<String>)>, String> {
         let fork = disk.fork();
         let fs: Arc<dyn Fs> = Arc::new(fork.clone());
-        let mut restore = foreshore::restore(&copy.dir, TARGET).lab(fs, 64 << 10);
+        let (full, increments) = copy.dirs.split_first().expect("a copy has a directory");
+        let restore = foreshore::restore(full, TARGET).lab(fs, 64 << 10);
+        let mut restore = increments.iter().fold(restore, foreshore::Restore::increment);
         if let Some(until) = until {
             restore = restore.archive(ARCHIVE).until(until);
         }

@@ -8,7 +8,8 @@
 //! 3. Sessions run transactions beside the engine's own threads, until they are through or a fault has stopped the
 //!    database.
 //! 4. What they were told is checked ([`check::check`]), and memory against its limits.
-//! 5. Some lives make a backup, and some runs have an archive. What is restored from them is compared, too.
+//! 5. Some lives make a backup, full or incremental, and some runs have an archive. What is restored from them is
+//!    compared, too.
 //! 6. It is closed, or stopped and opened again, or power is lost.
 //!
 //! A run that gets stuck is stopped by the scheduler, which says what each thread waits for.
