@@ -21,6 +21,7 @@
 //! | `reclaimer` | keeps frames free |
 //! | `read_ahead`, `loader` | reads pages into frames, with their neighbours and ahead of need |
 //! | `pool` | the parts together, and their threads |
+//! | `repair` | replaces the homes of damaged pages while no pool is open |
 //!
 //! **The duty of upper layers:** before the first latch of a structure change, all its pages are resident
 //! ([`Pool::pin`]) and its log space is reserved. Then no thread waits for the disk while it holds a latch.
@@ -53,6 +54,7 @@ mod position;
 mod quarantine;
 mod read_ahead;
 mod reclaimer;
+mod repair;
 mod replacer;
 mod residency;
 mod rounds;

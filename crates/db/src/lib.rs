@@ -92,6 +92,7 @@ mod purge;
 mod queues;
 mod read;
 mod reclaim;
+mod repair;
 mod restore;
 mod run;
 mod seat;
@@ -143,6 +144,7 @@ pub use purge::HeldRows;
 #[doc(hidden)]
 pub use read::SingleReader;
 pub use read::{ReadTable, ReadTransaction};
+pub use repair::{Repair, RepairRefusal, RepairSource, Repaired, RepairedPage, UnrepairedPage, repair};
 pub use restore::{Restore, Restored, Until, restore};
 pub use stats::Stats;
 pub use submit::Submitted;

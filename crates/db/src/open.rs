@@ -57,7 +57,7 @@ pub(crate) fn open_read_only(dir: &Path, options: &Options) -> Result<Arc<Engine
 }
 
 /// Refuses a directory without a database, and writes nothing.
-fn check_exists(files: &Files, reader: &Arc<dyn Fs>) -> Result<()> {
+pub(crate) fn check_exists(files: &Files, reader: &Arc<dyn Fs>) -> Result<()> {
     let dir = &files.dir;
     if reader.kind(dir)? == Some(Kind::File) {
         return Err(Error::Foreign { path: dir.clone(), why: "it is a file, and a database is a directory" });

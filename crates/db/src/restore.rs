@@ -26,7 +26,7 @@ use crate::{Csn, Lsn, Result, Timestamp};
 use chain::{Chain, Copied};
 use foreshore_base::{Error as Storage, Place};
 use foreshore_buffer::Pool;
-use foreshore_io::{Device, Fs, Kind, ReadOnly};
+use foreshore_io::{Device, File, Fs, Kind, ReadOnly};
 use foreshore_space::SuperBlock;
 use foreshore_sync::{Nanos, pause};
 use foreshore_wal::{Log, LogOptions, RestoreSource, RestoreTarget, RestoreUntil, RestoredLog};
@@ -225,7 +225,7 @@ impl Restore {
     }
 
     /// Opens and checks the backup and its increments.
-    fn source(&self) -> Result<Source> {
+    pub(crate) fn source(&self) -> Result<Source> {
         let mut chain = Chain::open(&self.backup, self.reader(&self.backup)?)?;
         for increment in &self.increments {
             chain.add(increment, self.reader(increment)?)?;
@@ -240,12 +240,27 @@ impl Restore {
 }
 
 /// The backup that is restored, and its increments.
-struct Source {
+pub(crate) struct Source {
     chain: Chain,
     log: RestoreSource,
 }
 
 impl Source {
+    /// Returns the data file of the full backup.
+    pub(crate) fn data(&self) -> &dyn File {
+        self.chain.data()
+    }
+
+    /// Returns the superblock in use.
+    pub(crate) fn superblock(&self) -> SuperBlock {
+        self.chain.superblock()
+    }
+
+    /// Returns the log, and the archive.
+    pub(crate) const fn log(&self) -> &RestoreSource {
+        &self.log
+    }
+
     fn write_to(self, target: &Target, to: Until, options: &LogOptions) -> Result<Restored> {
         let (files, fs) = (target.files(), target.fs());
         let uuid = create::new_uuid();

@@ -16,6 +16,7 @@ mod checkpoint;
 mod format;
 mod pace;
 mod redo;
+mod repair;
 mod restart;
 mod stats;
 mod stretch;
@@ -24,6 +25,7 @@ mod undo;
 
 pub use budget::RestartBudget;
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE, RetainedLog};
+pub use repair::{PageProgress, PageRepair, RepairBase, check_restart};
 pub use restart::{Replayed, replay};
 pub use stats::RecoveryStats;
 pub use undo::{Unended, undo};

@@ -4,14 +4,13 @@ mod page;
 mod queue;
 mod workers;
 
-pub(crate) use page::Redone;
+pub(crate) use page::{Redoer, Redone, without_clr};
 
 use foreshore_base::{Error, Result};
 use foreshore_buffer::{ChangeRecord, Pool};
 use foreshore_sync::{Joiner, spawn};
 use foreshore_txn::ResourceManager;
 use foreshore_wal::LoggedRecord;
-use page::{Redoer, without_clr};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

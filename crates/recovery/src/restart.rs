@@ -131,7 +131,7 @@ pub fn replay(
 }
 
 /// Refuses a log that lacks what the superblock names.
-fn check_log(recovered: &Recovered, superblock: &SuperBlock) -> Result<()> {
+pub(crate) fn check_log(recovered: &Recovered, superblock: &SuperBlock) -> Result<()> {
     if superblock.checkpoint_lsn > recovered.end() {
         // The superblock was switched when the checkpoint was durable.
         return Err(recovered.lost(recovered.next_group()));

@@ -19,7 +19,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use exit::{Failure, STATUSES};
 use foreshore::Error;
 use inspect::{
-    backup, check, compact, del, dump, get, info, load, log, page, put, restore, salvage, scan, stats, tables,
+    backup, check, compact, del, dump, get, info, load, log, page, put, repair, restore, salvage, scan, stats, tables,
 };
 use std::{ffi::OsString, process::ExitCode};
 
@@ -27,7 +27,8 @@ use std::{ffi::OsString, process::ExitCode};
 ///
 /// `info`, `log` and `page` only read files, also of a database that is in use. The verbs from `stats` to `load`,
 /// `backup`, `compact` and `shell` open the database, which no other process may use meanwhile. If it was not closed,
-/// that recovers it: files are written, and no committed row changes. `salvage` only reads the database.
+/// that recovers it: files are written, and no committed row changes. `salvage` only reads the database. `repair`
+/// writes damaged pages only.
 #[derive(Parser)]
 #[command(name = "foreshore", version, after_help = STATUSES)]
 struct Arguments {
@@ -54,6 +55,7 @@ enum Verb {
     Restore(restore::RestoreArguments),
     Verify(restore::VerifyArguments),
     Compact(compact::CompactArguments),
+    Repair(repair::RepairArguments),
     Salvage(salvage::SalvageArguments),
     Shell(shell::ShellArguments),
     Top(top::TopArguments),
@@ -86,6 +88,7 @@ impl Verb {
             Self::Restore(arguments) => restore::run(arguments),
             Self::Verify(arguments) => restore::verify(arguments),
             Self::Compact(arguments) => compact::run(arguments),
+            Self::Repair(arguments) => repair::run(arguments),
             Self::Salvage(arguments) => salvage::run(arguments),
             Self::Shell(arguments) => shell::run(arguments),
             Self::Top(arguments) => top::run(arguments),
@@ -123,6 +126,6 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, page, backup, restore, verify, \
-                    compact, salvage, shell, top, bench, lab, completions or man";
+                    compact, repair, salvage, shell, top, bench, lab, completions or man";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

@@ -98,6 +98,11 @@ impl Chain {
         Ok(())
     }
 
+    /// Returns the data file of the full backup.
+    pub(super) fn data(&self) -> &dyn File {
+        &*self.data
+    }
+
     /// Returns the superblock of the last backup.
     pub(super) fn superblock(&self) -> SuperBlock {
         self.last.superblock.clone()

@@ -68,6 +68,7 @@ mod read_only;
 mod redo_workers;
 mod removals;
 mod rename;
+mod repair;
 mod restart;
 mod restore;
 mod rollback;

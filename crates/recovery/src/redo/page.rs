@@ -39,7 +39,7 @@ impl Redone {
 ///
 /// # Errors
 /// Says what is wrong.
-pub(super) fn without_clr<'r>(change: &ChangeRecord<'r>) -> std::result::Result<ChangeRecord<'r>, &'static str> {
+pub(crate) fn without_clr<'r>(change: &ChangeRecord<'r>) -> std::result::Result<ChangeRecord<'r>, &'static str> {
     let mut change = *change;
     if change.flags & CLR != 0 {
         change.body = split_clr(change.body).ok_or("a compensation record is too short")?.1;
@@ -72,8 +72,13 @@ impl Drop for HalfChanged<'_> {
 }
 
 impl<'a> Redoer<'a> {
-    pub(super) fn new(pool: &'a Pool, manager: &'a dyn ResourceManager) -> Self {
+    pub(crate) fn new(pool: &'a Pool, manager: &'a dyn ResourceManager) -> Self {
         Self { pool, manager, redone: Redone::default() }
+    }
+
+    /// Returns how many changes pages lacked so far.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.redone.changes
     }
 
     pub(super) fn into_redone(self) -> Redone {
@@ -81,7 +86,7 @@ impl<'a> Redoer<'a> {
     }
 
     /// Applies the change of a record at `lsn` in `group` to one of its pages, unless the page has it.
-    pub(super) fn redo_page(
+    pub(crate) fn redo_page(
         &mut self,
         (lsn, group): (Lsn, GroupNo),
         change: &ChangeRecord<'_>,

@@ -79,6 +79,11 @@ impl<'a> ArchiveReader<'a> {
         }
     }
 
+    /// Returns what the next group must have.
+    pub(crate) const fn chain(&self) -> Chain {
+        self.next
+    }
+
     /// Opens the next file that goes beyond the last group. Returns false if there is none.
     fn next_file(&mut self) -> Result<bool> {
         while let Some(first) = self.files.pop() {

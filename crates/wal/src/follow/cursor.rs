@@ -32,8 +32,8 @@ pub(crate) struct Cursor {
 /// A group of the chain; the reader holds its bytes.
 pub(crate) struct Step {
     pub(crate) header: GroupHeader,
-    pub(super) file: Arc<dyn File>,
-    pub(super) offset: u64,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) offset: u64,
 }
 
 impl Cursor {

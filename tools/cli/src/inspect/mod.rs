@@ -17,6 +17,7 @@ pub(crate) mod log;
 pub(crate) mod page;
 pub(crate) mod put;
 pub(crate) mod reader;
+pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod salvage;
 pub(crate) mod scan;

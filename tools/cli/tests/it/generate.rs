@@ -4,7 +4,7 @@ use crate::support::{Dir, foreshore};
 use std::ffi::OsStr;
 use std::fs;
 
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 20] = [
     "info",
     "stats",
     "check",
@@ -19,6 +19,7 @@ const VERBS: [&str; 19] = [
     "page",
     "backup",
     "compact",
+    "repair",
     "shell",
     "top",
     "bench",

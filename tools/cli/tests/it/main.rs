@@ -11,6 +11,7 @@ mod log_verb;
 mod page;
 mod pipes;
 mod refused;
+mod repair;
 mod restore;
 mod rows;
 mod salvage;
