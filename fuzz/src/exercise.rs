@@ -1,7 +1,7 @@
 //! Opens a database, reads all of it, writes to it, checks it and closes it.
 
 use crate::bounded::Bounded;
-use crate::golden::{DIR, LONG, NUMBERS, TEXTS, options};
+use crate::golden::{BY_LENGTH, BY_TITLE, DIR, DOCUMENT_COUNT, DOCUMENTS, LONG, NUMBERS, TEXTS, document, options};
 use foreshore::{Db, Error, Key, Result, TableDef, Value};
 use foreshore_io::{Fs, Sim};
 use std::sync::Arc;
@@ -23,6 +23,11 @@ pub fn expect_damage(error: &Error, what: &str) {
         | Error::Undecodable { .. }
         | Error::TableTypes { .. }
         | Error::NoTable { .. }
+        | Error::NoIndex { .. }
+        | Error::IndexTypes { .. }
+        | Error::IndexMismatch { .. }
+        | Error::IndexUndeclared { .. }
+        | Error::IndexKeyExists { .. }
         | Error::NoPrepared { .. }
         | Error::RolledBack
         | Error::LockTimeout { .. }
@@ -89,6 +94,8 @@ fn read_all(db: &Db) {
     read!(NUMBERS);
     read!(TEXTS);
     read!(LONG);
+    read!(DOCUMENTS);
+    tried("read by indexes", read_by_indexes(db));
     read!(TableDef::<u64, &str>::new("created"));
     for prepared in tried("list prepared", db.prepared()).unwrap_or_default() {
         if prepared.name.len().is_multiple_of(2) {
@@ -97,6 +104,27 @@ fn read_all(db: &Db) {
             tried("roll prepared back", db.rollback_prepared(&prepared.name));
         }
     }
+}
+
+/// Reads documents by index, and their large values in parts.
+fn read_by_indexes(db: &Db) -> Result<()> {
+    let reader = db.read();
+    let documents = reader.open(DOCUMENTS)?;
+    let (by_title, by_length) = (documents.by_index(BY_TITLE)?, documents.by_index(BY_LENGTH)?);
+    tried("check an index", by_title.check());
+    tried("check an index", by_length.check());
+    for row in by_title.range(..).chain(by_length.range(..9000).rev()).chain(by_length.range(18..=18)) {
+        tried("read a row", row);
+    }
+    for n in 0..DOCUMENT_COUNT {
+        tried("get by index", by_title.get(&document(n)[..8]));
+        tried("get a part", documents.get_range(n, 4000..9000));
+        if let Some(Some(mut value)) = tried("get a reader", documents.get_reader(n)) {
+            let mut bytes = [0; 1000];
+            tried("read a part", value.read_at(value.len() / 2, &mut bytes));
+        }
+    }
+    Ok(())
 }
 
 fn scan<K: Key + 'static, V: Value + 'static>(
@@ -125,6 +153,13 @@ fn write(db: &Db) -> bool {
         numbers.insert(1 << 40, 7).map(drop)
     });
     let written = tried("write", written).is_some();
+    let documents = db.run(|tx| {
+        let documents = tx.open(DOCUMENTS)?;
+        documents.put(1, &*document(14))?;
+        documents.remove(6)?;
+        documents.put(100, &*document(101)).map(drop)
+    });
+    tried("write documents", documents);
     let backed = db.begin();
     let outcome = backed.open(NUMBERS).and_then(|numbers| (0..50).try_for_each(|n| numbers.remove(n * 13).map(drop)));
     tried("write", outcome);

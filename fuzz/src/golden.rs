@@ -2,7 +2,7 @@
 
 use crate::layout::{self, Group, Place};
 use crate::sums;
-use foreshore::{Db, Options, Result, TableDef, Transaction, TxnOptions};
+use foreshore::{Db, IndexDef, Options, Result, TableDef, Transaction, TxnOptions};
 use foreshore_base::Uuid;
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Sim};
@@ -18,8 +18,18 @@ pub const UUID: Uuid = Uuid([7; 16]);
 pub const NUMBERS: TableDef<'static, u64, i64> = TableDef::new("numbers");
 /// Texts of many lengths.
 pub const TEXTS: TableDef<'static, &str, &str> = TableDef::new("texts");
+/// Documents at first.
+pub const DOCUMENT_COUNT: u64 = 24;
 /// Keys so long that the tree has three levels.
 pub const LONG: TableDef<'static, &[u8], &[u8]> = TableDef::new("long");
+/// Texts from short to long, with an index of each kind.
+pub const DOCUMENTS: TableDef<'static, u64, &str> = TableDef::new("documents").with_indexes(&[&BY_TITLE, &BY_LENGTH]);
+/// By the first bytes, which no two documents share.
+pub const BY_TITLE: IndexDef<u64, &str, &str> =
+    IndexDef::unique("by title", |_, text: &String, keys| keys.add(text.get(..8).unwrap_or(text)));
+/// By the number of bytes.
+pub const BY_LENGTH: IndexDef<u64, &str, u64> =
+    IndexDef::new("by length", |_, text: &String, keys| keys.add(text.len() as u64));
 
 /// Options that every database here is opened with: one thread, little memory, short waits.
 #[must_use]
@@ -105,6 +115,8 @@ fn fill(db: &Db) {
         for n in 0..90_u8 {
             long.insert(&[&[n; 980][..], &[n]].concat()[..], &[n; 20][..])?;
         }
+        let documents = tx.open(DOCUMENTS)?;
+        (0..DOCUMENT_COUNT).try_for_each(|n| documents.insert_new(n, &*document(n)))?;
         tx.open(TableDef::<u64, u64>::new("dropped"))?.insert(1, 1).map(drop)
     })
     .expect("there is space");
@@ -115,6 +127,13 @@ fn text(n: usize) -> String {
     format!("{n:02}{}", "x".repeat(n * 7 % 90))
 }
 
+/// Most are stored in their rows, some in a page and one in many pages.
+#[must_use]
+pub fn document(n: u64) -> String {
+    let len = [10, 300, 3000, 9000, 10, 1900, 70_000, 2100][n as usize % 8];
+    format!("{n:08}{}", "d".repeat(len))
+}
+
 /// Changes of every kind.
 fn change(tx: &Transaction, from: u64) -> Result<()> {
     let (numbers, texts) = (tx.open(NUMBERS)?, tx.open(TEXTS)?);
@@ -123,7 +142,13 @@ fn change(tx: &Transaction, from: u64) -> Result<()> {
         numbers.insert(n + 5000, -1)?;
         numbers.insert(n + 60, 7)?;
     }
+    let documents = tx.open(DOCUMENTS)?;
+    // Several transactions are under way at once.
+    let own = from / 100;
+    documents.remove(own)?;
+    documents.put(own + 8, &*document(from + 3))?;
     let savepoint = tx.savepoint()?;
+    documents.put(own + 16, &*document(from + 6))?;
     texts.insert(&*text(from as usize), "back at a savepoint")?;
     tx.rollback_to(&savepoint)?;
     texts.insert(&*text(from as usize + 1), "changed").map(drop)

@@ -27,6 +27,8 @@ pub enum Kind {
     Inner,
     /// A node of the catalogue.
     Catalogue,
+    /// A page of a large value.
+    Chain,
     /// The header of the doublewrite file.
     Doublewrite,
     /// The header of a doublewrite batch.
@@ -53,7 +55,7 @@ impl Kind {
     /// Whether it is a page, at home or in the doublewrite file.
     #[must_use]
     pub const fn is_page(self) -> bool {
-        matches!(self, Self::Map | Self::Leaf | Self::Inner | Self::Catalogue | Self::Image)
+        matches!(self, Self::Map | Self::Leaf | Self::Inner | Self::Catalogue | Self::Chain | Self::Image)
     }
 }
 
@@ -115,6 +117,7 @@ fn data(bytes: &[u8], add: &mut impl FnMut(Kind, usize, usize)) {
             (3, _) if u32_at(page, 24) == CATALOGUE => Kind::Catalogue,
             (3, 0) => Kind::Leaf,
             (3, _) => Kind::Inner,
+            (5, _) => Kind::Chain,
             _ => continue,
         };
         add(kind, number * PAGE_SIZE, PAGE_SIZE);

@@ -17,6 +17,7 @@ const SCOPE: Scope = Scope {
         Kind::Leaf,
         Kind::Inner,
         Kind::Catalogue,
+        Kind::Chain,
         Kind::Doublewrite,
         Kind::Batch,
         Kind::Image,

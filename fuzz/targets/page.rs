@@ -10,6 +10,6 @@ use foreshore_fuzz::layout::Kind;
 use foreshore_fuzz::patch::{Scope, apply};
 use libfuzzer_sys::fuzz_target;
 
-const SCOPE: Scope = Scope { kinds: &[Kind::Map, Kind::Leaf, Kind::Inner], files: false };
+const SCOPE: Scope = Scope { kinds: &[Kind::Map, Kind::Leaf, Kind::Inner, Kind::Chain], files: false };
 
 fuzz_target!(|bytes: &[u8]| exercise(&apply(&mut Input::new(bytes), SCOPE)));
