@@ -53,6 +53,10 @@ use std::fmt::Debug;
 /// may implement it; the documentation of `TableDef` has an example.
 ///
 /// Encoding and decoding are parts of an operation of a transaction. They must not use that transaction.
+#[diagnostic::on_unimplemented(
+    note = "a struct or an enum gets it by `#[derive(Value)]` of the crate `foreshore-derive`",
+    note = "lists, maps and types that implement serde's traits are stored by the crate `foreshore-serde`"
+)]
 pub trait Value {
     /// The borrowed form.
     type Ref<'a>: Debug;

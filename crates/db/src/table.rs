@@ -50,6 +50,7 @@ use std::{any::Any, borrow::Borrow, fmt, marker::PhantomData, mem};
 /// A table open in a transaction.
 ///
 /// Keys and values are passed by value or by reference, and returned owned: `insert(&7, &100)`, `get("name")`.
+/// Text and bytes are passed as `&str` and `&[u8]`, also as parts of tuples: `put(7, (&*name, 3))`.
 ///
 /// Every method may return these errors, among others:
 ///

@@ -30,7 +30,8 @@
 //! **Fields** are encoded in their order, each as a part of a tuple: a struct encodes as the tuple of its fields. So
 //! keys are in the order that `#[derive(PartialOrd, Ord)]` gives. Fields of `f32` and `f64` are in the total order that
 //! `f64::total_cmp` gives. A field is of any owned type that is a key or value of foreshore: numbers, `String`,
-//! `Vec<u8>`, arrays, options, tuples, derived types.
+//! `Vec<u8>`, `[u8; N]`, options, tuples, derived types. Lists of anything but bytes, and maps, are none:
+//! `foreshore-serde` stores types with such fields.
 //!
 //! **Variants** begin with a byte: 0 for the first, 1 for the second. A variant may be added behind the last. Any other
 //! change of fields or variants is another type, and needs another name.
