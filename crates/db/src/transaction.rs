@@ -22,7 +22,8 @@ use std::{fmt, mem, time::Duration};
 ///
 /// - errors caused by other transactions: a conflict, a deadlock, a lock timeout, a dropped table, changed indexes, no
 ///   undo space, no log space
-/// - a wait for a transaction that this same thread used last, and so seems to block ([`Error::OwnThreadLock`])
+/// - a wait of 100 ms for a transaction that this same thread used last, and so seems to block
+///   ([`Error::OwnThreadLock`]); with a shorter lock timeout it is a lock timeout
 /// - a transaction or a snapshot that has become too old
 /// - a row whose bytes do not fit the types of its table ([`Error::Undecodable`])
 /// - errors of the engine, such as a full disk or an I/O error

@@ -1,6 +1,7 @@
 //! The messages of errors: what was refused, on what, and what to do.
 
 use super::Error;
+use crate::format::CATALOGUE;
 use foreshore_base::key::write_key;
 use foreshore_base::limits::MAX_TABLE_NAME;
 use foreshore_base::{GroupNo, Lockable, Place, TableRef, Waiter};
@@ -93,7 +94,7 @@ fn write_not_closed(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
 }
 
 fn write_row_locked(f: &mut fmt::Formatter<'_>, what: &Lockable, holder: &str) -> fmt::Result {
-    write!(f, "{what} is locked by {holder:?}, and the request does not wait")
+    write!(f, "{what} is locked by {}, and the request does not wait", Holder(holder))
 }
 
 fn write_prepared_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
@@ -250,14 +251,34 @@ fn write_exhausted(f: &mut fmt::Formatter<'_>, runs: u32, cause: &Error) -> fmt:
 }
 
 fn write_timeout(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
-    write!(f, "no lock on {what} within {waited:?}, held by {holder:?}: run the transaction again")
+    let (what, holder) = (Wanted(what), Holder(holder));
+    write!(f, "no lock on {what} within {waited:?}, held by {holder}: run the transaction again")
+}
+
+/// The label of a transaction, or words for the empty one.
+struct Holder<'a>(&'a str);
+
+impl fmt::Display for Holder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("a transaction without a label") } else { write!(f, "{:?}", self.0) }
+    }
+}
+
+/// What a transaction waits for, with words for the catalogue, which has no name that a user knows.
+struct Wanted<'a>(&'a Lockable);
+
+impl fmt::Display for Wanted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.table().id == CATALOGUE {
+            return f.write_str("the list of tables (a transaction that creates or drops one holds it to its end)");
+        }
+        self.0.fmt(f)
+    }
 }
 
 fn write_own_thread(f: &mut fmt::Formatter<'_>, holder: &str, what: &Lockable, waited: Duration) -> fmt::Result {
-    write!(
-        f,
-        "no lock on {what} within {waited:?}: transaction {holder:?} blocks it, which this thread used last; end that first"
-    )
+    let (what, holder) = (Wanted(what), Holder(holder));
+    write!(f, "no lock on {what} within {waited:?}: {holder} blocks it, which this thread used last; end that first")
 }
 
 fn write_too_old(f: &mut fmt::Formatter<'_>, label: &str, age: Duration) -> fmt::Result {
@@ -285,7 +306,8 @@ fn write_undo_memory(f: &mut fmt::Formatter<'_>, max: usize, holder: &str) -> fm
 
 fn write_cycle(f: &mut fmt::Formatter<'_>, cycle: &[Waiter]) -> fmt::Result {
     f.write_str("deadlock:")?;
-    cycle.iter().try_for_each(|Waiter { label, waits_for }| write!(f, " {label:?} waits for {waits_for};"))?;
+    let mut waits = cycle.iter().map(|Waiter { label, waits_for }| (Holder(label), Wanted(waits_for)));
+    waits.try_for_each(|(waiter, what)| write!(f, " {waiter} waits for {what};"))?;
     f.write_str(" run the transaction again")
 }
 

@@ -22,6 +22,21 @@ fn row(what: &Lockable) -> (Option<&str>, &[u8]) {
 }
 
 #[test]
+fn a_wait_for_the_creation_of_a_table_tells_of_it_and_of_a_missing_label() {
+    let (db, _) = in_memory();
+    let creator = db.begin();
+    creator.open(TableDef::<u64, u64>::new("one")).unwrap();
+    let short = TxnOptions::new().lock_timeout(Duration::from_millis(20));
+    let open = || db.run_with(short, |tx| tx.open(TableDef::<u64, u64>::new("another")).map(drop));
+    let refused = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
+    let Err(error @ Error::LockTimeout { .. }) = refused else { panic!("{refused:?}") };
+    let told = error.to_string();
+    for part in ["the list of tables", "creates or drops one", "held by a transaction without a label"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
 fn a_deadlock_names_all_waiters_and_their_locks() {
     let (db, _) = in_memory();
     fill(&db, 2);
