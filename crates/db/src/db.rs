@@ -302,7 +302,8 @@ impl Db {
     }
 
     /// Closes the database: refuses new transactions, waits at most `wait` for running ones, takes a final checkpoint
-    /// and releases the directory. Every handle returns `Closed` afterwards.
+    /// and releases the directory. Every handle returns `Closed` afterwards. The pages in memory are freed when the last
+    /// handle is dropped: a new variable of the same name does not drop the old one.
     ///
     /// Transactions still running after the wait return `Closed` too. They are not rolled back here: the log stops, and
     /// the next open undoes their changes.
@@ -320,7 +321,7 @@ impl Db {
     /// Stops the database in any state and opens it again. After a failed write or sync this shows what has survived.
     ///
     /// Waits for the writes in flight, but not for transactions. A [`close`](Self::close) that waits for transactions
-    /// stops waiting. Older handles return `Closed`.
+    /// stops waiting. Older handles return `Closed`, and hold their memory until they are dropped.
     ///
     /// # Errors
     /// Those of [`Options::open`](crate::Options::open).
