@@ -302,8 +302,9 @@ impl Db {
     }
 
     /// Closes the database: refuses new transactions, waits at most `wait` for running ones, takes a final checkpoint
-    /// and releases the directory. Every handle returns `Closed` afterwards. The pages in memory are freed when the last
-    /// handle is dropped: a new variable of the same name does not drop the old one.
+    /// and releases the directory. Every handle returns `Closed` afterwards.
+    ///
+    /// The memory is freed when the last handle is dropped. A new variable of the same name does not drop the old one.
     ///
     /// Transactions still running after the wait return `Closed` too. They are not rolled back here: the log stops, and
     /// the next open undoes their changes.
