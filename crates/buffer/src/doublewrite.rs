@@ -95,6 +95,8 @@ impl Doublewrite {
     /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not
     /// whole.
     ///
+    /// A home that cannot be read counts as torn: its image is what it was to be, or newer.
+    ///
     /// Homes that read whole are written, too. After a failed sync the cache may show a page that the medium does not
     /// have, and not every file system lets a reader bypass the cache. All such pages are in these two batches. For a
     /// batch begins only when the homes of the last but one are durable, and none begins after a failed sync.
@@ -146,13 +148,14 @@ impl Doublewrite {
         // A fix of the page checks whether it is ahead of the log. Here it only matters that it is whole.
         let any = Lsn(u64::MAX);
         let mut home = AlignedBuf::new(PAGE_SIZE);
-        let len = data.read_at(&mut home, entry.pid.offset())?;
-        if len == 0 {
+        let read = data.read_at(&mut home, entry.pid.offset());
+        if matches!(read, Ok(0)) {
             // The file ends before it. Either the file was truncated, and the page was free. Or a growth was lost in a
             // crash before a sync of the page's first home write: then the log has all changes of the page.
             return Ok(Home::Stays);
         }
-        let is_torn = verify_page(&home[..len], entry.pid, any).is_err();
+        // Nor is a home whole that cannot be read. If it has no image here, the error is that of a fix of the page.
+        let is_torn = read.map_or(true, |len| verify_page(&home[..len], entry.pid, any).is_err());
         let is_whole = verify_page(image, entry.pid, any).is_ok() && u32_at(image, format::AT_CRC) == entry.crc;
         if !is_whole || !is_torn && page_lsn(&home) > entry.lsn {
             return Ok(Home::Stays);

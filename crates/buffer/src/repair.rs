@@ -9,22 +9,20 @@
 
 use crate::Pool;
 use crate::doublewrite::Doublewrite;
-use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_id, page_lsn, seal_page};
+use crate::format::{AREA_BYTES, AREA_PAGES, Batch, Entry, page_lsn, seal_page, verify_page};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
-use foreshore_base::{Lsn, PageId, Result, Uuid};
+use foreshore_base::{Error, Lsn, PageId, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, File};
 use foreshore_sync::pause;
 use std::sync::Arc;
 
 impl Pool {
     /// Replaces the homes of pages in `data`. `image` fills a page with its new content. The log, of which nothing is
-    /// written meanwhile, is durable up to `durable`, and no image is ahead of it.
+    /// written meanwhile, is durable up to `durable`.
     ///
     /// # Errors
-    /// Those of a disk, of the doublewrite file, and of `image`.
-    ///
-    /// # Panics
-    /// If an image is that of another page, or ahead of the log.
+    /// `Corrupted` for an image that is that of another page, or ahead of the log; those of a disk, of the doublewrite
+    /// file, and of `image`.
     pub fn replace_homes(
         data: &dyn File,
         doublewrite: Arc<dyn File>,
@@ -42,8 +40,8 @@ impl Pool {
             for (&pid, page) in pages.iter().zip(buf[BLOCK..].chunks_exact_mut(PAGE_SIZE)) {
                 image(pid, page)?;
                 let entry = Entry { pid, lsn: page_lsn(page), crc: seal_page(page) };
-                assert_eq!(page_id(page), pid, "the image of another page");
-                assert!(entry.lsn <= durable, "page {pid} at {} is ahead of the log", entry.lsn);
+                verify_page(page, pid, durable)
+                    .map_err(|flaw| Error::corrupted(data.path(), Place::Page(pid), flaw.why()))?;
                 entries.push(entry);
             }
             doublewrite.write(area, &Batch { sequence, entries }, &mut buf)?;

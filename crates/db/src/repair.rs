@@ -29,8 +29,9 @@ use crate::{Error, Result};
 use foreshore_base::PageId;
 use foreshore_buffer::Pool;
 use foreshore_io::{Device, Fs, Overlay, ReadOnly};
+use foreshore_space::SuperBlock;
 use foreshore_sync::pause;
-use foreshore_wal::{Log, LogOptions};
+use foreshore_wal::{Log, LogOptions, RestoreSource, RestoreUntil};
 use pages::Pages;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -109,8 +110,8 @@ impl Repair {
     ///
     /// # Errors
     /// - `Locked` if the database or the backup is in use; `NoDatabase`, `UnfinishedBackup` if one of them is none.
-    /// - `Foreign` if backup or archive are those of another database, or of another timeline of this one, or if the
-    ///   backup was opened as a database.
+    /// - `Foreign` if backup or archive are those of another database, or of another timeline of this one; if the
+    ///   backup was opened as a database; if the database is a backup itself.
     /// - `Corrupted`, `Truncated` or `LostLog` for damage outside of pages, which is not repaired.
     /// - `Newer` for a file; `DiskFull`, `Io`.
     pub fn run(self) -> Result<Repaired> {
@@ -139,13 +140,16 @@ impl Repair {
             let path = source.data().path().to_owned();
             return Err(Error::Foreign { path, why: "it is a backup of another database" });
         }
+        check_log(&source)?;
         pages.find()?;
         let repaired = pages.rebuild(&source, &fs)?;
         if writes && !repaired.repaired.is_empty() {
             pause::point("repair: the pages are rebuilt");
             // Makes all of the log durable, as a start does. No page goes home ahead of it.
             let (log, recovered) = Log::open(&fs, &files.log, pages.uuid(), &options)?;
-            assert!(recovered.end() >= pages.end(), "the log has lost its end");
+            if recovered.end() < pages.end() {
+                return Err(recovered.lost(recovered.next_group()).into());
+            }
             let (data, doublewrite) = (fs.open(&files.data)?, fs.open(&files.doublewrite)?);
             data.read_past_cache()?;
             let pids: Vec<_> = repaired.repaired.iter().map(|page| page.page).collect();
@@ -175,7 +179,7 @@ impl Repair {
         LogOptions { segment_bytes, background: false, ..default }
     }
 
-    /// Opens and checks the backup.
+    /// Opens the backup. Its log is checked by [`check_log`].
     fn source(&self) -> Result<Source> {
         let mut source = restore(&self.backup, &self.dir);
         if let Some(archive) = &self.archive {
@@ -186,4 +190,15 @@ impl Repair {
         }
         source.source()
     }
+}
+
+/// Refuses a backup without the log that its superblock needs, as a restore does.
+fn check_log(source: &Source) -> Result<()> {
+    let of_backup = RestoreSource { archive: None, ..source.log().clone() };
+    let log = Log::verify_restore(&of_backup, RestoreUntil::End)?;
+    let SuperBlock { scan_start, checkpoint_lsn, .. } = source.superblock();
+    if log.first > scan_start || checkpoint_lsn > log.backup_end {
+        return Err(Error::LostLog { file: of_backup.log.1, offset: 0, missing: scan_start });
+    }
+    Ok(())
 }

@@ -5,8 +5,12 @@
 //! changes, too, so what was rolled back is rolled back in the result. Locks in row headers are not logged. A restart
 //! copes with any of them, since their transactions ended before it.
 //!
-//! **The image may be missing,** or its log, behind a gap. Then the page begins with the next record that initialises
-//! it, as at a restart.
+//! **A page that was not in use** has no image. It begins with the next record that initialises it, as at a restart.
+//! All of its records are at the redo start or later (`restart.rs`, step 4).
+//!
+//! **If the image is damaged, or log is missing,** the page is not repaired, even if a later record initialises it.
+//! Records of one page need not lie in groups in the order of their LSNs. So where reading begins, a change that
+//! follows this record may lie in an earlier group.
 //!
 //! **A transaction whose undo was skipped.** A restart that finds a damaged page on the path to a row skips the undo of
 //! changes to that row, and logs that. The page would show them as committed once it is repaired. So [`is_passed`]
@@ -35,8 +39,10 @@ pub enum RepairBase {
     Backup,
     /// A log record that initialises the page.
     Log,
-    /// Nothing so far: no image, and no such record.
+    /// Nothing so far: the page was not in use, or quarantined, and there was no such record.
     Nothing,
+    /// Nothing: the image in the backup is damaged.
+    Damaged,
     /// Nothing, since these groups of the log are missing: the first one, and the next that is there.
     Gap(GroupNo, GroupNo),
 }
@@ -48,7 +54,7 @@ pub struct PageProgress {
     pub base: RepairBase,
     /// Changes that were applied to it.
     pub changes: u64,
-    /// The group of the last record that initialises the page.
+    /// The group of the last record that initialises the page, whether it was applied or not.
     pub initialised: GroupNo,
     /// The group of the last record of the page.
     pub last: GroupNo,
@@ -68,6 +74,7 @@ pub struct PageRepair<'a> {
     /// The redo start of the backup.
     from: GroupNo,
     pages: BTreeMap<PageId, PageProgress>,
+    begun: usize,
     running: HashMap<Xid, Changes>,
     /// Tables of skipped changes; `None`: of any table.
     passed: Option<BTreeSet<TableId>>,
@@ -77,7 +84,7 @@ impl<'a> PageRepair<'a> {
     /// Returns a repair of pages in `pool`. Their images are those of a backup that is redone from group `from` on.
     pub fn new(log_dir: &'a Path, pool: &'a Pool, manager: &'a dyn ResourceManager, from: GroupNo) -> Self {
         let (redoer, passed) = (Redoer::new(pool, manager), Some(BTreeSet::new()));
-        Self { log_dir, redoer, from, pages: BTreeMap::new(), running: HashMap::new(), passed }
+        Self { log_dir, redoer, from, pages: BTreeMap::new(), begun: 0, running: HashMap::new(), passed }
     }
 
     /// Adds a page whose image is home in the data file of the pool.
@@ -95,6 +102,7 @@ impl<'a> PageRepair<'a> {
             HistoryEvent::Record(record) => self.redo(record),
             &HistoryEvent::Gap { missing, next } => {
                 assert!(missing < next, "log groups from {missing} to {next} are missing");
+                self.running.clear();
                 for page in self.pages.values_mut().filter(|page| page.base != RepairBase::Home) {
                     page.base = RepairBase::Gap(missing, next);
                 }
@@ -107,6 +115,12 @@ impl<'a> PageRepair<'a> {
     #[must_use]
     pub fn page(&self, pid: PageId) -> Option<&PageProgress> {
         self.pages.get(&pid)
+    }
+
+    /// Returns how many pages have begun with a log record.
+    #[must_use]
+    pub const fn begun(&self) -> usize {
+        self.begun
     }
 
     /// Whether the undo of a transaction that changed `table` has skipped a change.
@@ -128,16 +142,19 @@ impl<'a> PageRepair<'a> {
             let Some(page) = self.pages.get_mut(pid) else { continue };
             let initialises = change.initialises(index);
             page.last = record.group;
-            if !initialises && matches!(page.base, RepairBase::Nothing | RepairBase::Gap(..)) {
-                continue;
+            if initialises {
+                page.initialised = record.group;
+            }
+            match page.base {
+                RepairBase::Damaged | RepairBase::Gap(..) => continue,
+                RepairBase::Nothing if !initialises => continue,
+                _ => {}
             }
             let before = self.redoer.changes();
             self.redoer.redo_page((record.lsn, record.group), &change, index)?;
             page.changes += self.redoer.changes() - before;
-            if initialises {
-                page.initialised = record.group;
-            }
             if initialises && self.redoer.changes() > before && page.base != RepairBase::Home {
+                self.begun += usize::from(page.base == RepairBase::Nothing);
                 (page.base, page.changes) = (RepairBase::Log, 1);
             }
         }

@@ -98,6 +98,8 @@ impl History<'_> {
         let (mut at, mut reader) = front(own, control)?;
         if at.next_group() > chain.group {
             let (missing, next) = (chain.group, at.next_group());
+            // Records that no cut has released, and parts of records, are from before it, too.
+            self.merge = Merge::default();
             (self.each)(HistoryEvent::Gap { missing, next })?;
         }
         while at.next_group() < chain.group {

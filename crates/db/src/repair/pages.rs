@@ -1,11 +1,12 @@
 //! The damaged pages of a closed database, and their new images in an overlay.
 
 use crate::Result;
+use crate::backup::read_header;
 use crate::files::Files;
 use crate::repair::report::{RepairRefusal, RepairSource, Repaired, RepairedPage, UnrepairedPage};
 use crate::restore::Source;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{Error, Lsn, PageId, TableId, TableRef, Uuid};
+use foreshore_base::{Error, Lsn, PageId, Place, TableId, TableRef, Uuid};
 use foreshore_btree::Trees;
 use foreshore_buffer::format::{Flaw, page_flags, page_lsn, page_table, page_type, verify_page};
 use foreshore_buffer::{PageType, Pool, PoolOptions, Stamps, why_quarantined};
@@ -22,6 +23,9 @@ const RUN: u64 = 128;
 const FIRST: u64 = 2;
 /// Frames for the pages that are rebuilt. Others wait in the overlay.
 const FRAMES: usize = 1024;
+
+/// Most images in memory: 1 GiB.
+const MAX_IMAGES: usize = 128 << 10;
 
 /// A page whose home is refused. It may be free.
 struct Suspect {
@@ -66,10 +70,11 @@ impl Pages {
     pub(super) fn open(files: &Files, overlay: &Arc<dyn Fs>, options: &LogOptions) -> Result<Self> {
         let data = overlay.open(&files.data)?;
         data.read_past_cache()?;
-        let (superblock, _) = SuperBlock::read_newest(&*data)?;
+        let (superblock, older) = SuperBlock::read_newest(&*data)?;
         let stamps = Stamps::find(&**overlay, &files.stamps, superblock.uuid, superblock.seq)?;
         let (log, recovered) = Log::open(overlay, &files.log, superblock.uuid, options)?;
         check_restart(&recovered, &superblock)?;
+        check_no_backup(files, overlay, older.is_some(), recovered.end())?;
         let (files, overlay) = (files.clone(), Arc::clone(overlay));
         let pool = open_pool(&files, &overlay, &data, &log, superblock.uuid)?;
         pool.restore_doublewrite(recovered.end())?;
@@ -152,10 +157,17 @@ impl Pages {
         (0..self.count()?)
             .step_by(REGION_PAGES as usize)
             .for_each(|pid| repair.add(map_of(PageId(pid)), RepairBase::Home));
+        let mut images = 0;
         for suspect in &self.suspects {
-            repair.add(suspect.pid, self.put_base(suspect.pid, source)?);
+            let base = self.put_base(suspect, source)?;
+            repair.add(suspect.pid, base);
+            images += usize::from(base == RepairBase::Backup);
+            self.check_memory(images)?;
         }
-        Log::read_history(source.log(), (fs, self.files.log.as_path()), &mut |event| repair.apply(&event))?;
+        Log::read_history(source.log(), (fs, self.files.log.as_path()), &mut |event| {
+            repair.apply(&event)?;
+            self.check_memory(images + repair.begun())
+        })?;
         let judged = self.suspects.iter().map(|suspect| self.judge(suspect, &repair)).collect::<Result<Vec<_>, _>>()?;
         for (suspect, _) in self.suspects.iter().zip(&judged).filter(|(_, judged)| judged.is_err()) {
             if suspect.pid == map_of(suspect.pid) {
@@ -169,8 +181,10 @@ impl Pages {
         space.load()?;
         for (suspect, judged) in self.suspects.iter().zip(judged) {
             match judged {
-                Ok(page) if self.is_damaged(suspect, &repair, &space, true)? => repaired.repaired.push(page),
-                Err(page) if self.is_damaged(suspect, &repair, &space, false)? => repaired.unrepaired.push(page),
+                Ok(page) if self.is_damaged(suspect, &repair, &space, None)? => repaired.repaired.push(page),
+                Err(page) if self.is_damaged(suspect, &repair, &space, Some(&page.why))? => {
+                    repaired.unrepaired.push(page);
+                }
                 _ => {}
             }
         }
@@ -178,37 +192,63 @@ impl Pages {
     }
 
     /// Puts the image of a page in the backup in the place of its home, or zeros if there is no sound one.
-    fn put_base(&self, pid: PageId, source: &Source) -> Result<RepairBase, Error> {
-        let mut page = AlignedBuf::new(PAGE_SIZE);
-        // A damaged backup has no image, either.
-        let read = source.data().read_at(&mut page, pid.offset()).unwrap_or(0);
-        let is_sound = verify_page(&page[..read], pid, self.end).is_ok();
-        let base = match is_sound && page_type(&page) != Some(PageType::Quarantined) {
-            true => RepairBase::Backup,
-            false => RepairBase::Nothing,
+    fn put_base(&self, suspect: &Suspect, source: &Source) -> Result<RepairBase, Error> {
+        let (pid, mut page) = (suspect.pid, AlignedBuf::new(PAGE_SIZE));
+        // A page that cannot be read has no image, either.
+        let base = match source.data().read_at(&mut page, pid.offset()) {
+            // A page behind the end of the file was not in use.
+            Ok(_) => match verify_page(&page, pid, self.end) {
+                // Its LSN tells the records that it has, so a later one may initialise it.
+                Ok(()) if page_type(&page) == Some(PageType::Quarantined) => RepairBase::Nothing,
+                Ok(()) => RepairBase::Backup,
+                Err(Flaw::NeverWritten) => RepairBase::Nothing,
+                Err(_) => RepairBase::Damaged,
+            },
+            Err(_) => RepairBase::Damaged,
         };
-        if base == RepairBase::Nothing {
+        if base == RepairBase::Damaged {
             page.fill(0);
         }
-        self.data.write_at(&page, pid.offset())?;
+        // Zeros replace no zeros, which would take memory.
+        if suspect.flaw != Flaw::NeverWritten || page.iter().any(|&byte| byte != 0) {
+            self.data.write_at(&page, pid.offset())?;
+        }
         Ok(base)
     }
 
-    /// Whether a suspect is in use, and a restart would not make it anew. A free page that redo would meet counts, too,
-    /// if it can be repaired: redo would quarantine it.
-    fn is_damaged(&self, at: &Suspect, repair: &PageRepair<'_>, space: &Space, can_be: bool) -> Result<bool, Error> {
+    /// Refuses more new images than the overlay may hold.
+    fn check_memory(&self, images: usize) -> Result<(), Error> {
+        let why = "more than 131072 pages need new images, which a repair holds in memory: restore the database";
+        match images <= MAX_IMAGES {
+            true => Ok(()),
+            false => Err(Error::corrupted(&self.files.data, Place::File, why)),
+        }
+    }
+
+    /// Whether a suspect is in use, and not just without its first write. `why` tells why it cannot be repaired. A free
+    /// page that redo would meet counts, too, if it can be: redo would quarantine it.
+    fn is_damaged(
+        &self,
+        at: &Suspect,
+        repair: &PageRepair<'_>,
+        space: &Space,
+        why: Option<&RepairRefusal>,
+    ) -> Result<bool, Error> {
         let (pid, redo_start) = (at.pid, self.superblock.redo_start);
         let progress = repair.page(pid).expect("each suspect was added");
-        // No start accepts a page that is ahead of the log.
-        if progress.initialised >= redo_start && at.flaw != Flaw::AheadOfLog {
+        let has_no_flaw = matches!(why, None | Some(RepairRefusal::NoImage | RepairRefusal::Gap { .. }));
+        if at.flaw == Flaw::NeverWritten && progress.initialised >= redo_start && has_no_flaw {
+            // A restart makes it anew.
             return Ok(false);
         }
         if !space.is_in_use(pid)? {
-            return Ok(can_be && progress.last >= redo_start);
+            return Ok(why.is_none() && progress.last >= redo_start);
         }
         // Of a region whose map was damaged once, as for a check. Without its map a page may be in use.
-        let has_image =
-            |pid| repair.page(pid).is_none_or(|page| !matches!(page.base, RepairBase::Nothing | RepairBase::Gap(..)));
+        let has_image = |pid| {
+            let base = repair.page(pid).map(|page| page.base);
+            !matches!(base, Some(RepairBase::Nothing | RepairBase::Damaged | RepairBase::Gap(..)))
+        };
         let is_blank = at.flaw == Flaw::NeverWritten && !has_image(pid) && has_image(map_of(pid));
         Ok(!(is_blank && space.may_be_unused(pid)?))
     }
@@ -221,7 +261,7 @@ impl Pages {
         };
         let progress = *repair.page(page).expect("each suspect was added");
         let source = match progress.base {
-            RepairBase::Nothing => return refused(table, RepairRefusal::NoImage),
+            RepairBase::Nothing | RepairBase::Damaged => return refused(table, RepairRefusal::NoImage),
             RepairBase::Gap(missing, next) => return refused(table, RepairRefusal::Gap { missing, next }),
             RepairBase::Backup => RepairSource::Backup,
             RepairBase::Home | RepairBase::Log => RepairSource::Log,
@@ -244,6 +284,16 @@ impl Pages {
         let (table, changes) = (table.map(TableRef::from), progress.changes);
         Ok(Ok(RepairedPage { page, table, damage, source, changes, lsn }))
     }
+}
+
+/// Refuses a backup that was never opened: it has the name of one, a single superblock, and no log behind its end.
+fn check_no_backup(files: &Files, fs: &Arc<dyn Fs>, has_older: bool, end: Lsn) -> Result<()> {
+    let header = read_header(files, &**fs).ok().flatten();
+    if header.is_some_and(|header| header.end == end) && !has_older {
+        let why = "it is a backup: repair the database that it was restored to";
+        return Err(crate::Error::Foreign { path: files.token.clone(), why });
+    }
+    Ok(())
 }
 
 /// Opens a pool over the files in the overlay.

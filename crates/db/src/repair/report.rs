@@ -61,9 +61,9 @@ pub struct Repaired {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairRefusal {
-    /// The backup has no sound image of the page, and no record of the log since then initialises it.
+    /// The backup has no sound image of the page. Or it has it as unused, and no record since then initialises it.
     NoImage,
-    /// Log groups are missing between the backup and the database, and no record behind them initialises the page.
+    /// Log groups are missing between the backup and the database. Behind them no page is certain.
     Gap {
         /// The first missing group.
         missing: GroupNo,
@@ -88,7 +88,7 @@ impl fmt::Display for RepairRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoImage => {
-                f.write_str("the backup has no sound image of the page, and no log record since then initialises it")
+                f.write_str("the backup has no sound image of the page, nor does the log since then begin it")
             }
             Self::Gap { missing, next } => {
                 write!(f, "log groups from {missing} to {} are missing: ", next.0 - 1)?;

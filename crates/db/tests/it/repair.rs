@@ -11,10 +11,13 @@ use foreshore::{
 use foreshore_base::Lsn;
 use foreshore_buffer::PageType;
 use foreshore_buffer::format::{page_lsn, page_type, verify_page};
-use foreshore_io::{Fs, Kind, Mem};
+use foreshore_io::{File, FileLayer, Fs, FsLayer, Kind, Mem};
+use foreshore_space::SuperBlock;
+use foreshore_wal::{HistoryEvent, Log, RestoreSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const ARCHIVE: &str = "/archive";
@@ -238,7 +241,8 @@ fn each_page_of_a_closed_database_is_repaired() {
 #[test]
 fn each_page_of_a_killed_database_is_repaired_and_its_start_goes_on() {
     let [from_backup, from_log] = each_page_in_turn(false);
-    assert!(from_backup > 20 && from_log > 30, "{from_backup} and {from_log}");
+    // Those that the restart would make anew are repaired, too: it could hide other damage of them.
+    assert!(from_backup > 40 && from_log > 120, "{from_backup} and {from_log}");
 }
 
 #[test]
@@ -271,9 +275,9 @@ fn without_damage_nothing_is_written() {
     }
 }
 
-/// A page that was loaded since the gap begins with its record. The others need the log that is missing.
+/// No page is certain behind a gap, not even one that a record initialises: a later change of it may lie in the gap.
 #[test]
-fn a_gap_of_the_log_is_named_and_pages_that_begin_behind_it_are_repaired() {
+fn behind_a_gap_of_the_log_no_page_is_repaired_and_the_gap_is_named() {
     let (fs, _) = history(true);
     let expected = rows(&on(&copied(&fs)).open(DIR).unwrap());
     for pid in pages(&fs) {
@@ -291,46 +295,181 @@ fn a_gap_of_the_log_is_named_and_pages_that_begin_behind_it_are_repaired() {
     let (path, lost, gap) = names.iter().filter(|name| name.ends_with(".arc")).find_map(lacking).unwrap();
     let first: u64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     for (repaired, is_first) in [(&without, false), (&gap, true)] {
-        assert!(!repaired.repaired.is_empty() && !repaired.unrepaired.is_empty(), "{repaired:?}");
+        assert!(repaired.repaired.is_empty() && repaired.unrepaired.len() > 30, "{repaired:?}");
         for page in &repaired.unrepaired {
             let RepairRefusal::Gap { missing, next } = page.why else { panic!("{page:?}") };
             assert!(missing < next && (!is_first || missing.0 <= first), "{page:?}, without {first}");
         }
-        assert!(repaired.repaired.iter().all(|page| page.source == RepairSource::Log));
     }
-    // What can be repaired is; the rest follows with the whole archive.
-    let part = repair_on(&lost).run().unwrap();
-    assert_eq!(part, gap);
-    let rest = repair_on(&lost).archive(ARCHIVE).lab(Arc::clone(&lost), 64 << 10);
-    let still = rest.clone().dry_run().unwrap();
-    assert!(still.repaired.is_empty() && still.unrepaired == gap.unrepaired, "{still:?}");
+    let before = all_files(&lost);
+    assert_eq!(repair_on(&lost).run().unwrap(), gap);
+    assert!(before == all_files(&lost));
     lost.create(&path).unwrap().write_at(&read(&fs, &path), 0).unwrap();
     // Without the map, pages that were never used are listed, too.
-    let (rest, listed) = (rest.run().unwrap(), gap.unrepaired.iter().map(|page| page.page).collect::<BTreeSet<_>>());
-    assert_eq!(rest.unrepaired, []);
-    assert_eq!(repaired_pages(&rest).iter().find(|page| !listed.contains(page)), None, "{gap:?}");
-    is_whole(&lost, &expected, true, "two repairs");
+    let whole = repair_on(&lost).run().unwrap();
+    let listed: BTreeSet<_> = gap.unrepaired.iter().map(|page| page.page).collect();
+    assert_eq!(whole.unrepaired, []);
+    assert_eq!(repaired_pages(&whole).iter().find(|page| !listed.contains(page)), None, "{gap:?}");
+    is_whole(&lost, &expected, true, "with the whole archive");
 }
 
+/// A record that initialises the page is no help, either: a later change of the page may lie in an earlier group.
 #[test]
 fn a_backup_without_a_sound_image_is_no_help() {
     let (fs, older) = history(true);
-    let from_backup = |fs: &Arc<dyn Fs>, pid| {
-        harm(fs, pid, Harm::Flip, &older);
-        repair_on(fs).dry_run().unwrap().repaired.iter().any(|page| page.source == RepairSource::Backup)
+    let image = read(&fs, "/backup/data");
+    let was_used = |pid: &PageId| {
+        let at = pid.offset() as usize;
+        image.get(at..at + PAGE_SIZE).is_some_and(|page| page.iter().any(|&byte| byte != 0))
     };
-    let pid = pages(&fs).into_iter().skip(1).find(|&pid| from_backup(&copied(&fs), pid)).unwrap();
-    assert!(harm(&fs, pid, Harm::Flip, &older));
-    let image = fs.open(Path::new("/backup/data")).unwrap();
-    image.write_at(&[7], pid.offset() + 4000).unwrap();
+    for source in [RepairSource::Backup, RepairSource::Log] {
+        let is_from_it = |&pid: &PageId| {
+            let fs = copied(&fs);
+            harm(&fs, pid, Harm::Flip, &older);
+            repair_on(&fs).dry_run().unwrap().repaired.iter().any(|page| page.source == source)
+        };
+        let pid = pages(&fs).into_iter().skip(1).filter(was_used).find(is_from_it).unwrap();
+        let fs = copied(&fs);
+        assert!(harm(&fs, pid, Harm::Flip, &older));
+        fs.open(Path::new("/backup/data")).unwrap().write_at(&[7], pid.offset() + 4000).unwrap();
+        let before = all_files(&fs);
+        let repaired = repair_on(&fs).run().unwrap();
+        assert!(repaired.repaired.is_empty(), "{repaired:?}");
+        assert_eq!(
+            repaired.unrepaired.iter().map(|page| (page.page, &page.why)).collect::<Vec<_>>(),
+            [(pid, &RepairRefusal::NoImage)]
+        );
+        assert!(before == all_files(&fs));
+    }
+}
+
+/// A copy of a backup was refreshed in part: its log is that of a later one.
+#[test]
+fn a_backup_with_the_log_of_a_later_one_is_refused() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = on(&fs).open(DIR).unwrap();
+    fill(&db, 1500);
+    db.backup(BACKUP).unwrap();
+    work(&db, 1);
+    (0..3).for_each(|_| db.checkpoint().unwrap());
+    db.backup("/later").unwrap();
+    work(&db, 2);
+    db.close(Duration::ZERO).unwrap();
+    let log = Path::new("/backup/log");
+    fs.list(log).unwrap().iter().for_each(|name| fs.remove(&log.join(name)).unwrap());
+    for name in fs.list(Path::new("/later/log")).unwrap() {
+        let bytes = read(&fs, Path::new("/later/log").join(&name));
+        fs.create(&log.join(&name)).unwrap().write_at(&bytes, 0).unwrap();
+    }
+    assert!(harm(&fs, PageId(3), Harm::Flip, &[]));
     let before = all_files(&fs);
-    let repaired = repair_on(&fs).run().unwrap();
-    assert!(repaired.repaired.is_empty());
-    assert_eq!(
-        repaired.unrepaired.iter().map(|page| (page.page, &page.why)).collect::<Vec<_>>(),
-        [(pid, &RepairRefusal::NoImage)]
-    );
+    let lost = repair_on(&fs).run().unwrap_err();
+    assert!(matches!(&lost, Error::LostLog { file, .. } if file == log), "{lost:?}");
     assert!(before == all_files(&fs));
+}
+
+/// A large cut lies in several groups. If the last one of them is missing, the others have no records that count.
+#[test]
+fn no_record_from_before_a_gap_follows_it() {
+    let (fs, _) = history(true);
+    let (superblock, _) = SuperBlock::read_newest(&*fs.open(Path::new("/db/data")).unwrap()).unwrap();
+    let mut files: Vec<_> = fs.list(Path::new(ARCHIVE)).unwrap();
+    files.retain(|name| name.ends_with(".arc"));
+    let (mut gaps, mut behind) = (0, 0);
+    for name in files.iter().rev() {
+        fs.remove(&Path::new(ARCHIVE).join(name)).unwrap();
+        let (log, archive) = (Path::new("/backup/log").to_owned(), Path::new(ARCHIVE).to_owned());
+        let (log, archive) = ((Arc::clone(&fs), log), Some((Arc::clone(&fs), archive)));
+        let source = RestoreSource { log, archive, uuid: superblock.uuid };
+        let mut begin = None;
+        let mut check = |event| {
+            match event {
+                HistoryEvent::Gap { next, .. } => (begin, gaps) = (Some(next), gaps + 1),
+                HistoryEvent::Record(record) => {
+                    assert!(begin.is_none_or(|begin| begin <= record.group), "{begin:?}, {}", record.group);
+                    behind += u32::from(begin.is_some());
+                }
+            }
+            Ok(())
+        };
+        Log::read_history(&source, (&fs, Path::new("/db/log")), &mut check).unwrap();
+    }
+    assert!(gaps > 1 && behind > 100, "{gaps} and {behind}");
+}
+
+/// A page of the data file that the medium cannot read until it is written.
+#[derive(Clone, Debug)]
+struct Unreadable {
+    fs: Arc<dyn Fs>,
+    pid: PageId,
+    is_written: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct UnreadableFile {
+    file: Arc<dyn File>,
+    disk: Unreadable,
+}
+
+impl UnreadableFile {
+    fn has(&self, offset: u64, len: usize) -> bool {
+        let at = self.disk.pid.offset();
+        self.file.path() == Path::new("/db/data") && offset < at + PAGE_SIZE as u64 && at < offset + len as u64
+    }
+}
+
+impl FileLayer for UnreadableFile {
+    fn below(&self) -> &dyn File {
+        &*self.file
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> foreshore_base::Result<usize> {
+        if self.has(offset, buf.len()) && !self.disk.is_written.load(Ordering::Relaxed) {
+            return Err(foreshore_base::Error::io("read", self.file.path(), std::io::Error::other("a bad sector")));
+        }
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> foreshore_base::Result<()> {
+        self.disk.is_written.fetch_or(self.has(offset, buf.len()), Ordering::Relaxed);
+        self.file.write_at(buf, offset)
+    }
+}
+
+impl FsLayer for Unreadable {
+    fn below(&self) -> &dyn Fs {
+        &*self.fs
+    }
+
+    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(UnreadableFile { file, disk: self.clone() })
+    }
+}
+
+/// Pages that cannot be read. Those of the newest batches come back from their images, also at a start.
+#[test]
+fn a_page_that_cannot_be_read_comes_back_from_its_image_or_the_backup() {
+    let (fs, _) = history(true);
+    let expected = rows(&on(&copied(&fs)).open(DIR).unwrap());
+    let mut counts = [0; 2];
+    for pid in pages(&fs) {
+        let on_bad = || {
+            let fs = copied(&fs);
+            let bad: Arc<dyn Fs> = Arc::new(Unreadable { fs, pid, is_written: Arc::default() });
+            bad
+        };
+        let what = format!("page {pid}");
+        let bad = on_bad();
+        let repaired = repair_on(&bad).run().unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(repaired.unrepaired.is_empty(), "{what}: {repaired:?}");
+        let has_image = repaired.repaired.is_empty();
+        counts[usize::from(has_image)] += 1;
+        is_whole(&bad, &expected, true, &what);
+        if has_image {
+            drop(on(&on_bad()).open(DIR).unwrap_or_else(|error| panic!("{what}: {error}")));
+        }
+    }
+    assert!(counts[0] > 10 && counts[1] > 5, "{counts:?}");
 }
 
 #[test]
@@ -363,6 +502,9 @@ fn what_is_not_of_the_database_is_refused_and_so_is_damage_outside_of_pages() {
         matches!(foreign, Error::Foreign { why: "it was opened as a database since the backup was made", .. }),
         "{foreign:?}"
     );
+    // A backup is not repaired, since what is written would be no part of it.
+    let backup = refused(&other, lab(repair(BACKUP, "/other-backup"), &other), "a backup as the database");
+    assert!(matches!(backup, Error::Foreign { why, .. } if why.contains("it is a backup")), "{backup:?}");
     // A database in use.
     let live = copied(&fs);
     let db = small().lab(|lab| lab.fs = Some(Arc::clone(&live))).open("/live").unwrap();

@@ -51,7 +51,11 @@ fn failure(arguments: &RepairArguments, error: Error) -> Failure {
         Error::UnfinishedBackup { dir: path } | Error::Locked { path } => path,
         _ => return error.into(),
     };
-    if path.starts_with(&arguments.dir) { Failure::unopened(error) } else { error.into() }
+    let is_in = |dir: &PathBuf| path.starts_with(dir);
+    match is_in(&arguments.dir) && !is_in(&arguments.backup) && !arguments.archive.iter().any(is_in) {
+        true => Failure::unopened(error),
+        false => error.into(),
+    }
 }
 
 fn print(repaired: &Repaired, arguments: &RepairArguments) -> Result<(), Failure> {
