@@ -110,8 +110,9 @@ impl Repair {
     ///
     /// # Errors
     /// - `Locked` if the database or the backup is in use; `NoDatabase`, `UnfinishedBackup` if one of them is none.
-    /// - `Foreign` if backup or archive are those of another database, or of another timeline of this one; if the
-    ///   backup was opened as a database; if the database is a backup itself.
+    /// - `Foreign` if backup or archive are those of another database, or of another timeline of this one, or if the
+    ///   backup was opened as a database.
+    /// - `Foreign` if the database is a backup itself.
     /// - `Corrupted`, `Truncated` or `LostLog` for damage outside of pages, which is not repaired.
     /// - `Newer` for a file; `DiskFull`, `Io`.
     pub fn run(self) -> Result<Repaired> {

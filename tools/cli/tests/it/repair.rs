@@ -82,6 +82,10 @@ fn live_absent_and_foreign_directories_are_refused() {
     other.run("repair", &["--backup", &backup]).is_refused(4, "backup/data does not belong to this database");
     other.run("repair", &["--backup", nothing]).is_refused(4, "there is no database in");
     assert!(before == contents(other.path()));
+    let within = dir.path().join("within");
+    fs::create_dir(&within).unwrap();
+    dir.run("repair", &["--backup", within.to_str().unwrap()]).is_refused(4, "there is no database in");
+    fs::remove_dir(&within).unwrap();
     let db = dir.open();
     for words in [&["--backup", backup.as_str()][..], &["--backup", &backup, "--dry-run"]] {
         dir.run("repair", words).is_refused(3, "is already open");
