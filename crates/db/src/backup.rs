@@ -105,16 +105,16 @@ pub(crate) fn read_header(files: &Files, fs: &dyn Fs) -> Result<Option<BackupHea
     }
 }
 
-/// Reads the superblock of a backup. It has one: an open writes a second.
-pub(crate) fn read_superblock(data: &dyn File) -> Result<SuperBlock> {
-    match SuperBlock::read_newest(data)? {
-        (superblock, None) => Ok(superblock),
-        (_, Some(_)) => {
-            // Its log has gone on, so no archive continues it; and a start may need its images of pages.
-            let why = "it was opened as a database since the backup was made";
-            Err(Error::Foreign { path: data.path().to_owned(), why })
-        }
+/// Reads the superblock of a backup, from its file `data`. It has one, and no stamps: an open creates the stamps before
+/// it changes a page, and writes a second superblock.
+pub(crate) fn read_superblock(files: &Files, fs: &dyn Fs, data: &dyn File) -> Result<SuperBlock> {
+    let (superblock, second) = SuperBlock::read_newest(data)?;
+    if second.is_some() || fs.kind(&files.stamps)?.is_some() {
+        // Its log has gone on, so no archive continues it; and a start may need its images of pages.
+        let why = "it was opened as a database since the backup was made";
+        return Err(Error::Foreign { path: data.path().to_owned(), why });
     }
+    Ok(superblock)
 }
 
 /// Copies the database to `dir`: all of it, or what has changed since the backup in directory `base`.
@@ -137,13 +137,13 @@ fn find_base(engine: &Engine, base: &Path) -> Result<KnownBackup> {
     let (files, fs) = (Files::of(base), engine.options.reader(base)?);
     check_finished(&files, &*fs)?;
     let header = read_header(&files, &*fs)?;
-    let known = header.and_then(|header| engine.storage.backups().find(header.token));
+    let known = header.and_then(|header| engine.storage.backups().find(&header));
     let Some(known) = known else {
         let dir = engine.storage.files().dir.clone();
         return Err(Error::UnknownBase(UnknownBase { base: base.to_owned(), dir }));
     };
     let data = if is_increment(&files, &*fs)? { &files.increment } else { &files.data };
-    read_superblock(&*fs.open(data)?)?;
+    read_superblock(&files, &*fs, &*fs.open(data)?)?;
     Ok(known)
 }
 

@@ -8,7 +8,7 @@
 //! The file is replaced as a whole. If it is missing, damaged, unreadable or of another database, no backup is known,
 //! and the next one is a full one.
 
-use crate::format::backups::{KnownBackup, MAX_KNOWN, Token, decode_known, encode_known};
+use crate::format::backups::{BackupHeader, KnownBackup, MAX_KNOWN, decode_known, encode_known};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Lsn, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
@@ -42,9 +42,11 @@ impl KnownBackups {
         Ok(known)
     }
 
-    /// Returns the backup of this token.
-    pub(crate) fn find(&self, token: Token) -> Option<KnownBackup> {
-        self.list.lock().iter().copied().find(|backup| backup.token == token)
+    /// Returns the backup with this header.
+    pub(crate) fn find(&self, header: &BackupHeader) -> Option<KnownBackup> {
+        let BackupHeader { uuid, token, start, end, .. } = *header;
+        let is_it = |known: &&KnownBackup| (known.token, known.start, known.end) == (token, start, end);
+        self.list.lock().iter().find(is_it).filter(|_| uuid == self.uuid).copied()
     }
 
     /// Adds a backup, durably. The oldest one is forgotten if there are too many.
@@ -84,10 +86,15 @@ fn read(fs: &dyn Fs, path: &Path, uuid: Uuid) -> Option<Vec<KnownBackup>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::backups::Token;
     use foreshore_io::Mem;
 
     fn backup(number: u8) -> KnownBackup {
         KnownBackup { token: Token([number; 16]), start: Lsn(u64::from(number)), end: Lsn(10 + u64::from(number)) }
+    }
+
+    fn header(uuid: Uuid, KnownBackup { token, start, end }: KnownBackup) -> BackupHeader {
+        BackupHeader { uuid, token, base: None, start, end, pages: 9, stored: 9 }
     }
 
     #[test]
@@ -96,9 +103,20 @@ mod tests {
         fs.create_dir(Path::new("/db")).unwrap();
         let open = |uuid, end| KnownBackups::open(&fs, Path::new("/db/backups"), Uuid([uuid; 16]), Lsn(end)).unwrap();
         let numbers = |known: &KnownBackups| -> Vec<u8> {
-            (0..30).filter(|&n| known.find(backup(n).token) == Some(backup(n))).collect()
+            (0..30).filter(|&n| known.find(&header(known.uuid, backup(n))) == Some(backup(n))).collect()
         };
         let known = open(1, 0);
+        known.add(backup(1)).unwrap();
+        let it = header(known.uuid, backup(1));
+        assert_eq!(known.find(&it), Some(backup(1)));
+        for other in [
+            BackupHeader { uuid: Uuid([2; 16]), ..it },
+            BackupHeader { token: Token([2; 16]), ..it },
+            BackupHeader { start: Lsn(2), ..it },
+            BackupHeader { end: Lsn(12), ..it },
+        ] {
+            assert_eq!(known.find(&other), None, "{other:?}");
+        }
         (1..=20).for_each(|n| known.add(backup(n)).unwrap());
         assert_eq!(numbers(&known), (5..=20).collect::<Vec<u8>>());
         assert_eq!(numbers(&open(1, 30)), (5..=20).collect::<Vec<u8>>());

@@ -22,6 +22,8 @@ const FIRST: u64 = 2;
 /// The backups of a restore.
 pub(super) struct Chain {
     data: Arc<dyn File>,
+    /// The end of the log of the full backup, if it says that. Its own pages are not behind it.
+    full_end: Option<Lsn>,
     increments: Vec<IncrementReader>,
     last: Link,
     locks: Vec<Box<dyn DirLock>>,
@@ -61,11 +63,14 @@ impl Chain {
         let lock = fs.lock_shared(&files.lock)?;
         let data = fs.open(&files.data)?;
         data.read_past_cache()?;
-        let superblock = read_superblock(&*data)?;
+        let superblock = read_superblock(&files, &*fs, &*data)?;
         Pool::check_files(&fs.open(&files.doublewrite)?, superblock.uuid)?;
         let header = read_header(&files, &*fs)?;
-        let last = Link { dir: dir.to_owned(), fs, superblock, header };
-        Ok(Self { data, increments: Vec::new(), last, locks: vec![lock] })
+        if header.is_some_and(|header| header.uuid != superblock.uuid || header.base.is_some()) {
+            return Err(Error::Foreign { path: files.token, why: "it names another backup" });
+        }
+        let (full_end, last) = (header.map(|header| header.end), Link { dir: dir.to_owned(), fs, superblock, header });
+        Ok(Self { data, full_end, increments: Vec::new(), last, locks: vec![lock] })
     }
 
     /// Adds the increment in `dir`.
@@ -88,7 +93,7 @@ impl Chain {
         let lock = fs.lock_shared(&files.lock)?;
         let file = fs.open(&files.increment)?;
         file.read_past_cache()?;
-        let superblock = SuperBlock { data_pages: header.pages, ..read_superblock(&*file)? };
+        let superblock = SuperBlock { data_pages: header.pages, ..read_superblock(&files, &*fs, &*file)? };
         if superblock.uuid != header.uuid {
             return Err(Error::Foreign { path: files.increment, why: "it belongs to another database" });
         }
@@ -148,6 +153,8 @@ impl Chain {
 
     /// Fills `run` with the newest images of the pages from `first` on.
     fn read(&mut self, run: &mut [u8], first: u64, end: Lsn) -> Result<(), Storage> {
+        // The pages of a base that was opened may have changes of another history, with LSNs that an increment has, too.
+        let end = self.full_end.unwrap_or(end);
         let read = self.data.read_at(run, PageId(first).offset())?;
         run[read..].fill(0);
         for (number, page) in (first..).zip(run.chunks_exact_mut(PAGE_SIZE)) {

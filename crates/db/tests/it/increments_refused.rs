@@ -5,7 +5,7 @@ use crate::increments::{FIRST, SECOND, THIRD, chain};
 use crate::restore::{BACKUP, TARGET};
 use crate::script::{disk, options};
 use crate::support::{DIR, NUMBERS, fill, numbers, small};
-use foreshore::{Db, Error, Options, RestoreRefusal, Restored, restore};
+use foreshore::{Db, Error, Options, RestoreRefusal, Restored, TableDef, restore};
 use foreshore_base::crc32c;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_io::sim::{Fault, FaultKind, Persist};
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const OTHER: &str = "/other";
+const MORE: TableDef<u64, u64> = TableDef::new("more");
 
 fn memory() -> Arc<dyn Fs> {
     Arc::new(Mem::null())
@@ -223,6 +224,47 @@ fn bases_of_another_history_are_refused() {
     db.backup("/full").unwrap();
     drop(on(&fs).open("/full").unwrap());
     assert!(matches!(db.backup_since(THIRD, "/full"), Err(Error::Foreign { .. })));
+}
+
+/// A full backup that was opened has undone what committed later, and was cut off before its first superblock. Its log
+/// does not say so. The LSNs of its pages are not behind the end of the increment, and the increment lacks these pages.
+#[test]
+fn a_full_backup_that_was_opened_is_refused_before_its_first_superblock() {
+    let sim = disk(4);
+    let db = options(&sim).open(DIR).unwrap();
+    fill(&db, 1000);
+    let tx = db.begin();
+    tx.open(NUMBERS).unwrap().put(7, -7).unwrap();
+    db.checkpoint().unwrap();
+    db.backup(BACKUP).unwrap();
+    tx.commit().unwrap();
+    (0..50).for_each(|n| db.run(|tx| tx.open(MORE)?.put(n, n)).unwrap());
+    db.backup_since(FIRST, BACKUP).unwrap();
+    let taken = Rc::new(RefCell::new(None));
+    let (image, of) = (Rc::clone(&taken), sim.clone());
+    pause::set("checkpoint: the record is durable", move || {
+        image.borrow_mut().get_or_insert_with(|| of.crash_image(&Persist::All, 1));
+    });
+    drop(options(&sim).open(BACKUP).unwrap());
+    pause::set("nowhere", || ());
+    let image: Arc<dyn Fs> = Arc::new(taken.borrow_mut().take().unwrap());
+    let refused = |why: &str| {
+        for restored in [chain(&image, TARGET, &[FIRST]).run(), chain(&image, TARGET, &[FIRST]).verify()] {
+            match restored {
+                Err(Error::Foreign { path, why: found }) => {
+                    assert_eq!((&*path, found), (Path::new("/backup/data"), why));
+                }
+                Err(Error::Corrupted { file, why: found, .. }) => {
+                    assert_eq!((&*file, found), (Path::new("/backup/data"), why));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    refused("it was opened as a database since the backup was made");
+    // Even if the file that shows the open is gone, a page does.
+    image.remove(&Path::new(BACKUP).join("stamps")).unwrap();
+    refused(foreshore_buffer::PageFlaw::Ahead.why());
 }
 
 /// A database whose pages were all changed between the backups, so that no wrong chain is right by chance.
