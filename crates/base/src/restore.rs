@@ -81,11 +81,20 @@ impl fmt::Display for RestoreRefusal {
 /// Why an incremental backup is refused: its base is none of the last backups of the database, in the state that it is
 /// in. It was made of another one, or the files were put back to a state from before, or there were many backups since.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnknownBase {
     /// The directory of the base.
     pub base: PathBuf,
     /// The directory of the database.
     pub dir: PathBuf,
+}
+
+impl UnknownBase {
+    /// Returns the refusal of `base` by the database in `dir`.
+    #[doc(hidden)]
+    pub fn new(base: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
+        Self { base: base.into(), dir: dir.into() }
+    }
 }
 
 impl fmt::Display for UnknownBase {

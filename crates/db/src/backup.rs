@@ -38,13 +38,15 @@ use foreshore_buffer::format::{page_lsn, page_type};
 use foreshore_buffer::{PageType, Pool};
 use foreshore_io::{AlignedBuf, File, Fs, Kind};
 use foreshore_recovery::RetainedLog;
-use foreshore_space::SuperBlock;
+use foreshore_space::{BackupMark, SuperBlock};
 use foreshore_sync::pause;
 use foreshore_wal::Follower;
 pub(crate) use increment::IncrementReader;
 use increment::IncrementWriter;
 use pages::{Copied, PageCopier};
 use std::path::Path;
+use std::process;
+use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) use target::{Target, check_empty};
 
 /// A finished backup: what the copy holds.
@@ -63,6 +65,8 @@ pub struct Backup {
     pub log_bytes: u64,
     /// Quarantined pages. The copy has them as this database does: what they held is lost in both.
     pub quarantined: u64,
+    /// Whether an incremental backup may continue this one. It may not if the database could not write that it was made.
+    pub is_base: bool,
 }
 
 /// Refuses the directory of a backup that did not finish.
@@ -83,9 +87,10 @@ pub(crate) fn check_no_backup(files: &Files, fs: &dyn Fs) -> Result<()> {
     Ok(())
 }
 
-/// Whether a directory holds an incremental backup. Where `data` exists, a stray file is none.
+/// Whether a directory holds an incremental backup. Where `data` exists, or no `token`, a stray file is none.
 pub(crate) fn is_increment(files: &Files, fs: &dyn Fs) -> Result<bool> {
-    Ok(fs.kind(&files.data)?.is_none() && matches!(fs.kind(&files.increment), Ok(Some(Kind::File))))
+    let is_file = |path| matches!(fs.kind(path), Ok(Some(Kind::File)));
+    Ok(fs.kind(&files.data)?.is_none() && is_file(&files.increment) && is_file(&files.token))
 }
 
 /// Reads the header of a backup; `None` if it has none.
@@ -140,7 +145,7 @@ fn find_base(engine: &Engine, base: &Path) -> Result<KnownBackup> {
     let known = header.and_then(|header| engine.storage.backups().find(&header));
     let Some(known) = known else {
         let dir = engine.storage.files().dir.clone();
-        return Err(Error::UnknownBase(UnknownBase { base: base.to_owned(), dir }));
+        return Err(Error::UnknownBase(UnknownBase::new(base, dir)));
     };
     let data = if is_increment(&files, &*fs)? { &files.increment } else { &files.data };
     read_superblock(&files, &*fs, &*fs.open(data)?)?;
@@ -160,7 +165,7 @@ impl Source<'_> {
         let (files, fs) = (target.files(), target.fs());
         // A page beyond this length was never home, or was cut off. Its next use begins with a record for redo.
         let pages = (storage.data().len()? / PAGE_SIZE as u64).max(superblock.data_pages);
-        let token = Token(new_uuid().0);
+        let token = self.draw_token();
         let data = fs.create(if self.base.is_some() { &files.increment } else { &files.data })?;
         let copied = self.copy_pages(&*data, pages, token)?;
         pause::point("backup: the pages are copied");
@@ -181,18 +186,32 @@ impl Source<'_> {
         fs.create(&files.token)?.write_durable(&block, 0)?;
         fs.sync_dir(&files.dir)?;
         // Last of all that is read: a copy of this database that knows the token has all that the backup has.
-        match storage.backups().add(KnownBackup { token, start, end }) {
-            // A full disk of the database is no reason to have no backup. This one is no base.
-            Err(Storage::DiskFull { .. }) => {}
-            added => added?,
+        // That the database cannot remember it is no reason to have no backup. This one is no base.
+        let run = storage.checkpointer().run();
+        let is_base = storage.backups().add(KnownBackup { token, run, start, end }).is_ok();
+        if is_base {
+            storage.checkpointer().note_backup(token.0);
+        } else {
+            self.go_on()?;
         }
         pause::point("backup: the database knows it");
         // Another machine may redo the log more slowly. The file of an increment is shorter than `data`.
         let data_pages = if self.base.is_some() { 0 } else { superblock.data_pages };
-        SuperBlock { restart_speed: 0, data_pages, ..superblock.clone() }.write_next(&*data)?;
+        let backups = BackupMark::default();
+        SuperBlock { restart_speed: 0, data_pages, backups, ..superblock.clone() }.write_next(&*data)?;
         pause::point("backup: all files are there");
         let (csn, lsn, log_bytes, quarantined) = (end.csn(), end, log.bytes, copied.quarantined);
-        Ok(Backup { csn, lsn, pages, stored_pages: stored, log_bytes, quarantined })
+        Ok(Backup { csn, lsn, pages, stored_pages: stored, log_bytes, quarantined, is_base })
+    }
+
+    /// Returns a new token. The random numbers of a copied machine may be the same, time and place hardly are.
+    fn draw_token(&self) -> Token {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let place = (u64::from(process::id()) << 32) ^ self.engine.storage.log().current().0;
+        let mut bytes = new_uuid().0;
+        let mixed = bytes.iter_mut().zip(now.to_le_bytes().into_iter().chain(place.to_le_bytes()));
+        mixed.for_each(|(byte, with)| *byte ^= with);
+        Token(bytes)
     }
 
     /// Copies the pages to `data`, those that the base does not have already.

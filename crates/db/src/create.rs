@@ -5,7 +5,7 @@ use crate::marker;
 use foreshore_base::{Error, GroupNo, Lsn, Place, Result, Uuid, Xid};
 use foreshore_buffer::Pool;
 use foreshore_io::{Fs, Kind};
-use foreshore_space::SuperBlock;
+use foreshore_space::{BackupMark, SuperBlock};
 use foreshore_sync::pause;
 use foreshore_wal::{Log, LogOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -139,6 +139,7 @@ pub(crate) fn create(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, option
         created: 0,
         restart_speed: 0,
         quarantined: Vec::new(),
+        backups: BackupMark::default(),
     };
     marker::write(&**fs, files, &superblock)?;
     pause::point("create: the marker is durable");

@@ -5,13 +5,19 @@
 //! The token is durable in the file `backups` before the backup ends, and behind everything that the backup has. So a
 //! database that has the token has the history of the backup.
 //!
+//! The other files may be put back, and go on otherwise, while the file stays. So the superblock names the newest
+//! backup that was known when its checkpoint was taken, and the run that took it. Backups behind that one count only if
+//! they were made by this run behind a superblock of its own.
+//!
 //! The file is replaced as a whole. If it is missing, damaged, unreadable or of another database, no backup is known,
 //! and the next one is a full one.
 
+use crate::create::new_uuid;
 use crate::format::backups::{BackupHeader, KnownBackup, MAX_KNOWN, decode_known, encode_known};
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Lsn, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
+use foreshore_space::BackupMark;
 use foreshore_sync::{LockRank, Mutex, pause};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,20 +32,34 @@ pub(crate) struct KnownBackups {
 }
 
 impl KnownBackups {
-    /// Reads the list at `path` of a database whose log ends at `end`. Forgets backups with log behind that: the other
-    /// files were put back to an earlier state, or the medium has lost the end of the log. Called before the log grows.
+    /// Reads the list at `path` of a database whose superblock says this, and whose log ends at `end`. Forgets backups of another
+    /// history, and those with log behind the end: the other files were put back to an earlier state, or the medium has
+    /// lost the end of the log. Called before the log grows.
     ///
     /// # Errors
-    /// Those of replacing the file, if a backup is forgotten.
-    pub(crate) fn open(fs: &Arc<dyn Fs>, path: &Path, uuid: Uuid, end: Lsn) -> Result<Self> {
+    /// Those of removing the file, if a backup is forgotten and the file cannot be replaced.
+    pub(crate) fn open(fs: &Arc<dyn Fs>, path: &Path, id: (Uuid, BackupMark), end: Lsn) -> Result<Self> {
+        let (uuid, BackupMark { last, run }) = id;
         let found = read(&**fs, path, uuid).unwrap_or_default();
-        let kept: Vec<_> = found.iter().copied().filter(|backup| backup.end <= end).collect();
+        let named = found.iter().rposition(|backup| backup.token.0 == last).map_or(0, |at| at + 1);
+        let is_ours = |at: usize, backup: &KnownBackup| at < named || (backup.run == run && run != [0; 16]);
+        let kept = found.iter().enumerate().filter(|&(at, backup)| is_ours(at, backup) && backup.end <= end);
+        let kept: Vec<_> = kept.map(|(_, backup)| *backup).collect();
         let (fs, path, is_shorter) = (Arc::clone(fs), path.to_owned(), kept.len() < found.len());
         let known = Self { fs, path, uuid, list: Mutex::new(LockRank::KnownBackups, kept) };
-        if is_shorter {
-            known.write(&known.list.lock())?;
+        if is_shorter && known.write(&known.list.lock()).is_err() {
+            // A full disk keeps no database from its open.
+            known.list.lock().clear();
+            known.fs.remove(&known.path)?;
+            known.fs.sync_dir(known.path.parent().expect("a file has a directory"))?;
         }
         Ok(known)
+    }
+
+    /// Returns what the next superblock says: the newest backup, and a new run.
+    pub(crate) fn mark(&self) -> BackupMark {
+        let last = self.list.lock().last().map_or([0; 16], |backup| backup.token.0);
+        BackupMark { last, run: new_uuid().0 }
     }
 
     /// Returns the backup with this header.
@@ -87,13 +107,25 @@ fn read(fs: &dyn Fs, path: &Path, uuid: Uuid) -> Option<Vec<KnownBackup>> {
 mod tests {
     use super::*;
     use crate::format::backups::Token;
-    use foreshore_io::Mem;
+    use foreshore_io::sim::{Fault, FaultKind};
+    use foreshore_io::{Mem, Sim};
 
     fn backup(number: u8) -> KnownBackup {
-        KnownBackup { token: Token([number; 16]), start: Lsn(u64::from(number)), end: Lsn(10 + u64::from(number)) }
+        let (start, end) = (Lsn(u64::from(number)), Lsn(10 + u64::from(number)));
+        KnownBackup { token: Token([number; 16]), run: [number / 10; 16], start, end }
     }
 
-    fn header(uuid: Uuid, KnownBackup { token, start, end }: KnownBackup) -> BackupHeader {
+    /// Opens the list of a database whose superblock names a backup and a run.
+    fn open(fs: &Arc<dyn Fs>, (uuid, last, run): (u8, u8, u8), end: u64) -> KnownBackups {
+        let mark = BackupMark { last: [last; 16], run: [run; 16] };
+        KnownBackups::open(fs, Path::new("/db/backups"), (Uuid([uuid; 16]), mark), Lsn(end)).unwrap()
+    }
+
+    fn numbers(known: &KnownBackups) -> Vec<u8> {
+        (0..30).filter(|&n| known.find(&header(known.uuid, backup(n))) == Some(backup(n))).collect()
+    }
+
+    fn header(uuid: Uuid, KnownBackup { token, start, end, .. }: KnownBackup) -> BackupHeader {
         BackupHeader { uuid, token, base: None, start, end, pages: 9, stored: 9 }
     }
 
@@ -101,11 +133,7 @@ mod tests {
     fn the_newest_are_known_as_far_as_the_log_reaches() {
         let fs: Arc<dyn Fs> = Arc::new(Mem::null());
         fs.create_dir(Path::new("/db")).unwrap();
-        let open = |uuid, end| KnownBackups::open(&fs, Path::new("/db/backups"), Uuid([uuid; 16]), Lsn(end)).unwrap();
-        let numbers = |known: &KnownBackups| -> Vec<u8> {
-            (0..30).filter(|&n| known.find(&header(known.uuid, backup(n))) == Some(backup(n))).collect()
-        };
-        let known = open(1, 0);
+        let known = open(&fs, (1, 0, 0), 0);
         known.add(backup(1)).unwrap();
         let it = header(known.uuid, backup(1));
         assert_eq!(known.find(&it), Some(backup(1)));
@@ -119,11 +147,50 @@ mod tests {
         }
         (1..=20).for_each(|n| known.add(backup(n)).unwrap());
         assert_eq!(numbers(&known), (5..=20).collect::<Vec<u8>>());
-        assert_eq!(numbers(&open(1, 30)), (5..=20).collect::<Vec<u8>>());
-        assert!(numbers(&open(2, 30)).is_empty(), "of another database");
-        assert_eq!(numbers(&open(1, 17)), (5..=7).collect::<Vec<u8>>());
-        assert_eq!(numbers(&open(1, 30)), (5..=7).collect::<Vec<u8>>(), "they are forgotten for good");
+        assert_eq!(known.mark().last, [20; 16]);
+        assert_ne!(known.mark().run, known.mark().run);
+        assert_eq!(numbers(&open(&fs, (1, 20, 9), 30)), (5..=20).collect::<Vec<u8>>());
+        assert!(numbers(&open(&fs, (2, 20, 9), 30)).is_empty(), "of another database");
+        assert_eq!(numbers(&open(&fs, (1, 20, 9), 17)), (5..=7).collect::<Vec<u8>>());
+        assert_eq!(numbers(&open(&fs, (1, 7, 9), 30)), (5..=7).collect::<Vec<u8>>(), "they are forgotten for good");
         fs.open(Path::new("/db/backups")).unwrap().write_at(&[1], 41).unwrap();
-        assert!(numbers(&open(1, 30)).is_empty(), "a damaged list");
+        assert!(numbers(&open(&fs, (1, 7, 9), 30)).is_empty(), "a damaged list");
+    }
+
+    /// Of those behind the one that the superblock names, only those of its run are.
+    #[test]
+    fn those_of_another_history_are_forgotten() {
+        for (last, run, expected) in [
+            (20, 9, 5..=20),
+            (20, 2, 5..=20),
+            (14, 9, 5..=14),
+            (14, 1, 5..=19),
+            (9, 1, 5..=19),
+            (4, 2, 20..=20),
+            (0, 2, 20..=20),
+            (0, 0, 1..=0),
+            (0, 9, 1..=0),
+        ] {
+            let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+            fs.create_dir(Path::new("/db")).unwrap();
+            let known = open(&fs, (1, 0, 0), 0);
+            (5..=20).for_each(|n| known.add(backup(n)).unwrap());
+            let known = numbers(&open(&fs, (1, last, run), 30));
+            assert_eq!(known, expected.collect::<Vec<u8>>(), "behind {last}, in run {run}");
+        }
+    }
+
+    /// If a list cannot be replaced by a shorter one, it is removed.
+    #[test]
+    fn a_full_disk_keeps_no_database_from_its_open() {
+        let sim = Sim::new(1);
+        sim.create_dir(Path::new("/db")).unwrap();
+        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+        (1..=3).for_each(|n| open(&fs, (1, n - 1, 0), 30).add(backup(n)).unwrap());
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+        assert!(numbers(&open(&fs, (1, 3, 0), 12)).is_empty());
+        assert!(sim.faults_met() > 0);
+        sim.clear_faults();
+        assert!(numbers(&open(&fs, (1, 3, 0), 30)).is_empty(), "they are forgotten for good");
     }
 }

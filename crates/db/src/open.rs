@@ -173,7 +173,8 @@ impl Parts<'_> {
         let stamps = Stamps::find(&**fenced, &files.stamps, superblock.uuid, superblock.seq)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
         self.archive(&log)?;
-        let backups = KnownBackups::open(fenced, &files.backups, superblock.uuid, recovered.end())?;
+        let backups =
+            KnownBackups::open(fenced, &files.backups, (superblock.uuid, superblock.backups), recovered.end())?;
         let pool = Pool::open(Arc::clone(&data), doublewrite, superblock.uuid, log.clone(), &options.for_pool(memory))?;
         pool.stamps().open(stamps, &**fenced, &files.stamps, superblock.uuid, !directory.is_read_only());
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
@@ -200,6 +201,7 @@ impl Parts<'_> {
             space: Arc::clone(&space),
             data: Arc::clone(&data),
             superblock,
+            backups: backups.mark(),
             budget: options.restart_budget(),
         })?;
         if is_new {

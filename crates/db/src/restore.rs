@@ -27,7 +27,7 @@ use chain::{Chain, Copied};
 use foreshore_base::{Error as Storage, Place};
 use foreshore_buffer::Pool;
 use foreshore_io::{Device, File, Fs, Kind, ReadOnly};
-use foreshore_space::SuperBlock;
+use foreshore_space::{BackupMark, SuperBlock};
 use foreshore_sync::{Nanos, pause};
 use foreshore_wal::{Log, LogOptions, RestoreSource, RestoreTarget, RestoreUntil, RestoredLog};
 use std::path::{Path, PathBuf};
@@ -274,7 +274,8 @@ impl Source {
         Pool::create_files(&*fs.create(&files.doublewrite)?, uuid)?;
         fs.sync_dir(&files.dir)?;
         // Another machine may be slower.
-        SuperBlock { uuid, seq: 0, clean: false, restart_speed: 0, ..superblock }.write_next(&*data)?;
+        let backups = BackupMark::default();
+        SuperBlock { uuid, seq: 0, clean: false, restart_speed: 0, backups, ..superblock }.write_next(&*data)?;
         pause::point("restore: all files are there");
         Ok(summary(&log, copied))
     }

@@ -24,7 +24,7 @@ use foreshore_base::{GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
 use foreshore_io::File;
-use foreshore_space::{Space, SuperBlock};
+use foreshore_space::{BackupMark, Space, SuperBlock};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step, pause};
@@ -60,6 +60,8 @@ pub struct CheckpointParts {
     pub data: Arc<dyn File>,
     /// The newest superblock.
     pub superblock: SuperBlock,
+    /// What the next one says of backups.
+    pub backups: BackupMark,
     /// How much log to keep, except for what old transactions need.
     pub budget: RestartBudget,
 }
@@ -132,13 +134,14 @@ impl Checkpointer {
     /// # Errors
     /// `TooManyTransactions` if the log has no session for it.
     pub fn new(parts: CheckpointParts) -> Result<Self> {
-        let CheckpointParts { log, pool, txns, space, data, superblock, budget: restarts } = parts;
+        let CheckpointParts { log, pool, txns, space, data, superblock, backups, budget: restarts } = parts;
         let session = log.session()?;
         let redone_bytes = log.bytes_since(superblock.redo_start);
         let budget = restarts.bytes(superblock.restart_speed).max(behind(redone_bytes));
         let pace = Pace::new(budget, log.written_bytes(), redone_bytes);
         let (older_redo, restarted, is_served) = (GroupNo::ZERO, Some(log.next_group()), false);
         Ok(Self {
+            copies: Copies::new(backups, superblock.backups),
             scan_start: AtomicU64::new(superblock.scan_start.0),
             redo_start: AtomicU64::new(superblock.redo_start.0),
             budget: AtomicU64::new(budget),
@@ -148,7 +151,6 @@ impl Checkpointer {
                 State { session, older_redo, newest: superblock, restarts, redone_bytes, is_served, pace, restarted },
             ),
             taken: Taken::default(),
-            copies: Copies::new(),
             log,
             pool,
             txns,
@@ -259,6 +261,8 @@ impl Checkpointer {
         let is_clean = reach == Reach::Last && active.is_empty() && scan_start == begin;
         let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
         let group = self.log.next_group();
+        // Before the record is appended: so the log of this backup ends before the checkpoint.
+        let backups = self.copies.mark();
         let appended = self.append(&mut state.session, &body);
         // Its session stays and its lane does not: other sessions may wait for the lane.
         state.session.release();
@@ -279,6 +283,7 @@ impl Checkpointer {
             data_pages: self.space.file_pages(),
             xid_ceiling: body.ceiling,
             clean: is_clean,
+            backups,
             ..state.newest.clone()
         };
         match stamped::write_superblock(&self.pool, &*self.data, &next) {
@@ -290,6 +295,7 @@ impl Checkpointer {
                 return Err(error);
             }
         }
+        self.copies.written(&state.newest);
         pause::point("checkpoint: the superblock is durable");
         state.pace.taken(at);
         // ORDERING: hint, for statistics.

@@ -13,6 +13,10 @@
 //!  80      84         88        96           104       108        112                             4092
 //!  | flags | features | created | redo start | count n | speed    | page id x n      | zeros      | crc32c of bytes 0..4092 |
 //!  | u32   | u32      | u64     | u64        | u32     | u32      | u64 each         |            | u32                     |
+//!
+//!  4060          4076
+//!  | last backup | run  |
+//!  | 16 B        | 16 B |
 //! ```
 //!
 //! The list names quarantined pages, at most [`MAX_LISTED`]. The speed is that of a restart.
@@ -63,6 +67,8 @@ const AT_REDO_START: usize = 96;
 const AT_LISTED: usize = 104;
 const AT_SPEED: usize = 108;
 const AT_LIST: usize = 112;
+const AT_LAST_BACKUP: usize = AT_RUN - 16;
+const AT_RUN: usize = AT_CRC - 16;
 const AT_CRC: usize = BLOCK - 4;
 
 const FLAG_CLEAN: u32 = 1;
@@ -70,7 +76,7 @@ const FLAG_CLEAN: u32 = 1;
 const MAX_SEQ: u64 = 1 << 62;
 
 const _: () = assert!(AT_REDO_START + 8 == AT_LISTED && AT_LISTED + 4 == AT_SPEED && AT_SPEED + 4 == AT_LIST);
-const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_CRC && BLOCK <= PAGE_SIZE);
+const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_LAST_BACKUP && BLOCK <= PAGE_SIZE);
 const _: () = assert!(REGION_PAGES.is_multiple_of(64));
 
 /// What recovery starts from. Everything else is in the log or reached from here.
@@ -102,6 +108,17 @@ pub struct SuperBlock {
     pub restart_speed: u32,
     /// Pages that were found to be quarantined, [`MAX_LISTED`] at most are kept.
     pub quarantined: Vec<PageId>,
+    /// Shows which backups are of the history of the database.
+    pub backups: BackupMark,
+}
+
+/// What a superblock says of the backups of its database. Both are random; zero stands for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupMark {
+    /// Token of the newest backup that was known when the checkpoint was taken.
+    pub last: [u8; 16],
+    /// Of the run that took the checkpoint: from an open to the close or crash.
+    pub run: [u8; 16],
 }
 
 /// What a slot turned out to hold.
@@ -139,6 +156,8 @@ impl SuperBlock {
         let listed = self.quarantined.iter().take(MAX_LISTED);
         put(AT_LISTED, &(listed.len() as u32).to_le_bytes());
         listed.enumerate().for_each(|(n, pid)| put(AT_LIST + 8 * n, &pid.0.to_le_bytes()));
+        put(AT_LAST_BACKUP, &self.backups.last);
+        put(AT_RUN, &self.backups.run);
         let crc = crc32c(&slot[..AT_CRC]);
         slot[AT_CRC..BLOCK].copy_from_slice(&crc.to_le_bytes());
     }
@@ -169,10 +188,9 @@ impl SuperBlock {
             // Numbers that no writer comes to: there would be none after them.
             return Slot::Damaged;
         }
-        let mut uuid = Uuid::default();
-        uuid.0.copy_from_slice(&slot[AT_UUID..AT_UUID + 16]);
+        let id = |at: usize| slot[at..at + 16].try_into().expect("16 bytes");
         Slot::Sound(Self {
-            uuid,
+            uuid: Uuid(id(AT_UUID)),
             seq,
             checkpoint_lsn: Lsn(u64_at(slot, AT_CHECKPOINT_LSN)),
             checkpoint_group: GroupNo(u64_at(slot, AT_CHECKPOINT_GROUP)),
@@ -187,6 +205,7 @@ impl SuperBlock {
             quarantined: (0..(u32_at(slot, AT_LISTED) as usize).min(MAX_LISTED))
                 .map(|n| PageId(u64_at(slot, AT_LIST + 8 * n)))
                 .collect(),
+            backups: BackupMark { last: id(AT_LAST_BACKUP), run: id(AT_RUN) },
         })
     }
 }

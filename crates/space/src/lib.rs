@@ -31,7 +31,7 @@ mod superblock;
 
 pub use compare::{MapReport, UNREACHED};
 pub use damage::can_be_lost;
-pub use format::{CATALOGUE_ROOT, CHAINS_ROOT, MAX_LISTED, REGION_PAGES, SuperBlock};
+pub use format::{BackupMark, CATALOGUE_ROOT, CHAINS_ROOT, MAX_LISTED, REGION_PAGES, SuperBlock};
 pub use growth::{Growth, SpaceOptions};
 pub use kinds::SpaceKind;
 pub use map::{is_allocated, map_of, mark_allocated, mark_free};

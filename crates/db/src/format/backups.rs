@@ -4,7 +4,7 @@
 //!  token    0 magic u64 | 8 crc32c u32 | 12 version u32 | 16 uuid [u8; 16] | 32 token [u8; 16] | 48 base [u8; 16]
 //!           64 start u64 | 72 end u64 | 80 pages u64 | 88 stored u64 | zeros to 4096
 //!  backups  0 magic u64 | 8 crc32c u32 | 12 version u32 | 16 uuid [u8; 16] | 32 count u32 | 36 zero u32
-//!           40 count x { token [u8; 16] | start u64 | end u64 } | zeros to 4096
+//!           40 count x { token [u8; 16] | run [u8; 16] | start u64 | end u64 } | zeros to 4096
 //!  pack    0 magic u64 | 8 crc32c u32 | 12 count u32   | 16 token [u8; 16] | 32 number u64
 //!           40 count x { page id u64 | crc of the page u32 | zero u32 } | zeros to 4096 | count pages
 //! ```
@@ -34,7 +34,7 @@ const AT_VERSION: usize = 12;
 const PACK_HEADER: usize = 40;
 const PACK_ENTRY: usize = 16;
 
-const _: () = assert!(40 + MAX_KNOWN * 32 <= BLOCK && PACK_HEADER + PACK_PAGES * PACK_ENTRY <= BLOCK);
+const _: () = assert!(40 + MAX_KNOWN * 48 <= BLOCK && PACK_HEADER + PACK_PAGES * PACK_ENTRY <= BLOCK);
 
 /// The name of a finished backup: 128 random bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,8 @@ impl BackupHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownBackup {
     pub(crate) token: Token,
+    /// The run that the newest superblock named then.
+    pub(crate) run: [u8; 16],
     /// As in its header.
     pub(crate) start: Lsn,
     /// As in its header.
@@ -151,6 +153,7 @@ pub(crate) fn encode_known(block: &mut [u8], uuid: Uuid, known: &[KnownBackup]) 
     bytes.put_u32(0);
     for backup in known {
         bytes.put(&backup.token.0);
+        bytes.put(&backup.run);
         bytes.put_u64(backup.start.0);
         bytes.put_u64(backup.end.0);
     }
@@ -165,7 +168,10 @@ pub(crate) fn decode_known(block: &[u8]) -> Result<(Uuid, Vec<KnownBackup>), Blo
     if count > MAX_KNOWN {
         return Err(BlockFlaw::Damaged);
     }
-    let mut entry = || Ok(KnownBackup { token: Token(from.array()?), start: Lsn(from.u64()?), end: Lsn(from.u64()?) });
+    let mut entry = || {
+        let (token, run) = (Token(from.array()?), from.array()?);
+        Ok(KnownBackup { token, run, start: Lsn(from.u64()?), end: Lsn(from.u64()?) })
+    };
     Ok((uuid, (0..count).map(|_| entry()).collect::<Result<_, BlockFlaw>>()?))
 }
 
@@ -254,13 +260,13 @@ mod tests {
 
     #[test]
     fn a_list_has_these_bytes() {
-        let known = [KnownBackup { token: TOKEN, start: Lsn(4), end: Lsn(5) }; MAX_KNOWN];
+        let known = [KnownBackup { token: TOKEN, run: [6; 16], start: Lsn(4), end: Lsn(5) }; MAX_KNOWN];
         let bytes = block(|block| encode_known(block, Uuid([1; 16]), &known[..2]));
         assert_eq!(&bytes[..16], [&b"FSHORBKL"[..], &[0x47, 0x09, 0x55, 0x95], &[1, 0, 0, 0]].concat());
         assert_eq!(&bytes[16..40], [&[1; 16][..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat());
-        assert_eq!(&bytes[40..72], [&[2; 16][..], &numbers(&[4, 5])].concat());
+        assert_eq!(&bytes[40..88], [&[2; 16][..], &[6; 16], &numbers(&[4, 5])].concat());
         assert_eq!(decode_known(&bytes), Ok((Uuid([1; 16]), known[..2].to_vec())));
-        is_covered(&bytes, 104, |block| decode_known(block).is_err());
+        is_covered(&bytes, 136, |block| decode_known(block).is_err());
         let most = block(|block| encode_known(block, Uuid([1; 16]), &known));
         assert_eq!(decode_known(&most).unwrap().1, known);
         let more = block(|block| {

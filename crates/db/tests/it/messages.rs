@@ -31,7 +31,7 @@ fn all() -> Vec<Error> {
         Error::Restore(RestoreRefusal::BeyondLog { end: Lsn(7) }),
         Error::Restore(RestoreRefusal::MissingBase { increment: "/second".into() }),
         Error::Restore(RestoreRefusal::WrongBase { increment: "/second".into(), base: "/first".into() }),
-        Error::UnknownBase(UnknownBase { base: "/first".into(), dir: "/db".into() }),
+        Error::UnknownBase(UnknownBase::new("/first", "/db")),
         Error::Poisoned { cause: cause.clone() },
         Error::Closed,
         Error::RolledBack,

@@ -1,14 +1,17 @@
 //! The copies of the database that are being made, and what each needs.
 
 use foreshore_base::GroupNo;
-use foreshore_space::SuperBlock;
+use foreshore_space::{BackupMark, SuperBlock};
 use foreshore_sync::{LockRank, Mutex};
 
-/// The copies that are being made.
+/// The copies that are being made, and the last one that was.
 pub(super) struct Copies(Mutex<List>);
 
-#[derive(Default)]
 struct List {
+    /// What the next superblock says.
+    mark: BackupMark,
+    /// The run that the newest superblock names.
+    run: [u8; 16],
     needs: Vec<Need>,
     /// Number of the next copy.
     next: u64,
@@ -22,9 +25,29 @@ struct Need {
 }
 
 impl Copies {
-    /// Makes an empty list.
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(LockRank::Leaf, List::default()))
+    /// Makes an empty list. `on_disk` is what the newest superblock says, `mark` what the next one is to say.
+    pub(super) fn new(mark: BackupMark, on_disk: BackupMark) -> Self {
+        Self(Mutex::new(LockRank::Leaf, List { mark, run: on_disk.run, needs: Vec::new(), next: 0 }))
+    }
+
+    /// Returns what the next superblock says of backups. Every backup that it names has ended.
+    pub(super) fn mark(&self) -> BackupMark {
+        self.0.lock().mark
+    }
+
+    /// Notes that this superblock was written.
+    pub(super) fn written(&self, superblock: &SuperBlock) {
+        self.0.lock().run = superblock.backups.run;
+    }
+
+    /// Returns the run that the newest superblock names.
+    pub(super) fn run(&self) -> [u8; 16] {
+        self.0.lock().run
+    }
+
+    /// Notes the newest backup.
+    pub(super) fn made(&self, token: [u8; 16]) {
+        self.0.lock().mark.last = token;
     }
 
     /// Adds a copy with this superblock and returns its number.

@@ -29,6 +29,17 @@ impl Checkpointer {
         RetainedLog { checkpointer: Arc::clone(self), copy, superblock }
     }
 
+    /// Returns the run that the newest superblock names.
+    #[must_use]
+    pub fn run(&self) -> [u8; 16] {
+        self.copies.run()
+    }
+
+    /// Notes the newest backup that the database knows. The next checkpoint names it.
+    pub fn note_backup(&self, token: [u8; 16]) {
+        self.copies.made(token);
+    }
+
     /// Takes two checkpoints, and up to two more, until no restart applies a record of a group before `group` to a
     /// page. Returns whether that was reached. It is not while a copy of the database is made that does so. Every
     /// superblock was written after the call began. An older transaction does not delay it: a restart reads no page for

@@ -1,4 +1,5 @@
 use super::*;
+use crate::BackupMark;
 use foreshore_base::{GroupNo, Lsn, PageId, Uuid, Xid};
 use foreshore_io::{Fs, Mem};
 use std::{path::Path, sync::Arc};
@@ -18,6 +19,7 @@ fn sample() -> SuperBlock {
         created: 1_700_000_000,
         restart_speed: 0,
         quarantined: vec![PageId(4), PageId(70_000)],
+        backups: BackupMark { last: [7; 16], run: [8; 16] },
     }
 }
 
@@ -166,5 +168,6 @@ fn the_bytes_of_version_1_stay() {
         expected.extend_from_slice(&word.to_le_bytes());
     }
     assert_eq!(slot[..expected.len()], expected);
-    assert!(slot[expected.len()..BLOCK - 4].iter().all(|&byte| byte == 0));
+    assert!(slot[expected.len()..BLOCK - 36].iter().all(|&byte| byte == 0));
+    assert_eq!(slot[BLOCK - 36..BLOCK - 4], [[7; 16], [8; 16]].concat());
 }

@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &BackupArguments) -> Result<(), Failure> {
         "stored_pages": backup.stored_pages,
         "log_bytes": backup.log_bytes,
         "quarantined_pages": backup.quarantined,
+        "is_base": backup.is_base,
     });
     let mut out = Output::new();
     if arguments.json {

@@ -72,7 +72,7 @@ impl Slot {
             Ok(backup) => {
                 let dirs = base.map_or_else(Vec::new, |base| base.dirs).into_iter().chain([dir]).collect();
                 let copy = Some(Copy { dirs, lsn: backup.lsn });
-                *self.made.lock() = Made { new: copy.clone(), last: copy };
+                *self.made.lock() = Made { new: copy.clone(), last: copy.filter(|_| backup.is_base) };
             }
             Err(Error::UnknownBase(_)) if self.may_forget => self.made.lock().last = None,
             Err(error) => _ = shared.goes_on(Stop::Error(error)),
