@@ -39,14 +39,13 @@ use foreshore_buffer::{PageType, Pool};
 use foreshore_io::{AlignedBuf, File, Fs, Kind};
 use foreshore_recovery::RetainedLog;
 use foreshore_space::{BackupMark, SuperBlock};
-use foreshore_sync::pause;
+use foreshore_sync::{pause, wall_clock};
 use foreshore_wal::Follower;
 pub(crate) use increment::IncrementReader;
 use increment::IncrementWriter;
 use pages::{Copied, PageCopier};
 use std::path::Path;
 use std::process;
-use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) use target::{Target, check_empty};
 
 /// A finished backup: what the copy holds.
@@ -65,7 +64,7 @@ pub struct Backup {
     pub log_bytes: u64,
     /// Quarantined pages. The copy has them as this database does: what they held is lost in both.
     pub quarantined: u64,
-    /// Whether an incremental backup may continue this one. It may not if the database could not write that it was made.
+    /// Whether an incremental backup may continue this one. Not if the database could not write that it was made.
     pub is_base: bool,
 }
 
@@ -206,7 +205,7 @@ impl Source<'_> {
 
     /// Returns a new token. The random numbers of a copied machine may be the same, time and place hardly are.
     fn draw_token(&self) -> Token {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let now = wall_clock().0;
         let place = (u64::from(process::id()) << 32) ^ self.engine.storage.log().current().0;
         let mut bytes = new_uuid().0;
         let mixed = bytes.iter_mut().zip(now.to_le_bytes().into_iter().chain(place.to_le_bytes()));

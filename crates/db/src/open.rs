@@ -180,8 +180,7 @@ impl Parts<'_> {
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let manager = Arc::clone(&trees) as _;
-        let workers = options.redo_workers();
-        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &manager, workers)?;
+        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &manager, options.redo_workers())?;
         self.check_closed(replayed.stats.was_clean)?;
         if is_new {
             create_trees(&log, &space, &trees)?;

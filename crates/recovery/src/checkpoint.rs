@@ -257,12 +257,10 @@ impl Checkpointer {
         // Older log is read only for the transactions: no page lacks a change of it, see `replay`.
         let scan_start = redo_start.min(oldest_transaction);
 
-        let clock = view.clock;
         let is_clean = reach == Reach::Last && active.is_empty() && scan_start == begin;
-        let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock, active };
-        let group = self.log.next_group();
-        // Before the record is appended: so the log of this backup ends before the checkpoint.
-        let backups = self.copies.mark();
+        let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock: view.clock, active };
+        // The newest backup is read before the record is appended: so the log of the backup ends before the checkpoint.
+        let (group, backups) = (self.log.next_group(), self.copies.mark());
         let appended = self.append(&mut state.session, &body);
         // Its session stays and its lane does not: other sessions may wait for the lane.
         state.session.release();
@@ -301,10 +299,8 @@ impl Checkpointer {
         // ORDERING: hint, for statistics.
         self.scan_start.store(scan_start.0, Ordering::Relaxed);
         self.redo_start.store(redo_start.0, Ordering::Relaxed);
-        // The slot that is now the older one is the fallback, and keeps its log, as copies do. Twice, because the log
-        // keeps what the older of its own two control slots names: after the second call both name the same.
-        self.log.truncate(older)?;
-        self.log.truncate(older)
+        // The slot that is now the older one is the fallback, and keeps its log, as copies do.
+        self.truncate(older)
     }
 
     fn append(&self, session: &mut Session, body: &CheckpointBody) -> Result<Lsn> {

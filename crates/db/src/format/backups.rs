@@ -262,7 +262,7 @@ mod tests {
     fn a_list_has_these_bytes() {
         let known = [KnownBackup { token: TOKEN, run: [6; 16], start: Lsn(4), end: Lsn(5) }; MAX_KNOWN];
         let bytes = block(|block| encode_known(block, Uuid([1; 16]), &known[..2]));
-        assert_eq!(&bytes[..16], [&b"FSHORBKL"[..], &[0x47, 0x09, 0x55, 0x95], &[1, 0, 0, 0]].concat());
+        assert_eq!(&bytes[..16], [&b"FSHORBKL"[..], &[0x3b, 0x8a, 0xf2, 0x43], &[1, 0, 0, 0]].concat());
         assert_eq!(&bytes[16..40], [&[1; 16][..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat());
         assert_eq!(&bytes[40..88], [&[2; 16][..], &[6; 16], &numbers(&[4, 5])].concat());
         assert_eq!(decode_known(&bytes), Ok((Uuid([1; 16]), known[..2].to_vec())));

@@ -22,8 +22,10 @@ const FIRST: u64 = 2;
 /// The backups of a restore.
 pub(super) struct Chain {
     data: Arc<dyn File>,
-    /// The end of the log of the full backup, if it says that. Its own pages are not behind it.
-    full_end: Option<Lsn>,
+    /// What the full backup says of itself.
+    full: Option<BackupHeader>,
+    /// Pages with contents that it was found to have.
+    stored: u64,
     increments: Vec<IncrementReader>,
     last: Link,
     locks: Vec<Box<dyn DirLock>>,
@@ -69,8 +71,8 @@ impl Chain {
         if header.is_some_and(|header| header.uuid != superblock.uuid || header.base.is_some()) {
             return Err(Error::Foreign { path: files.token, why: "it names another backup" });
         }
-        let (full_end, last) = (header.map(|header| header.end), Link { dir: dir.to_owned(), fs, superblock, header });
-        Ok(Self { data, full_end, increments: Vec::new(), last, locks: vec![lock] })
+        let last = Link { dir: dir.to_owned(), fs, superblock, header };
+        Ok(Self { data, full: header, stored: 0, increments: Vec::new(), last, locks: vec![lock] })
     }
 
     /// Adds the increment in `dir`.
@@ -147,20 +149,25 @@ impl Chain {
             }
             first += count;
         }
+        // A shorter last increment leaves some unread.
+        if self.full.is_some_and(|full| full.stored != self.stored) && pages >= of_full {
+            return Err(Storage::corrupted(self.data.path(), Place::File, "some of its pages are missing"));
+        }
         self.increments.into_iter().try_for_each(IncrementReader::finish)?;
         Ok(copied)
     }
 
     /// Fills `run` with the newest images of the pages from `first` on.
     fn read(&mut self, run: &mut [u8], first: u64, end: Lsn) -> Result<(), Storage> {
-        // The pages of a base that was opened may have changes of another history, with LSNs that an increment has, too.
-        let end = self.full_end.unwrap_or(end);
+        // The pages of a base that was opened may have changes of another history. An increment has their LSNs, too.
+        let end = self.full.map_or(end, |full| full.end);
         let read = self.data.read_at(run, PageId(first).offset())?;
         run[read..].fill(0);
         for (number, page) in (first..).zip(run.chunks_exact_mut(PAGE_SIZE)) {
             if number < FIRST {
                 page.fill(0);
             } else if page.iter().any(|&byte| byte != 0) {
+                self.stored += 1;
                 verify_page(page, PageId(number), end)
                     .map_err(|flaw| Storage::corrupted(self.data.path(), Place::Page(PageId(number)), flaw.why()))?;
             }

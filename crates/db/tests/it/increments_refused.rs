@@ -371,6 +371,10 @@ fn damage_is_refused_and_named() {
         write(&fs, path, &sound);
     };
     let packs = 2 * PAGE_SIZE;
+    let of_full = Path::new(BACKUP).join("data");
+    let mut without_page = bytes(&fs, &of_full);
+    without_page[4 * PAGE_SIZE..][..PAGE_SIZE].fill(0);
+    check(&of_full, &without_page, "a page of zeros in the full backup");
     for dir in [FIRST, THIRD] {
         for (name, offsets) in [
             ("token", vec![0, 9, 12, 30, 40, 50, 65, 85, 4095]),

@@ -47,6 +47,7 @@ impl Copies {
 
     /// Notes the newest backup.
     pub(super) fn made(&self, token: [u8; 16]) {
+        assert_ne!(token, [0; 16], "a backup without a token");
         self.0.lock().mark.last = token;
     }
 

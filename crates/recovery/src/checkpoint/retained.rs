@@ -29,6 +29,13 @@ impl Checkpointer {
         RetainedLog { checkpointer: Arc::clone(self), copy, superblock }
     }
 
+    /// Truncates the log. Twice, because the log keeps what the older of its own two control slots names: after the
+    /// second call both name the same.
+    pub(super) fn truncate(&self, before: GroupNo) -> Result<()> {
+        self.log.truncate(before)?;
+        self.log.truncate(before)
+    }
+
     /// Returns the run that the newest superblock names.
     #[must_use]
     pub fn run(&self) -> [u8; 16] {
