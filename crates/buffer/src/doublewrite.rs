@@ -95,7 +95,7 @@ impl Doublewrite {
     /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not
     /// whole.
     ///
-    /// A home that cannot be read counts as torn: its image is what it was to be, or newer.
+    /// A home that cannot be read counts as torn, if its newest image here is whole. An older image does not replace it.
     ///
     /// Homes that read whole are written, too. After a failed sync the cache may show a page that the medium does not
     /// have, and not every file system lets a reader bypass the cache. All such pages are in these two batches. For a
@@ -154,16 +154,19 @@ impl Doublewrite {
             // crash before a sync of the page's first home write: then the log has all changes of the page.
             return Ok(Home::Stays);
         }
-        // Nor is a home whole that cannot be read. If it has no image here, the error is that of a fix of the page.
-        let is_torn = read.map_or(true, |len| verify_page(&home[..len], entry.pid, any).is_err());
+        let is_torn = read.as_ref().map_or(true, |&len| verify_page(&home[..len], entry.pid, any).is_err());
         let is_whole = verify_page(image, entry.pid, any).is_ok() && u32_at(image, format::AT_CRC) == entry.crc;
-        if !is_whole || !is_torn && page_lsn(&home) > entry.lsn {
+        if !is_whole {
+            return read.map(|_| Home::Stays);
+        }
+        if !is_torn && page_lsn(&home) > entry.lsn {
             return Ok(Home::Stays);
         }
         if page_lsn(image) != entry.lsn || entry.lsn > durable {
             if !is_torn {
                 return Ok(Home::Stays);
             }
+            read?;
             let why = "the image that a torn page needs holds a change that the log has lost";
             return Err(Error::corrupted(self.file.path(), Place::Page(entry.pid), why));
         }
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
     use crate::format::AREA_BYTES;
     use foreshore_base::PageId;
-    use foreshore_io::{Fs, Mem};
+    use foreshore_io::{FileLayer, Fs, Mem};
     use std::path::Path;
 
     /// A page `pid` of LSN `lsn` with `mark` in its body, sealed.
@@ -243,6 +246,37 @@ mod tests {
             self.data.read_at(&mut page, pid.offset()).expect("read");
             page[PAGE_SIZE - 1]
         }
+    }
+
+    /// A data file whose pages cannot be read.
+    #[derive(Debug)]
+    struct Unreadable(Arc<dyn File>);
+
+    impl FileLayer for Unreadable {
+        fn below(&self) -> &dyn File {
+            &*self.0
+        }
+
+        fn read_at(&self, _: &mut [u8], _: u64) -> Result<usize> {
+            Err(Error::io("read", self.path(), std::io::Error::from_raw_os_error(5)))
+        }
+    }
+
+    #[test]
+    fn a_home_that_cannot_be_read_gets_its_newest_image_and_no_other() {
+        let (bed, pid) = (Bed::new(), PageId(3));
+        let restore = || bed.open().restore(&Unreadable(bed.data.clone()), Lsn(100));
+        bed.home(&page(pid, Lsn(20), 2));
+        bed.batch(0, 8, &[page(pid, Lsn(20), 3)]);
+        bed.batch(1, 7, &[page(pid, Lsn(10), 1)]);
+        assert_eq!((restore().expect("an image"), bed.mark(pid)), (1, 3));
+        let mut rotten = page(pid, Lsn(20), 4);
+        rotten.1[100] ^= 1;
+        bed.batch(0, 8, &[rotten]);
+        assert!(matches!(restore(), Err(Error::Io { .. })), "its home may be newer than the other image");
+        assert_eq!(bed.mark(pid), 3);
+        bed.batch(0, 8, &[page(pid, Lsn(101), 5)]);
+        assert!(matches!(restore(), Err(Error::Io { .. })), "it may be readable later");
     }
 
     #[test]

@@ -43,7 +43,8 @@ impl KnownBackups {
     pub(crate) fn open(fs: &Arc<dyn Fs>, path: &Path, id: (Uuid, BackupMark), end: Lsn) -> Result<Self> {
         let (uuid, BackupMark { last, run }) = id;
         let found = read(&**fs, path, uuid).unwrap_or_default();
-        let named = found.iter().rposition(|backup| backup.token.0 == last).map_or(0, |at| at + 1);
+        let named = found.iter().rposition(|backup| backup.token.0 == last && last != [0; 16]);
+        let named = named.map_or(0, |at| at + 1);
         let is_ours = |at: usize, backup: &KnownBackup| at < named || (backup.run == run && run != [0; 16]);
         let kept = found.iter().enumerate().filter(|&(at, backup)| is_ours(at, backup) && backup.end <= end);
         let kept: Vec<_> = kept.map(|(_, backup)| *backup).collect();

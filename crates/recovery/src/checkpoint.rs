@@ -141,7 +141,7 @@ impl Checkpointer {
         let pace = Pace::new(budget, log.written_bytes(), redone_bytes);
         let (older_redo, restarted, is_served) = (GroupNo::ZERO, Some(log.next_group()), false);
         Ok(Self {
-            copies: Copies::new(backups, superblock.backups),
+            copies: Copies::new(backups),
             scan_start: AtomicU64::new(superblock.scan_start.0),
             redo_start: AtomicU64::new(superblock.redo_start.0),
             budget: AtomicU64::new(budget),

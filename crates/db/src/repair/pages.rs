@@ -159,9 +159,9 @@ impl Pages {
             .for_each(|pid| repair.add(map_of(PageId(pid)), RepairBase::Home));
         let mut images = 0;
         for suspect in &self.suspects {
-            let base = self.put_base(suspect, source)?;
+            let (base, is_put) = self.put_base(suspect, source)?;
             repair.add(suspect.pid, base);
-            images += usize::from(base == RepairBase::Backup);
+            images += usize::from(is_put);
             self.check_memory(images)?;
         }
         Log::read_history(source.log(), (fs, self.files.log.as_path()), &mut |event| {
@@ -191,8 +191,9 @@ impl Pages {
         Ok(repaired)
     }
 
-    /// Puts the image of a page in the backup in the place of its home, or zeros if there is no sound one.
-    fn put_base(&self, suspect: &Suspect, source: &Source) -> Result<RepairBase, Error> {
+    /// Puts the image of a page in the backup in the place of its home, or zeros if there is no sound one. Also returns
+    /// whether that takes memory.
+    fn put_base(&self, suspect: &Suspect, source: &Source) -> Result<(RepairBase, bool), Error> {
         let (pid, mut page) = (suspect.pid, AlignedBuf::new(PAGE_SIZE));
         // A page that cannot be read has no image, either.
         let base = match source.data().read_at(&mut page, pid.offset()) {
@@ -210,10 +211,11 @@ impl Pages {
             page.fill(0);
         }
         // Zeros replace no zeros, which would take memory.
-        if suspect.flaw != Flaw::NeverWritten || page.iter().any(|&byte| byte != 0) {
+        let is_put = suspect.flaw != Flaw::NeverWritten || page.iter().any(|&byte| byte != 0);
+        if is_put {
             self.data.write_at(&page, pid.offset())?;
         }
-        Ok(base)
+        Ok((base, is_put))
     }
 
     /// Refuses more new images than the overlay may hold.
@@ -289,7 +291,9 @@ impl Pages {
 /// Refuses a backup that was never opened: it has the name of one, a single superblock, and no log behind its end.
 fn check_no_backup(files: &Files, fs: &Arc<dyn Fs>, has_older: bool, end: Lsn) -> Result<()> {
     let header = read_header(files, &**fs).ok().flatten();
-    if header.is_some_and(|header| header.end == end) && !has_older {
+    // An open makes the stamps.
+    let was_opened = has_older || fs.kind(&files.stamps)?.is_some();
+    if header.is_some_and(|header| header.end == end) && !was_opened {
         let why = "it is a backup: repair the database that it was restored to";
         return Err(crate::Error::Foreign { path: files.token.clone(), why });
     }

@@ -25,9 +25,9 @@ struct Need {
 }
 
 impl Copies {
-    /// Makes an empty list. `on_disk` is what the newest superblock says, `mark` what the next one is to say.
-    pub(super) fn new(mark: BackupMark, on_disk: BackupMark) -> Self {
-        Self(Mutex::new(LockRank::Leaf, List { mark, run: on_disk.run, needs: Vec::new(), next: 0 }))
+    /// Makes an empty list. `mark` is what the next superblock is to say of backups.
+    pub(super) fn new(mark: BackupMark) -> Self {
+        Self(Mutex::new(LockRank::Leaf, List { mark, run: [0; 16], needs: Vec::new(), next: 0 }))
     }
 
     /// Returns what the next superblock says of backups. Every backup that it names has ended.
@@ -40,7 +40,7 @@ impl Copies {
         self.0.lock().run = superblock.backups.run;
     }
 
-    /// Returns the run that the newest superblock names.
+    /// Returns the run that the superblocks of this run name; zero before the first of them.
     pub(super) fn run(&self) -> [u8; 16] {
         self.0.lock().run
     }
