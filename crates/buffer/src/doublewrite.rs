@@ -95,7 +95,7 @@ impl Doublewrite {
     /// Writes the images of the two newest batches home, makes them durable there, and returns how many homes were not
     /// whole.
     ///
-    /// A home that cannot be read counts as torn, if its newest image here is whole. An older image does not replace it.
+    /// A home that cannot be read counts as torn, if its newest image here is whole. No older image replaces it.
     ///
     /// Homes that read whole are written, too. After a failed sync the cache may show a page that the medium does not
     /// have, and not every file system lets a reader bypass the cache. All such pages are in these two batches. For a
