@@ -37,7 +37,7 @@ for sanitize in '' '-fsanitize=address'; do
     fi
     cc -g $sanitize "${warnings[@]}" -I"$work/installed/include" tests/*.c "${static[@]}" -o "$work/tests"
     mkdir "$work/folder"
-    "$work/tests" "$work/folder"
+    timeout 300 "$work/tests" "$work/folder"
     rm -rf "$work/folder"
 done
 # The header is also one of C++.

@@ -301,6 +301,7 @@ pub(crate) const fn keeps_transaction(error: &Error) -> bool {
 }
 
 /// Ends the read transaction of a thread that ends, and frees its session.
+#[doc(hidden)]
 impl EndWithThread for Transaction {
     fn end(&self) {
         let watermark = self.end_without_commit();
