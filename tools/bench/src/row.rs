@@ -9,7 +9,7 @@ use crate::{
     report::{Breakdown, Checks, CountedRmw, DataUse, Ended, Kind, Latency, LogUse, MemoryUse, Row, TimeUse},
     terminal::{Arrivals, Phase, Tally, Terminal},
     units::thousandths,
-    workload::{Audit, Work, Worker},
+    workload::{Audit, Work, Worker, begin_run},
 };
 use foreshore::{Db, Profile, ReadOptions, ReadTransaction, Result, TimeSplit};
 use foreshore_base::limits::PAGE_SIZE;
@@ -84,6 +84,7 @@ pub(crate) fn measure(
         // Rows that are not checked one by one are short, and begin with what they need in memory.
         work.read_in(&db)?;
     }
+    begin_run(&db, found.next_run)?;
     let (tally, before, after) = drive(config, &mut looks, work, threads, found.next_run)?;
 
     let Looks { mut peak, reader, .. } = looks;

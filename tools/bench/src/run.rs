@@ -9,7 +9,7 @@ use crate::{
     row::{Check, measure},
     stepper::{Operations, by_turns},
     terminal::{Phase, Terminal},
-    workload::{Audit, Work, Worker, work},
+    workload::{Audit, Work, Worker, next_run, work},
 };
 use foreshore::{Error, Result};
 
@@ -82,8 +82,9 @@ pub(crate) fn prepare(work: &dyn Work, home: &Home, progress: &dyn Progress) -> 
     }
     progress.phase("counting", 1);
     let found = work.audit(&db)?;
+    let next_run = found.next_run.max(next_run(&db)?);
     Home::close(&db)?;
-    Ok(found)
+    Ok(Audit { next_run, ..found })
 }
 
 #[cfg(test)]
@@ -163,6 +164,21 @@ mod tests {
         let refused = run(Workload::Tpcb, &other, &Silent);
         assert!(matches!(refused, Err(Error::InvalidOption { name: "scale", .. })), "{refused:?}");
         assert!(scratch.0.is_dir());
+    }
+
+    #[test]
+    fn a_run_draws_anew_also_behind_one_whose_result_was_lost() {
+        let scratch = Scratch::new("anew");
+        let config = Config { dir: Some(scratch.0.clone()), ..config(Device::Buffered) };
+        let config = Config { scale: 500, window: Window::of(Duration::from_millis(20)), ..config };
+        for workload in [Workload::Tatp, Workload::YcsbA, Workload::Read] {
+            let (home, work) = (Home::new(&config).unwrap(), work(workload, &config));
+            let mut found = prepare(&*work, &home, &Silent).unwrap();
+            let first = found.next_run;
+            measure(&config, &home, &*work, 1, &mut found, Check::Skip, &Silent).unwrap();
+            assert_eq!(prepare(&*work, &home, &Silent).unwrap().next_run, first + 1, "{workload}");
+            std::fs::remove_dir_all(&scratch.0).unwrap();
+        }
     }
 
     /// A process that was killed has left the directory so, or a defect has.

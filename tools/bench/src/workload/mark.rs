@@ -4,6 +4,8 @@ use foreshore::{Db, Error, Result, TableDef};
 use std::path::Path;
 
 const BENCH: TableDef<'_, &'static str, u64> = TableDef::new("bench");
+/// The name of the number of runs.
+const RUNS: &str = "runs";
 
 /// Notes a number under a name. Durable when it returns, and every earlier commit with it.
 pub(super) fn set(db: &Db, name: &str, number: u64) -> Result<()> {
@@ -11,6 +13,16 @@ pub(super) fn set(db: &Db, name: &str, number: u64) -> Result<()> {
     tx.open(BENCH)?.insert(name, number)?;
     tx.commit()?;
     Ok(())
+}
+
+/// Returns the number of the next run, whose draws no earlier run has.
+pub(crate) fn next_run(db: &Db) -> Result<u64> {
+    Ok(get(db, RUNS)?.unwrap_or(0))
+}
+
+/// Notes that a run begins, before it draws anything: it may be killed.
+pub(crate) fn begin_run(db: &Db, run: u64) -> Result<()> {
+    set(db, RUNS, run + 1)
 }
 
 /// The number under a name, if there is one.

@@ -26,6 +26,7 @@ mod update;
 mod work;
 mod ycsb;
 
+pub(crate) use mark::{begin_run, next_run};
 pub use work::Audit;
 pub(crate) use work::{End, Transactions, Work, Worker};
 
