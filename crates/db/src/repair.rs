@@ -29,7 +29,6 @@ use crate::{Error, Result};
 use foreshore_base::PageId;
 use foreshore_buffer::Pool;
 use foreshore_io::{Device, Fs, Overlay, ReadOnly};
-use foreshore_space::SuperBlock;
 use foreshore_sync::pause;
 use foreshore_wal::{Log, LogOptions, RestoreSource, RestoreUntil};
 use pages::Pages;
@@ -196,10 +195,5 @@ impl Repair {
 /// Refuses a backup without the log that its superblock needs, as a restore does.
 fn check_log(source: &Source) -> Result<()> {
     let of_backup = RestoreSource { archive: None, ..source.log().clone() };
-    let log = Log::verify_restore(&of_backup, RestoreUntil::End)?;
-    let SuperBlock { scan_start, checkpoint_lsn, .. } = source.superblock();
-    if log.first > scan_start || checkpoint_lsn > log.backup_end {
-        return Err(Error::LostLog { file: of_backup.log.1, offset: 0, missing: scan_start });
-    }
-    Ok(())
+    Ok(source.check_log(&Log::verify_restore(&of_backup, RestoreUntil::End)?)?)
 }

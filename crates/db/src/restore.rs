@@ -281,7 +281,7 @@ impl Source {
     }
 
     /// Refuses a log without what the superblock needs, or of another backup.
-    fn check_log(&self, log: &RestoredLog) -> Result<(), Storage> {
+    pub(crate) fn check_log(&self, log: &RestoredLog) -> Result<(), Storage> {
         let SuperBlock { scan_start, checkpoint_lsn, .. } = self.chain.superblock();
         if log.first > scan_start || checkpoint_lsn > log.backup_end {
             return Err(Storage::LostLog { file: self.log.log.1.clone(), offset: 0, missing: scan_start });
