@@ -19,7 +19,7 @@ use crate::reclaim::Reclaimer;
 use crate::storage::{Access, Directory, Storage};
 use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons, trace};
 use foreshore_base::{Csn, Lsn};
-use foreshore_btree::{Tree, Trees};
+use foreshore_btree::Trees;
 use foreshore_buffer::{Pool, Stamps};
 use foreshore_io::{Fs, Kind};
 use foreshore_lock::LockManager;
@@ -223,8 +223,7 @@ impl Parts<'_> {
             background: Background::new(options.of_lab().step_seed, has_threads),
             storage: Storage::new((directory, backups), data, log, pool, space, checkpointer, recovery),
         };
-        let known = load_catalogue(&engine)?;
-        engine.prepared.hold_again(taken_over, &engine.catalogue, &known, &files.log)?;
+        load_catalogue(&engine, taken_over, &files.log)?;
         engine.storage.opened(clock.now().into());
         Ok(Arc::new(engine))
     }
@@ -309,13 +308,14 @@ impl Parts<'_> {
     }
 }
 
-/// Makes all tables known and returns their trees.
-fn load_catalogue(engine: &Engine) -> Result<Vec<Tree>> {
+/// Makes all tables known, and lists the prepared transactions of the previous run again.
+fn load_catalogue(engine: &Engine, taken_over: Vec<TakenOver>, log: &Path) -> Result<()> {
     let options = TxnOptions::new().label("open").isolation(Isolation::Snapshot);
     let mut txn = engine.admission.begin_own(options)?;
     // The log in which the drop was found is durable.
     let gone = |tree| engine.reclaimer.add([tree], Csn::ZERO);
     let known = engine.catalogue.load(&mut txn, gone, |error| engine.damage.note(error))?;
+    engine.prepared.hold_again(&mut txn, taken_over, &engine.catalogue, &known, log)?;
     txn.rollback()?;
-    Ok(known)
+    Ok(())
 }

@@ -10,7 +10,7 @@ use foreshore_base::{Csn, Error as Storage, Place, TableId, Xid};
 use foreshore_btree::Tree;
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, LockRank, Mutex, Nanos, SystemClock};
-use foreshore_txn::{InDoubt, MAX_PREPARED_NAME, Prepared, TakenOver, TxnManager};
+use foreshore_txn::{InDoubt, MAX_PREPARED_NAME, Prepared, TakenOver, Txn, TxnManager};
 use foreshore_wal::Log;
 use std::collections::{BTreeMap, BTreeSet};
 use std::{mem, path::Path, sync::Arc, time::Duration};
@@ -170,9 +170,11 @@ impl PreparedList {
     }
 
     /// Lists the prepared transactions of the previous run again, and restores their table locks. The catalogue has
-    /// been read; `known` are the trees of its tables, and `log` is the directory that errors name.
+    /// been read by the snapshot of `txn`; `known` are the trees of its tables, and `log` is the directory that errors
+    /// name.
     pub(crate) fn hold_again(
         &self,
+        txn: &mut Txn,
         taken_over: Vec<TakenOver>,
         catalogue: &Catalogue,
         known: &[Tree],
@@ -189,6 +191,7 @@ impl PreparedList {
             let created = note.created.iter().map(|(_, row)| row.naming);
             created.chain(note.dropped.iter().map(|&(table, _)| table)).for_each(|table| catalogue.note_drawn(table));
             catalogue.note_changed_indexes(&note);
+            note.dropped.iter().try_for_each(|&(table, _)| catalogue.sequences().note_ended(txn, table))?;
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }

@@ -6,6 +6,9 @@
 //! 2. A thread that finds no reserved number reserves a block, in a transaction of the engine's own, and waits until
 //!    that is durable. One thread at a time does so.
 //! 3. The numbers of the block are handed out from memory. What becomes of the transaction that asks does not matter.
+//! 4. A clear of a table that goes on with the numbers of another one removes the row that says so. Transactions that
+//!    have opened the table before may still ask for numbers. So the clear notes in memory whose they are. A start does
+//!    that for each table that a prepared transaction ends.
 //!
 //! **Invariant:** a number is handed out after the durable commit that has reserved it. So it is not handed out again,
 //! whatever is rolled back or lost in a crash.
@@ -104,6 +107,8 @@ impl Sequences {
 
     /// Makes the table `new`, which transaction `txn` creates, go on with the numbers of `old`.
     pub(crate) fn follow(&self, txn: &mut Txn, admission: &Admission, old: TableId, new: TableId) -> Result<()> {
+        // The thread that has the turn may wait for the lane of the log that this transaction has reserved.
+        txn.release();
         // WAIT: park - as in `next`.
         let Some(turn) = self.reserving.take(&SystemClock::new(), Duration::MAX) else {
             admission.check_open()?;
@@ -118,6 +123,22 @@ impl Sequences {
             // Transactions that have opened the old table do not need its row.
             self.known.lock().insert(old, Numbers::Of(of));
             self.tree.remove_only(txn, &old.0.to_be_bytes(), &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Notes whose numbers `table` goes on with. A prepared transaction of the previous run ends it, which has locked
+    /// the row that says so if it clears the table, and removes that row by its commit. The caller reads by a snapshot.
+    pub(crate) fn note_ended(&self, txn: &mut Txn, table: TableId) -> Result<()> {
+        let mut row = Vec::new();
+        match self.tree.get(txn, &table.0.to_be_bytes(), &mut row) {
+            Ok(true) => {}
+            // A call that asks for a number meets the damaged page, or row, again.
+            Ok(false) | Err(Storage::Corrupted { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        if let Ok(Err(of)) = self.decode(&row) {
+            self.known.lock().insert(table, Numbers::Of(of));
         }
         Ok(())
     }

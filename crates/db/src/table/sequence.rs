@@ -15,8 +15,11 @@ impl Transaction {
     /// missing, up to a thousand of them after a restart, and those of two transactions come in any order. Once in a
     /// thousand numbers the call waits for a durable write.
     ///
-    /// The numbers belong to the table, and have nothing to do with its rows. They begin at 1 for a new table. A dump
-    /// of rows does not carry them: after a load, [`skip_ids`](Self::skip_ids) moves them on.
+    /// The numbers belong to the table, and have nothing to do with its rows. They begin at 1 for a new table, also for
+    /// one that is created under the name of a dropped one. [`clear_table`](Self::clear_table) and
+    /// [`rename_table`](Self::rename_table) leave them as they are. A transaction that has opened the table before such
+    /// a call, and one that opens it afterwards, never get the same number. A dump of rows does not carry the numbers:
+    /// after a load, [`skip_ids`](Self::skip_ids) moves them on.
     ///
     /// The wait for the durable write is not limited by the deadline or the lock timeout of the transaction.
     ///

@@ -1,12 +1,17 @@
 //! A table is cleared at once: by new roots, in the transaction, while snapshots keep the rows.
 
-use crate::support::{NUMBERS, fill, in_memory, numbers};
-use foreshore::{Db, Error, IndexDef, Isolation, ReadOptions, Table, TableDef, Transaction, TxnOptions};
+use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, numbers};
+use foreshore::{Db, Error, IndexDef, Isolation, Options, ReadOptions, Table, TableDef, Transaction, TxnOptions};
+use foreshore_io::{Fs, Mem};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 const BY_VALUE: IndexDef<u64, i64, i64> = IndexDef::new("by value", |_, value: &i64, keys| keys.add(*value));
 const INDEXED: TableDef<u64, i64> = NUMBERS.with_indexes(&[&BY_VALUE]);
 const ROWS: u64 = 5000;
+/// More sessions than the log of a small database has lanes.
+const LANES: usize = 8;
 
 #[test]
 fn all_rows_go_at_once_and_types_indexes_and_numbers_stay() {
@@ -117,6 +122,68 @@ fn numbers_taken_around_a_clear_never_repeat() {
     all.dedup();
     assert_eq!(all.len(), count, "a number was handed out twice");
     db.check().unwrap();
+}
+
+/// A prepared clear that a restart has found has locked the row which says whose numbers the table has, and removes it.
+#[test]
+fn numbers_taken_around_a_prepared_clear_never_repeat() {
+    let (mut db, _fs) = in_memory();
+    let mut all = Vec::new();
+    let first = db.begin();
+    take(&mut all, &first, &first.open(NUMBERS).unwrap());
+    first.commit().unwrap();
+    // From here on the table goes on with the numbers of another one.
+    assert!(db.run(|tx| tx.clear_table("numbers")).unwrap());
+    for (commits, is_first_used) in [(false, false), (false, true), (true, false), (true, true)] {
+        let clears = db.begin();
+        assert!(clears.clear_table("numbers").unwrap());
+        clears.prepare("clear").unwrap();
+        db = db.reopen().unwrap();
+        let early = db.begin();
+        let before = early.open(NUMBERS).unwrap();
+        if is_first_used {
+            take(&mut all, &early, &before);
+        }
+        if commits { db.commit_prepared("clear").map(drop) } else { db.rollback_prepared("clear") }.unwrap();
+        take(&mut all, &early, &before);
+        early.rollback().unwrap();
+        let late = db.begin();
+        take(&mut all, &late, &late.open(NUMBERS).unwrap());
+        late.rollback().unwrap();
+    }
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "a number was handed out twice");
+    db.check().unwrap();
+}
+
+/// Late sessions share one lane of the log's memory, which a clear does not keep while others reserve numbers.
+#[test]
+fn a_clear_beside_calls_for_numbers_ends() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let db = Options::new().memory_limit(4 << 20).lab(|lab| lab.fs = Some(fs)).open(DIR).unwrap();
+    fill(&db, 10);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let early: Vec<_> = (0..LANES).map(|_| db.begin()).collect();
+        let write = |(n, tx): (u64, &Transaction)| tx.open(NUMBERS).unwrap().put(n, 1).unwrap();
+        (0..).zip(&early).for_each(write);
+        let numbers = |tx: &Transaction, n: u64| tx.skip_ids(&tx.open(TEXTS)?, n * 1500);
+        db.run(|tx| numbers(tx, 0)).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..500).for_each(|n| db.run(|tx| numbers(tx, n)).unwrap()));
+            }
+            for _ in 0..500 {
+                let tx = db.begin();
+                assert!(tx.clear_table("texts").unwrap());
+                tx.rollback().unwrap();
+            }
+        });
+        done.send(()).unwrap();
+    });
+    assert!(is_done.recv_timeout(Duration::from_secs(60)).is_ok(), "a clear keeps the lane that others wait for");
 }
 
 /// Ids of tables that were dropped do not come back, because the rows of their sequences stay.
