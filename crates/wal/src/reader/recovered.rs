@@ -73,8 +73,7 @@ impl Recovered {
     /// If `from` is before [`Self::first_group`].
     pub fn records(&self, from: GroupNo) -> RecordIter<'_> {
         assert!(from >= self.first_group(), "group {from} was truncated");
-        let begins = |live: &Live| live.first_read().is_some_and(|first| first <= from);
-        let segment = self.live.iter().rposition(begins).unwrap_or(0);
+        let segment = self.segment_of(from);
         let (next, offset) = self.live[segment].seek(from);
         let (reader, merge) = (GroupReader::new(self.live[segment].size), Merge::default());
         RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, bytes: 0, failed: false }
@@ -83,11 +82,19 @@ impl Recovered {
     /// Returns about how many bytes of log there are from group `from` on. Zero behind the end.
     #[must_use]
     pub fn bytes_from(&self, from: GroupNo) -> u64 {
-        assert!(self.live.is_sorted_by_key(|live| live.first), "segments follow each other");
+        assert!(self.live.is_sorted_by_key(|live| live.number), "segments follow each other");
+        if from >= self.next_group {
+            return 0;
+        }
         let bytes = |live: &Live| live.end.saturating_sub(live.seek(from).1);
-        let ends_behind = |index: usize| self.live.get(index + 1).is_none_or(|next| next.first > from);
-        let read = self.live.iter().enumerate().filter(|&(index, _)| from < self.next_group && ends_behind(index));
-        read.map(|(_, live)| bytes(live)).sum()
+        self.live[self.segment_of(from)..].iter().map(bytes).sum()
+    }
+
+    /// Returns the index of the segment where a reader of group `from` begins. Repeated groups at the head of a segment
+    /// may be older than those at the heads of segments before it.
+    fn segment_of(&self, from: GroupNo) -> usize {
+        let begins = |live: &Live| live.first_read().is_some_and(|first| first <= from);
+        self.live.iter().rposition(begins).unwrap_or(0)
     }
 
     /// Returns the LSN up to which records of `incarnation` are valid.

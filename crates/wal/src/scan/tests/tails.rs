@@ -491,6 +491,32 @@ fn every_crafted_end_is_found_or_refused() {
     }
 }
 
+/// A start repeats the last groups of two segments in a third one, and power is lost before the next group. So the
+/// third segment begins with an older group than the second.
+#[test]
+fn groups_of_two_segments_are_repeated_in_a_third_one() {
+    let mut craft = base();
+    let unconfirmed = |craft: &Craft| {
+        let mut draft = draft(craft);
+        draft.header.acked_upto = GroupNo(GROUPS - 1);
+        draft
+    };
+    craft.put(&unconfirmed(&craft));
+    craft.at = SIZE;
+    craft.put(&unconfirmed(&craft));
+    craft.create_segment(3);
+    for (at, (segment, offset)) in (1..).zip([(1, AT - BLOCK as u64), (1, AT), (2, FIRST_GROUP)]) {
+        let mut group = vec![0; BLOCK];
+        craft.file(segment).read_at(&mut group, offset).unwrap();
+        craft.file(3).write_at(&group, at * BLOCK as u64).unwrap();
+    }
+    let (_, recovered) = craft.recover(Rule::Sound).unwrap();
+    let bytes: Vec<_> = (1..=9).map(|group| recovered.bytes_from(GroupNo(group)) / BLOCK as u64).collect();
+    // The third segment counts to its end, with the repeated groups.
+    assert_eq!(bytes, [11, 10, 9, 8, 7, 6, 5, 4, 0]);
+    check("repeated in a third segment", &craft, Ends(8));
+}
+
 /// A group of two blocks of which only the front, or only the back, was written, over zeros, ones, or an older group.
 #[test]
 fn a_group_torn_at_any_sector_is_the_end() {
