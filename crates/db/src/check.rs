@@ -4,7 +4,8 @@
 //!    larger id than any drawn by then was created later and is not checked.
 //! 2. *Walk.* Each tree is walked beside its readers and writers. A shared intent prevents a drop of the table. It is
 //!    renewed every few pages, so a transaction that drops the table waits for only one piece of the walk. The walk
-//!    then ends. Each page must be allocated when the walk comes to it.
+//!    then ends. Each page must be allocated when the walk comes to it. A table that was renamed meanwhile is walked by
+//!    its new name, which another list has.
 //! 3. *Compare.* Each page that the maps have as allocated must be accounted for. A walk has met it, or its table was
 //!    created later, or the keys of its tree lead to it. A page is allocated by the log record that makes it a node of
 //!    its table. So a page that was allocated before it is read names its table, unless the table was dropped and the
@@ -23,14 +24,15 @@
 mod chains;
 mod hold;
 mod home;
+mod listed;
 mod pages;
 
 use self::hold::{Hold, PIECE, dropped};
 use self::home::check_home;
+use self::listed::{Known, Listed, list};
 use self::pages::ChainPages;
 use crate::engine::Engine;
-use crate::format::{SEQUENCES, TableRow};
-use crate::live::Live;
+use crate::format::SEQUENCES;
 use crate::purge::Walk;
 use crate::{DamagedPage, Db, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
@@ -39,7 +41,6 @@ use foreshore_btree::Tree;
 use foreshore_btree::format::{CHAINS, ChainId};
 use foreshore_buffer::format::page_table;
 use foreshore_io::AlignedBuf;
-use foreshore_lock::TableMode;
 use foreshore_space::{UNREACHED, map_of};
 use foreshore_sync::pause;
 use std::cell::RefCell;
@@ -122,7 +123,16 @@ impl Db {
         let (owned, suspects, hurt, report) = (HashSet::new(), HashMap::new(), HashSet::new(), Report::default());
         let mut check = Check { engine, listed, owned, suspects, hurt, report };
         hidden.into_iter().try_for_each(|error| check.note(error))?;
-        check.walk_all()?;
+        let mut missed = check.walk_all()?;
+        for _ in 1..TRIES {
+            if missed.is_empty() {
+                break;
+            }
+            let (listed, _) = self.run_with(TxnOptions::check(), |tx| tx.with(list))?;
+            missed = check.walk_renamed(missed, listed)?;
+        }
+        // Last: a chain that a row has lost by now has a row there.
+        check.walk_chains()?;
         check.compare_maps()?;
         check.clear_suspects()?;
         check.engine.storage.pool().flush_all()?;
@@ -131,46 +141,14 @@ impl Db {
     }
 }
 
-/// A table as the catalogue listed it.
-#[derive(Clone)]
-enum Known {
-    Live(Tree),
-    /// Its pages are being freed, and no transaction reads those that are left.
-    Dropped(Tree),
-}
-
-/// The tables of the catalogue.
-struct Listed {
-    tables: HashMap<TableId, Known>,
-    /// Those among them that are indexes.
-    indexes: HashSet<TableId>,
-    /// Largest id drawn when the list was read. Tables with larger ids were created later.
-    last: TableId,
-    /// Whether damage hides further tables.
-    is_partial: bool,
-}
-
-/// Returns the tables, and the damage that hides others.
-fn list(engine: &Engine, live: &mut Live) -> crate::Result<(Listed, Vec<crate::Error>)> {
-    // When the lock is granted, each transaction that created or dropped a table has committed or was rolled back.
-    live.txn.lock_table(engine.catalogue.table(), TableMode::Shared)?;
-    let created = live.txn.observed();
-    let (mut tables, mut indexes, mut hidden) = (HashMap::new(), HashSet::new(), Vec::new());
-    let learn = |name: Option<&str>, row: TableRow| {
-        let id = row.table;
-        if row.index.is_some() {
-            indexes.insert(id);
-        }
-        let known = match name {
-            None => Known::Dropped(engine.catalogue.trees().tree(id, row.root)),
-            // This tree learns of a drop of the table. The creator of the table may not have published it yet.
-            Some(name) => Known::Live(engine.catalogue.learn(name, row, created)),
-        };
-        tables.insert(id, known);
-    };
-    engine.catalogue.each_row(&mut live.txn, learn, |error| hidden.push(error))?;
-    let last = engine.catalogue.last_drawn();
-    Ok((Listed { tables, indexes, last, is_partial: !hidden.is_empty() }, hidden))
+/// What the walk of a table has found.
+enum Walked {
+    /// A table in use, with so many rows.
+    Rows(u64),
+    /// The pages of a dropped table, or damage.
+    Pages,
+    /// The table was dropped or renamed since it was listed.
+    Ended,
 }
 
 struct Check<'e> {
@@ -199,7 +177,8 @@ impl<'e> Check<'e> {
         Ok(())
     }
 
-    fn walk_all(&mut self) -> Result<()> {
+    /// Walks all tables. Returns those of [`walk_each`](Self::walk_each).
+    fn walk_all(&mut self) -> Result<Vec<TableId>> {
         let engine = self.engine;
         let in_use = &mut |pid| engine.storage.space().verify_in_use(pid);
         for tree in [engine.catalogue.tree(), engine.catalogue.sequences().tree()] {
@@ -209,45 +188,64 @@ impl<'e> Check<'e> {
                 Err(error) => self.note(error)?,
             }
         }
-        let tables: Vec<_> = self.listed.tables.iter().map(|(&id, known)| (id, known.clone())).collect();
-        for (id, known) in &tables {
-            let Some(rows) = self.walk_table(known)? else { continue };
-            let Report { tables, rows: in_tables, indexes, entries, .. } = &mut self.report;
-            let (trees, sum) = if self.listed.indexes.contains(id) { (indexes, entries) } else { (tables, in_tables) };
-            *trees += 1;
-            *sum += rows;
-        }
-        // Last: a chain that a row has lost by now has a row there.
-        self.walk_chains()
+        self.walk_each(self.listed.tables.keys().copied().collect())
     }
 
-    /// Walks a table, and returns its rows; `None` if it was dropped.
-    fn walk_table(&mut self, known: &Known) -> Result<Option<u64>> {
+    /// Walks the tables among `missed` that are in use. `listed` has the tables by now, and so by their new names.
+    /// Returns those that end again.
+    fn walk_renamed(&mut self, mut missed: Vec<TableId>, listed: Listed) -> Result<Vec<TableId>> {
+        missed.retain(|id| matches!(listed.tables.get(id), Some(Known::Live(_))));
+        self.listed.tables.extend(listed.tables.into_iter().filter(|(id, _)| missed.contains(id)));
+        self.walk_each(missed)
+    }
+
+    /// Walks tables, also those that are renamed meanwhile. Returns the tables that a commit in progress ends, which
+    /// may give them names that are not known yet.
+    fn walk_each(&mut self, mut tables: Vec<TableId>) -> Result<Vec<TableId>> {
+        let mut missed = Vec::new();
+        while let Some(id) = tables.pop() {
+            let known = self.listed.tables[&id].clone();
+            match self.walk_table(&known)? {
+                Walked::Rows(rows) => {
+                    let is_index = self.listed.indexes.contains(&id);
+                    let Report { tables, rows: in_tables, indexes, entries, .. } = &mut self.report;
+                    let (trees, sum) = if is_index { (indexes, entries) } else { (tables, in_tables) };
+                    *trees += 1;
+                    *sum += rows;
+                }
+                Walked::Ended => match self.engine.catalogue.by_id(id).map(|info| &info.tree) {
+                    Some(tree) if tree.is_ending() => missed.push(id),
+                    Some(tree) if !tree.is_retired() => {
+                        self.listed.tables.insert(id, Known::Live(tree.clone()));
+                        tables.push(id);
+                    }
+                    // It was dropped.
+                    _ => {}
+                },
+                Walked::Pages => {}
+            }
+        }
+        Ok(missed)
+    }
+
+    /// Walks a table, and notes the damage that it meets.
+    fn walk_table(&mut self, known: &Known) -> Result<Walked> {
         let engine = self.engine;
         let mut chains = ChainPages::default();
         let walked = match known {
-            Known::Live(tree) => {
-                walk(engine, tree, &mut |error| self.note(error), &mut chains).map(|(rows, pages)| (Some(rows), pages))
-            }
-            Known::Dropped(tree) => walk_dropped(engine, tree, &mut chains).map(|pages| (None, pages)),
+            Known::Live(tree) => walk(engine, tree, &mut |error| self.note(error), &mut chains)
+                .map(|(rows, pages)| (Walked::Rows(rows), pages)),
+            Known::Dropped(tree) => walk_dropped(engine, tree, &mut chains).map(|pages| (Walked::Pages, pages)),
         };
         self.met(chains)?;
         match walked {
-            Ok((rows, pages)) => {
+            Ok((walked, pages)) => {
                 self.owned.extend(pages);
-                Ok(rows)
+                Ok(walked)
             }
-            // Since it was listed.
-            Err(Error::TableDropped { .. }) => self.walk_renamed(known),
-            Err(error) => self.note(error).map(|()| None),
+            Err(Error::TableDropped { .. }) => Ok(Walked::Ended),
+            Err(error) => self.note(error).map(|()| Walked::Pages),
         }
-    }
-
-    /// Walks a table by the name that it has got since it was listed, if it has.
-    fn walk_renamed(&mut self, known: &Known) -> Result<Option<u64>> {
-        let Known::Live(tree) = known else { return Ok(None) };
-        let renamed = self.engine.catalogue.by_id(tree.table()).filter(|info| !info.tree.is_retired());
-        renamed.map_or(Ok(None), |info| self.walk_table(&Known::Live(info.tree.clone())))
     }
 
     fn compare_maps(&mut self) -> Result<()> {

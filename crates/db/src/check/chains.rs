@@ -1,7 +1,8 @@
 //! The part of a check that looks at large values.
 
+use super::listed::Known;
 use super::pages::ChainPages;
-use super::{Check, Known, TRIES};
+use super::{Check, TRIES};
 use foreshore_base::{PageId, Result, TableId};
 use foreshore_btree::ChainRef;
 use foreshore_btree::format::CHAINS;

@@ -8,8 +8,8 @@ use foreshore_io::{Fs, Sim};
 use foreshore_sync::pause;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -215,6 +215,38 @@ fn a_writer_by_a_snapshot_finds_a_table_before_its_new_name_is_known() {
     assert_eq!(found.take().unwrap().unwrap(), (1, 100));
     assert_eq!(db.read().open(RENAMED).unwrap().get(1).unwrap(), Some(100));
     db.check().unwrap();
+}
+
+/// The check has listed the table by its old name. It ends before the commit tells others of the new one.
+#[test]
+fn a_check_walks_a_table_before_its_new_name_is_known() {
+    let (db, _fs) = in_memory();
+    db.run(|tx| (0..10).try_for_each(|n| tx.open(INDEXED)?.put(n, 1))).unwrap();
+    let (lists, has_listed) = mpsc::channel();
+    let (renames, has_renamed) = mpsc::channel();
+    let (ends, has_ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let check = scope.spawn(|| {
+            pause::set("check: has a transaction", move || {
+                if lists.send(()).is_ok() {
+                    has_renamed.recv().unwrap();
+                }
+            });
+            let report = db.check();
+            drop(ends);
+            report
+        });
+        has_listed.recv().unwrap();
+        drop(has_listed);
+        pause::set("db: about to make tables known", move || {
+            renames.send(()).unwrap();
+            assert!(has_ended.recv().is_err(), "nothing is sent");
+        });
+        rename(&db, "numbers", "renamed");
+        pause::set("nowhere", || ());
+        let report = check.join().unwrap().unwrap();
+        assert_eq!((report.tables, report.rows, report.indexes, report.entries), (1, 10, 1, 10));
+    });
 }
 
 #[test]
