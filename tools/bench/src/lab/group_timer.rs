@@ -164,18 +164,12 @@ const REPEATS: usize = 3;
 
 /// Peak rates as bars, each in the colour of its policy's line.
 fn peak_panel(peaks: &[&Row]) -> Option<Panel> {
-    let parts: Vec<String> = peaks.iter().map(|row| row.text("group").to_owned()).collect();
-    let bar = |(i, row): (usize, &&Row)| {
-        let mut values = vec![0.0; parts.len()];
-        values[i] = row.number("tps").unwrap_or(0.0);
-        (row.text("group").to_owned(), values)
-    };
-    let bars: Vec<_> = peaks.iter().enumerate().map(bar).collect();
-    (!bars.is_empty()).then(|| Panel {
+    let rate = |row: &&Row| (row.text("group").to_owned(), row.number("tps").unwrap_or(0.0));
+    (!peaks.is_empty()).then(|| Panel {
         title: format!("peak of a closed loop, {RECORD}-byte records"),
         x: Axis::linear(""),
         y: Axis::linear("commits per second"),
-        data: Data::Bars { parts, bars },
+        data: Data::bars(peaks.iter().map(rate)),
     })
 }
 

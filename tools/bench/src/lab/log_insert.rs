@@ -76,19 +76,12 @@ impl Experiment for LogInsert {
         let mut panels = rates.panels(rows, |_| "120-byte records".to_owned(), name);
         let threads = rows.iter().filter_map(|row| row.number("threads")).find(|threads| *threads > 1.0);
         let two: Vec<&Row> = rows.iter().filter(|row| row.number("threads") == threads).collect();
-        let parts: Vec<String> = two.iter().map(|row| name(row)).collect();
-        // A bar has one part, its own, so that it has the colour of its line.
-        let bar = |(i, row): (usize, &&Row)| {
-            let mut values = vec![0.0; parts.len()];
-            values[i] = row.number("contended_rmw_per_record").unwrap_or(0.0);
-            (name(row), values)
-        };
-        let bars = two.iter().enumerate().map(bar).collect();
+        let counted = |row: &&Row| (name(row), row.number("contended_rmw_per_record").unwrap_or(0.0));
         panels.push(Panel {
             title: format!("Contended read-modify-writes, {} threads", threads.unwrap_or_default()),
             x: Axis::linear(""),
             y: Axis::linear("per record"),
-            data: Data::Bars { parts, bars },
+            data: Data::bars(two.iter().map(counted)),
         });
         panels
     }

@@ -1,6 +1,6 @@
 //! What an experiment found, as JSON, as a table and as a figure.
 
-use super::{Promise, Row, chart, experiment::Experiment, promise};
+use super::{Promise, Row, chart::Figure, experiment::Experiment, promise};
 use crate::{
     machine::Machine,
     table,
@@ -31,7 +31,7 @@ pub struct Outcome {
     #[serde(skip)]
     pub(super) differs: &'static str,
     #[serde(skip)]
-    svg: String,
+    drawing: Figure,
 }
 
 impl Outcome {
@@ -46,7 +46,7 @@ impl Outcome {
             figure: experiment.figure(),
             promises: experiment.promises(&rows),
             findings: experiment.findings(&rows),
-            svg: chart::svg(&experiment.panels(&rows)),
+            drawing: Figure::new(&experiment.panels(&rows)),
             paper: experiment.paper(),
             differs: experiment.differs(),
             config,
@@ -55,10 +55,15 @@ impl Outcome {
         }
     }
 
-    /// The figure.
+    /// The figure, whole.
     #[must_use]
     pub fn svg(&self) -> &str {
-        &self.svg
+        &self.drawing.whole
+    }
+
+    /// The figure, panel by panel.
+    pub(super) const fn drawing(&self) -> &Figure {
+        &self.drawing
     }
 
     /// One JSON object, ending in a line break.
