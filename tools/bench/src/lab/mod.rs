@@ -124,7 +124,7 @@ pub fn run(
         done(&outcome)?;
         outcomes.push(outcome);
     }
-    if experiment == ALL { save(out, "index.html", &page::page(&outcomes)) } else { Ok(()) }
+    if experiment == ALL { save(out, "index.html", &page::page(&outcomes, None)) } else { Ok(()) }
 }
 
 /// The refusal of a name.
@@ -137,6 +137,7 @@ fn run_one(experiment: &dyn Experiment, settings: &Settings, progress: &dyn Prog
     let mut lab = Lab { settings, progress, config: Map::new(), machine: Machine::without_device()? };
     lab.configure("quick", settings.quick);
     lab.configure("seed", settings.seed);
+    lab.configure("version", env!("CARGO_PKG_VERSION"));
     let measured = experiment.measure(&mut lab);
     progress.end();
     let rows = measured?;

@@ -1,59 +1,84 @@
-//! All figures on one page.
+//! All figures on one page, each beside what its paper reports.
 
-use super::{Outcome, chart::escaped, outcome::plain, promise};
-use std::fmt::Write as _;
+use super::{Outcome, Promise, chart::escaped, outcome::plain, promise};
+use crate::units::show_bytes;
+use std::fmt::{self, Write as _};
 
-const HEAD: &str = "<!DOCTYPE html>
-<html lang=\"en\">
-<head>
-<meta charset=\"utf-8\">
-<title>Foreshore: the lab</title>
-<style>
-body { font-family: sans-serif; max-width: 1180px; margin: 2em auto; padding: 0 1em; line-height: 1.4 }
-section { border-top: 1px solid #ccc; margin-top: 2em }
-dt { font-weight: bold; margin-top: .6em }
-dd { margin-left: 0 }
-th, td { text-align: left; padding-right: 1.5em }
-.small { color: #555; font-size: .85em; overflow-wrap: anywhere }
-svg { max-width: 100%; height: auto }
-</style>
-</head>
-<body>
-<h1>Foreshore: the lab</h1>
-<p>Each figure stands beside what its paper reports. Numbers of one figure come from one run and are compared within it;
-numbers of different machines are not.</p>
-";
+const HEAD: &str = include_str!("page/head.html");
+const NOT_HERE: &str = include_str!("page/not_here.html");
 
-/// The page, with the figures in it.
-pub(super) fn page(outcomes: &[Outcome]) -> String {
+/// The page, with the figures in it. `note` says in its head where the runs come from.
+pub(super) fn page(outcomes: &[Outcome], note: Option<&str>) -> String {
     let mut html = HEAD.to_owned();
-    for outcome in outcomes {
-        section(&mut html, outcome).expect("a string takes all");
-    }
-    html.push_str("</body>\n</html>\n");
+    write(&mut html, outcomes, note).expect("a string takes all");
     html
 }
 
-fn section(html: &mut String, outcome: &Outcome) -> std::fmt::Result {
+fn write(html: &mut String, outcomes: &[Outcome], note: Option<&str>) -> fmt::Result {
+    head(html, outcomes, note)?;
+    contents(html, outcomes)?;
+    outcomes.iter().try_for_each(|outcome| section(html, outcome))?;
+    html.push_str(NOT_HERE);
+    html.push_str("</body>\n</html>\n");
+    Ok(())
+}
+
+/// The machines, and the version, as far as they are known.
+fn head(html: &mut String, outcomes: &[Outcome], note: Option<&str>) -> fmt::Result {
+    let mut machines: Vec<String> = Vec::new();
+    for outcome in outcomes {
+        let (machine, version) = (&outcome.machine, outcome.config.get("version"));
+        let (cores, memory, kernel) = (machine.cores, show_bytes(machine.memory_bytes), &machine.kernel);
+        let version = version.map_or(String::new(), |version| format!(", Foreshore {}", plain(version)));
+        let line = format!("{cores} cores, {memory} memory, Linux {kernel}{version}");
+        if !machines.contains(&line) {
+            machines.push(line);
+        }
+    }
+    writeln!(html, "<p>Measured on {}.</p>", escaped(&machines.join("; and on ")))?;
+    note.map_or(Ok(()), |note| writeln!(html, "<p>{}</p>", escaped(note)))
+}
+
+/// Each experiment with its figure, and how many of its promises held.
+fn contents(html: &mut String, outcomes: &[Outcome]) -> fmt::Result {
+    let all = outcomes.iter().flat_map(|outcome| &outcome.promises);
+    writeln!(html, "<h2>Contents</h2>\n<p>{} promises held in these runs.</p>", held(all))?;
+    writeln!(html, "<table>\n<tr><th>experiment</th><th>figure</th><th>promises held</th></tr>")?;
+    for outcome in outcomes {
+        let (name, figure) = (outcome.experiment, escaped(outcome.figure));
+        let is_missed = outcome.promises.iter().any(|promise| !promise.held);
+        let class = if is_missed { " class=\"no\"" } else { "" };
+        let held = if outcome.promises.is_empty() { "-".to_owned() } else { held(&outcome.promises) };
+        writeln!(html, "<tr><td><a href=\"#{name}\">{name}</a></td><td>{figure}</td><td{class}>{held}</td></tr>")?;
+    }
+    writeln!(
+        html,
+        "</table>\n<p><a href=\"#not-here\">Not reproduced</a></p>"
+    )
+}
+
+fn held<'a>(promises: impl IntoIterator<Item = &'a Promise>) -> String {
+    let (mut held, mut all) = (0, 0);
+    for promise in promises {
+        held += usize::from(promise.held);
+        all += 1;
+    }
+    format!("{held} of {all}")
+}
+
+fn section(html: &mut String, outcome: &Outcome) -> fmt::Result {
     let name = outcome.experiment;
-    writeln!(html, "<section id=\"{name}\">\n<h2>{name}: {}</h2>", escaped(outcome.figure))?;
-    writeln!(html, "{}", outcome.svg())?;
-    writeln!(html, "<dl>\n<dt>The paper</dt><dd>{}</dd>", escaped(outcome.paper))?;
-    writeln!(html, "<dt>What differs here</dt><dd>{}</dd>", escaped(outcome.differs))?;
+    writeln!(html, "<section id=\"{name}\">\n<div class=\"top\">\n<h2>{name}: {}</h2>", escaped(outcome.figure))?;
+    html.push_str(&outcome.drawing().html());
+    writeln!(html, "</div>\n<dl>\n<dt>The paper</dt><dd>{}</dd>", prose(outcome.paper))?;
+    writeln!(html, "<dt>What differs here</dt><dd>{}</dd>", prose(outcome.differs))?;
     if !outcome.promises.is_empty() {
-        writeln!(html, "<dt>What Foreshore promises</dt><dd><table>")?;
-        let row = |html: &mut String, tag: &str, cells: &[String]| {
-            let cells: Vec<String> = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
-            writeln!(html, "<tr>{}</tr>", cells.concat())
-        };
-        row(html, "th", &promise::COLUMNS.map(String::from))?;
-        outcome.promises.iter().try_for_each(|promise| row(html, "td", &promise.cells()))?;
-        writeln!(html, "</table></dd>")?;
+        promises(html, &outcome.promises)?;
     }
     if !outcome.findings.is_empty() {
         writeln!(html, "<dt>Found in this run</dt><dd><ul>")?;
         for finding in &outcome.findings {
-            writeln!(html, "<li>{}</li>", escaped(finding))?;
+            writeln!(html, "<li>{}</li>", prose(finding))?;
         }
         writeln!(html, "</ul></dd>")?;
     }
@@ -61,4 +86,25 @@ fn section(html: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let config: Vec<String> = outcome.config.iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
     writeln!(html, "<p class=\"small\">{}</p>", escaped(&config.join(", ")))?;
     writeln!(html, "<p class=\"small\"><a href=\"{name}.json\">{name}.json</a></p>\n</section>")
+}
+
+/// Text with names between backticks.
+fn prose(text: &str) -> String {
+    let mut html = String::new();
+    for (at, part) in escaped(text).split('`').enumerate() {
+        html.push_str(["", "<code>", "</code>"][if at == 0 { 0 } else { 2 - at % 2 }]);
+        html.push_str(part);
+    }
+    html
+}
+
+fn promises(html: &mut String, promises: &[Promise]) -> fmt::Result {
+    let heads = promise::COLUMNS.map(|head| format!("<th>{head}</th>")).concat();
+    writeln!(html, "<dt>What Foreshore promises</dt><dd><table>\n<tr>{heads}</tr>")?;
+    for promise in promises {
+        let cells: Vec<String> = promise.cells().iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        let class = if promise.held { "" } else { " class=\"no\"" };
+        writeln!(html, "<tr{class}>{}</tr>", cells.concat())?;
+    }
+    writeln!(html, "</table></dd>")
 }

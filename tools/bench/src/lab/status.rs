@@ -78,7 +78,7 @@ impl Experiment for StatusLab {
     }
 
     fn figure(&self) -> &'static str {
-        "Scalability of PostgreSQL, slides on CLogControlLock"
+        "Don't stop the world, slides on CLogControlLock"
     }
 
     fn paper(&self) -> &'static str {

@@ -130,8 +130,12 @@ fn every_experiment_writes_the_agreed_json_and_a_figure(files: &Files, page: &st
         }
         let elements = chart::tests::elements(svg);
         assert_eq!(elements["svg"], 1);
-        assert!(page.contains(&format!("<section id=\"{name}\">")) && page.contains(svg.trim()), "{name}");
+        let (section, link) = (format!("<section id=\"{name}\">"), format!("<a href=\"#{name}\">"));
+        assert!(page.contains(&section) && page.contains(&link), "{name}");
     }
+    let drawn = chart::tests::tags(page.trim_start_matches("<!DOCTYPE html>"));
+    // A panel for each experiment at least, and a line of a legend for each panel.
+    assert!(drawn["svg"] > 2 * files.len() && drawn["section"] == files.len() + 1, "{drawn:?}");
 }
 
 fn insert_experiments_measure_rates_and_count_contention(files: &Files) {
