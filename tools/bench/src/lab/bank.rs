@@ -42,6 +42,11 @@ impl Bank {
         Ok(Self { workload, home, found })
     }
 
+    /// From now on rows are of `workload`, which has the tables of the one that was loaded.
+    pub(super) const fn set_workload(&mut self, workload: Workload) {
+        self.workload = workload;
+    }
+
     /// One row with the options of `config`, on the device and at the scale of the bank.
     pub(super) fn row(&mut self, lab: &Lab<'_>, config: &Config, threads: usize) -> Result<Row> {
         self.home.configure(config)?;

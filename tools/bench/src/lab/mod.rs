@@ -36,8 +36,10 @@ mod drive;
 mod elr;
 mod experiment;
 mod flush_pipelining;
+mod flush_time;
 mod group_timer;
 mod growth;
+mod insert_ladder;
 mod ladder;
 mod log_insert;
 mod log_size;
@@ -54,6 +56,7 @@ mod repeat;
 mod row;
 mod status;
 mod subject;
+mod tpcc_threads;
 mod turn;
 
 use experiment::{Experiment, Lab};
@@ -67,17 +70,20 @@ use foreshore::{Error, Result};
 use serde_json::Map;
 use std::{fs, path::Path};
 
-const EXPERIMENTS: [&dyn Experiment; 18] = [
+const EXPERIMENTS: [&dyn Experiment; 21] = [
     &log_insert::LogInsert,
     &log_size::LogSize,
     &log_skew::LogSkew,
     &log_slots::LogSlots,
     &log_threads::LogThreads,
     &group_timer::GroupTimer,
+    &flush_time::FlushTime,
     &elr::Elr,
     &flush_pipelining::FlushPipelining,
     &commit_ladder::CommitLadder,
     &breakdown::BreakdownLab,
+    &insert_ladder::InsertLadder,
+    &tpcc_threads::TpccThreads,
     &buffer_hits::BufferHits,
     &buffer_miss::BufferMiss,
     &buffer_scale::BufferScale,

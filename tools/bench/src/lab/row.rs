@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 79] = [
+const FIELDS: [&str; 80] = [
     "buffer",
     "threads",
     "clients",
@@ -86,6 +86,7 @@ const FIELDS: [&str; 79] = [
     "read_mb_per_s",
     "redone",
     "undone",
+    "warehouses",
 ];
 
 /// Named values.

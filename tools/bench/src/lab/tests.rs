@@ -96,6 +96,11 @@ fn fields(experiment: &str) -> &'static [&'static str] {
         "long-reader" => &["reader", "threads", "seconds", "tps", "undo_bytes_max", "versions_pruned", "unchanged"],
         "recovery" => &["log_bytes", "workers", "open_s", "redo_s", "undo_s", "first_commit_s", "mb_per_s", "redone"],
         "group-timer" => &["group", "record_bytes", "tps", "mean_us", "p99_us", "waits"],
+        "flush-time" => &["bytes_per_group", "p50_us", "p99_us", "mb_per_s", "samples"],
+        "insert-ladder" => {
+            &["step", "policy", "growth", "buffer", "intents", "threads", "tps", "records_per_s", "breakdown"]
+        }
+        "tpcc-threads" => &["workload", "warehouses", "threads", "tps", "p50_us", "p99_us", "breakdown"],
         other => panic!("no fields for {other}"),
     }
 }
