@@ -7,6 +7,7 @@
 //! | `promise` | ratios that the project promises, beside those of the run |
 //! | `chart` | figures as SVG |
 //! | `page` | all figures on one page, each beside what its paper reports |
+//! | `model` | contended read-modify-writes on more cores than there are |
 //! | `drive` | threads at work, and the window in which they are counted |
 //! | `subject` | what is driven: logs without files, and the yardsticks |
 //! | `repeat` | repeats, rotated so that what disturbs the machine meets all alike |
@@ -47,6 +48,7 @@ mod log_skew;
 mod log_slots;
 mod log_threads;
 mod long_reader;
+mod model;
 mod open_loop;
 mod outcome;
 mod page;

@@ -1,6 +1,6 @@
 //! All figures on one page, each beside what its paper reports.
 
-use super::{Outcome, Promise, chart::escaped, outcome::plain, promise};
+use super::{Outcome, Promise, chart::escaped, model, outcome::plain, promise};
 use crate::units::show_bytes;
 use std::fmt::{self, Write as _};
 
@@ -18,6 +18,7 @@ fn write(html: &mut String, outcomes: &[Outcome], note: Option<&str>) -> fmt::Re
     head(html, outcomes, note)?;
     contents(html, outcomes)?;
     outcomes.iter().try_for_each(|outcome| section(html, outcome))?;
+    model::section(html, outcomes)?;
     html.push_str(NOT_HERE);
     html.push_str("</body>\n</html>\n");
     Ok(())
@@ -53,7 +54,7 @@ fn contents(html: &mut String, outcomes: &[Outcome]) -> fmt::Result {
     }
     writeln!(
         html,
-        "</table>\n<p><a href=\"#not-here\">Not reproduced</a></p>"
+        "</table>\n<p><a href=\"#model\">Beyond the machine</a>, <a href=\"#not-here\">not reproduced</a></p>"
     )
 }
 

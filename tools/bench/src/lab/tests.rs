@@ -140,7 +140,7 @@ fn every_experiment_writes_the_agreed_json_and_a_figure(files: &Files, page: &st
     }
     let drawn = chart::tests::tags(page.trim_start_matches("<!DOCTYPE html>"));
     // A panel for each experiment at least, and a line of a legend for each panel.
-    assert!(drawn["svg"] > 2 * files.len() && drawn["section"] == files.len() + 1, "{drawn:?}");
+    assert!(drawn["svg"] > 2 * files.len() && drawn["section"] == files.len() + 2, "{drawn:?}");
 }
 
 fn insert_experiments_measure_rates_and_count_contention(files: &Files) {
