@@ -4,7 +4,7 @@ use crate::process::{field, read};
 use foreshore::Result;
 use foreshore_base::limits::BLOCK;
 use foreshore_io::{AlignedBuf, Fs};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{path::Path, time::Instant};
 
 /// Writes of the device probe.
@@ -13,7 +13,7 @@ const PROBES: usize = 500;
 const CHUNK: usize = 16;
 
 /// The machine and the device of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Cores that the process may use.
     pub cores: usize,
@@ -26,6 +26,7 @@ pub struct Machine {
     /// The backend that ran.
     pub device_backend: String,
     /// Median of 500 single durable writes of 4 KiB over prepared space, in microseconds.
+    #[serde(deserialize_with = "number_or_nan")]
     pub device_sync_us: f64,
     /// Whether a sync survives power loss: ratios of durable work mean nothing where it does not.
     #[serde(skip)]
@@ -63,6 +64,11 @@ impl Machine {
             is_durable: false,
         })
     }
+}
+
+/// JSON has `null` for what is not a number.
+fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// Measures the median time of `probes` durable 4 KiB writes, in microseconds. A file is filled with zeros and synced,

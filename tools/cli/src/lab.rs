@@ -60,11 +60,22 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// What the lab writes down instead of measuring.
+/// What the lab writes down instead of running an experiment.
 #[derive(Subcommand)]
 enum Record {
     /// Record a history of transactions, and check its isolation
     History(history::Arguments),
+    /// Write index.html again from the JSON files of experiments
+    Page(Page),
+}
+
+#[derive(Args)]
+struct Page {
+    /// Where the JSON files are, and index.html goes
+    dir: PathBuf,
+    /// Where the runs come from: commit, day, machine
+    #[arg(long)]
+    note: Option<String>,
 }
 
 impl Arguments {
@@ -92,8 +103,10 @@ fn experiments() -> String {
 /// Runs, prints the rows of each experiment as it ends, and says where the files are. False if a history is not what
 /// its isolation allows.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Error> {
-    if let Some(Record::History(arguments)) = &arguments.record {
-        return history::run(arguments);
+    match &arguments.record {
+        Some(Record::History(arguments)) => return history::run(arguments),
+        Some(Record::Page(Page { dir, note })) => return lab::page(dir, note.as_deref()).map(|()| true),
+        None => {}
     }
     let experiment = arguments.experiment.as_deref().unwrap_or(lab::ALL);
     let mut done = |outcome: &Outcome| print(outcome, arguments.json.as_deref());
@@ -150,6 +163,13 @@ mod tests {
         assert!(matches!(parse("history --sessions 3 --out x.edn").record, Some(Record::History(_))));
         assert!(parse("log-insert --out lab").record.is_none());
         assert!(Lab::try_parse_from(["lab"]).is_err());
+    }
+
+    #[test]
+    fn a_page_is_written_of_a_folder_with_a_note() {
+        let Some(Record::Page(Page { dir, note })) = parse("page some/dir --note today").record else { panic!() };
+        assert_eq!((dir, note.as_deref()), (PathBuf::from("some/dir"), Some("today")));
+        assert!(run(&parse("page no/such/folder")).is_err());
     }
 
     #[test]

@@ -69,8 +69,9 @@ pub use row::Row;
 
 use crate::{Progress, machine::Machine, units::invalid};
 use foreshore::{Error, Result};
+use outcome::Saved;
 use serde_json::Map;
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 const EXPERIMENTS: [&dyn Experiment; 21] = [
     &log_insert::LogInsert,
@@ -132,7 +133,37 @@ pub fn run(
         done(&outcome)?;
         outcomes.push(outcome);
     }
-    if experiment == ALL { save(out, "index.html", &page::page(&outcomes, None)) } else { Ok(()) }
+    if experiment == ALL { save(out, PAGE, &page::page(&outcomes, None)) } else { Ok(()) }
+}
+
+const PAGE: &str = "index.html";
+
+/// Writes `DIR/index.html` from those `DIR/EXPERIMENT.json` that exist, as [`run`] writes it after all experiments.
+/// `note` says in its head where the runs come from.
+///
+/// # Errors
+/// `InvalidOption` if there is none, or a file is not what its experiment writes; `Io` if a file cannot be read or
+/// written.
+pub fn page(dir: &Path, note: Option<&str>) -> Result<()> {
+    let mut outcomes = Vec::new();
+    for experiment in EXPERIMENTS {
+        let path = dir.join(format!("{}.json", experiment.name()));
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(Error::io("read", path, e)),
+        };
+        let refused = |why: &str| invalid("results", &path.to_string_lossy(), why);
+        let saved: Saved = serde_json::from_str(&text).map_err(|e| refused(&format!("JSON of lab ({e})")))?;
+        if saved.experiment != experiment.name() {
+            return Err(refused(&format!("JSON of lab {}", experiment.name())));
+        }
+        outcomes.push(Outcome::new(experiment, saved.config, saved.machine, saved.rows));
+    }
+    if outcomes.is_empty() {
+        return Err(invalid("results", &dir.to_string_lossy(), "a folder with EXPERIMENT.json of lab"));
+    }
+    save(dir, PAGE, &page::page(&outcomes, note))
 }
 
 /// The refusal of a name.

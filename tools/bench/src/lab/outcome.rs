@@ -6,7 +6,7 @@ use crate::{
     table,
     units::{show, show_bytes, show_count},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// An experiment that has run.
@@ -32,6 +32,15 @@ pub struct Outcome {
     pub(super) differs: &'static str,
     #[serde(skip)]
     drawing: Figure,
+}
+
+/// What is read of the JSON of an outcome. The rest follows from the rows.
+#[derive(Deserialize)]
+pub(super) struct Saved {
+    pub(super) experiment: String,
+    pub(super) config: Map<String, Value>,
+    pub(super) machine: Machine,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Outcome {

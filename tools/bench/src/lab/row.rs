@@ -1,8 +1,13 @@
 //! One row of an experiment: named values in the order in which they were given.
 
 use crate::units::thousandths;
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error as _, MapAccess, Visitor},
+    ser::SerializeMap,
+};
 use serde_json::Value;
+use std::fmt;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
 const FIELDS: [&str; 80] = [
@@ -150,6 +155,35 @@ impl Serialize for Row {
     }
 }
 
+/// Reads what [`Serialize`] writes, in its order.
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Named;
+
+        impl<'de> Visitor<'de> for Named {
+            type Value = Row;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("named values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
+                let mut row = Row::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    let known = FIELDS.iter().find(|field| **field == name).filter(|field| row.get(field).is_none());
+                    let known = known.ok_or_else(|| {
+                        A::Error::custom(format!("{name} is not a field of lab rows, or there twice"))
+                    })?;
+                    row = row.with(known, value);
+                }
+                Ok(row)
+            }
+        }
+
+        deserializer.deserialize_map(Named)
+    }
+}
+
 /// The measurement `measure` of the first row with `values`.
 pub(super) fn find(rows: &[Row], values: &[(&str, Value)], measure: &str) -> Option<f64> {
     rows.iter().find(|row| row.is(values))?.number(measure)
@@ -167,6 +201,16 @@ mod tests {
         let rows = [Row::new().with("threads", 1), row];
         assert_eq!(find(&rows, &[("threads", 2.into()), ("buffer", "faa".into())], "gb_per_s"), Some(1.235));
         assert_eq!(find(&rows, &[("threads", 3.into())], "gb_per_s"), None);
+    }
+
+    #[test]
+    fn a_row_is_read_as_it_was_written() {
+        let row = Row::new().with("threads", 2).with("wait", Value::Null).measured("tps", 1.5).with("buffer", "faa");
+        let json = serde_json::to_string(&row).unwrap();
+        assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);
+        for broken in [r#"{"speed": 1}"#, r#"{"tps": 1, "tps": 2}"#, "[1]"] {
+            assert!(serde_json::from_str::<Row>(broken).is_err(), "{broken}");
+        }
     }
 
     #[test]

@@ -43,8 +43,9 @@ impl Drop for Scratch {
 /// Figure and rows of each experiment, by name.
 type Files = BTreeMap<&'static str, (Value, String)>;
 
-/// Runs every experiment with [`settings`] and returns the files of each, and the page.
-fn run_all() -> (Files, String) {
+/// Runs every experiment with [`settings`] and returns the files of each, the page, and the page that is written again
+/// from the files.
+fn run_all() -> (Files, String, String) {
     let scratch = Scratch::new("all");
     let mut tables = Vec::new();
     let mut done = |outcome: &Outcome| {
@@ -57,7 +58,9 @@ fn run_all() -> (Files, String) {
         let json = serde_json::from_str(&scratch.read(&format!("{name}.json"))).unwrap();
         (name, (json, scratch.read(&format!("{name}.svg"))))
     });
-    (files.collect(), scratch.read("index.html"))
+    let (files, first) = (files.collect(), scratch.read("index.html"));
+    page(&scratch.0, Some("a < b")).unwrap();
+    (files, first, scratch.read("index.html"))
 }
 
 /// What varies and what is measured in every row of an experiment.
@@ -108,9 +111,11 @@ fn fields(experiment: &str) -> &'static [&'static str] {
 /// One run, for it takes its time.
 #[test]
 fn a_run_of_all_experiments_is_complete() {
-    let (files, page) = run_all();
+    let (files, page, again) = run_all();
     every_experiment_writes_the_agreed_json_and_a_figure(&files, &page);
     insert_experiments_measure_rates_and_count_contention(&files);
+    assert_eq!(again.replace("<p>a &lt; b</p>\n", ""), page, "the page is another one when it is written again");
+    assert_ne!(again, page, "the note is missing");
 }
 
 fn every_experiment_writes_the_agreed_json_and_a_figure(files: &Files, page: &str) {
@@ -220,6 +225,49 @@ fn an_open_loop_takes_the_latency_of_durable_commits() {
 }
 
 const QUICK_LOADS: usize = 3;
+
+/// Without a run: the JSON of one promise that held and one that did not.
+#[test]
+fn the_page_counts_what_held_and_shows_what_did_not() {
+    let scratch = Scratch::new("page");
+    fs::create_dir_all(&scratch.0).unwrap();
+    let row = |buffer: &str, threads: usize, rate: f64| {
+        let row = Row::new().with("buffer", buffer).with("threads", threads).measured("records_per_s", rate);
+        row.measured("gb_per_s", rate / 1e9).measured("contended_rmw_per_record", 1.0)
+    };
+    let rows = [row("lanes", 1, 2e6), row("mutex", 1, 1e6), row("bound-fetch-add", 1, 9e6), row("lanes", 2, 4e6)];
+    let machine = Machine { cores: 7, ..Machine::without_device().unwrap() };
+    let outcome = Outcome::new(&log_insert::LogInsert, Map::new(), machine, rows.to_vec());
+    save(&scratch.0, "log-insert.json", &outcome.json()).unwrap();
+    page(&scratch.0, None).unwrap();
+    let page = scratch.read("index.html");
+    let misses = outcome.promises.iter().filter(|promise| !promise.held).count();
+    assert!(misses > 0 && misses < outcome.promises.len());
+    let held = format!("<td class=\"no\">{} of {}</td>", outcome.promises.len() - misses, outcome.promises.len());
+    assert!(page.contains(&held) && page.contains("Measured on 7 cores"), "{page}");
+    assert_eq!(page.matches("<tr class=\"no\">").count(), misses);
+    assert!(page.contains("name=\"viewport\"") && page.contains("break-after: avoid"));
+}
+
+#[test]
+fn a_page_of_no_results_or_of_others_is_refused() {
+    let scratch = Scratch::new("no-page");
+    fs::create_dir_all(&scratch.0).unwrap();
+    let refused = |why: &str| {
+        let refused = page(&scratch.0, None);
+        let Err(Error::InvalidOption { name: "results", value, expected }) = refused else { panic!("{refused:?}") };
+        assert!(expected.contains(why), "{value}: {expected}");
+    };
+    refused("EXPERIMENT.json");
+    save(&scratch.0, "elr.json", "{").unwrap();
+    refused("JSON of lab");
+    let row = r#"{"experiment": "log-slots", "config": {}, "machine": {"cores": 1, "memory_bytes": 1, "kernel": "k",
+        "filesystem": "f", "device_backend": "d", "device_sync_us": null}, "rows": [{"speed": 1}]}"#;
+    save(&scratch.0, "elr.json", row).unwrap();
+    refused("speed is not a field");
+    save(&scratch.0, "elr.json", &row.replace("speed", "tps")).unwrap();
+    refused("JSON of lab elr");
+}
 
 #[test]
 fn an_unknown_name_is_refused_with_those_that_exist() {
