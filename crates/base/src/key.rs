@@ -112,10 +112,17 @@ pub trait Key: Value {
 /// The least byte string above every one that starts with `prefix`. `None` if there is none: every byte is `FF`.
 #[must_use]
 pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != 0xFF)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
+    let mut end = prefix.to_vec();
+    to_after_prefix(&mut end).then_some(end)
+}
+
+/// Turns a prefix into the smallest key above all keys that begin with it. Returns false if there is none.
+#[must_use]
+pub fn to_after_prefix(prefix: &mut Vec<u8>) -> bool {
+    let Some(last) = prefix.iter().rposition(|&byte| byte != 0xFF) else { return false };
+    prefix.truncate(last + 1);
+    prefix[last] += 1;
+    true
 }
 
 /// Decodes with `part` and demands that nothing is left.

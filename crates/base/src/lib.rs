@@ -12,6 +12,7 @@ pub mod codec;
 mod crc;
 mod damage;
 mod error;
+mod few;
 pub mod hash;
 mod ids;
 pub mod key;
@@ -22,6 +23,7 @@ mod waits;
 
 pub use crc::{crc32c, crc32c_append};
 pub use error::{Error, InvalidOption, Result};
+pub use few::Few;
 pub use ids::{Csn, GroupNo, Incarnation, Lsn, PageId, TableId, Uuid, Xid};
 pub use key::MAX_NAMED_KEY;
 pub use place::Place;

@@ -108,8 +108,7 @@ impl Tree {
 
     fn cursor(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Cursor {
         let mut cursor = Cursor::new(self);
-        let encode = |key: &[u8], out: &mut Vec<u8>| out.extend_from_slice(key);
-        cursor.aim(self, (lower, upper), encode);
+        cursor.aim(self, |_| [lower, upper].map(|bound| bound.map(<[u8]>::to_vec)));
         cursor
     }
 }
@@ -133,12 +132,13 @@ impl Cursor {
         }
     }
 
-    /// Sets the tree and the bounds of the next scan. `encode` appends the bytes of a key.
-    pub fn aim<K>(&mut self, tree: &Tree, bounds: (Bound<K>, Bound<K>), encode: impl FnMut(K, &mut Vec<u8>)) {
+    /// Sets the tree of the next scan, and its lower and upper bound. `bounds` makes these in two empty vectors, whose
+    /// memory is that of earlier bounds.
+    pub fn aim(&mut self, tree: &Tree, bounds: impl FnOnce([Vec<u8>; 2]) -> [Bound<Vec<u8>>; 2]) {
         if !self.tree.is_same(tree) {
             self.tree = tree.clone();
         }
-        self.keys.set(bounds, encode);
+        self.keys.set(bounds);
     }
 
     /// Begins a scan, as [`Tree::range`] does. If the table was dropped, the first step of a snapshot scan says so.

@@ -76,7 +76,17 @@ pub(crate) fn dropped_key(table: TableId) -> [u8; 5] {
 
 /// Returns the catalogue key of an index.
 pub(crate) fn index_key(table: &str, index: &str) -> String {
-    format!("{table}{SEPARATOR}{index}")
+    let mut key = String::new();
+    write_index_key(&mut key, table, index);
+    key
+}
+
+/// Overwrites `key` with the catalogue key of an index.
+pub(crate) fn write_index_key(key: &mut String, table: &str, index: &str) {
+    key.clear();
+    key.push_str(table);
+    key.push(SEPARATOR);
+    key.push_str(index);
 }
 
 /// Returns the names of the table and of the index of a catalogue key; `None` for the name of a table.

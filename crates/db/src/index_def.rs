@@ -168,7 +168,7 @@ impl<K: Key, V: Value, I: Key> fmt::Debug for IndexDef<K, V, I> {
 pub struct IndexKeys<'e, I> {
     is_unique: bool,
     primary: &'e [u8],
-    entries: &'e mut Vec<Vec<u8>>,
+    entries: &'e mut Entries,
     types: PhantomData<fn(I)>,
 }
 
@@ -188,20 +188,66 @@ impl<I: Key> IndexKeys<'_, I> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn add<'i>(&mut self, key: impl Borrow<I::Ref<'i>>) {
-        let mut entry = Vec::new();
-        if self.is_unique {
-            I::encode_key(key.borrow(), &mut entry);
-        } else {
-            I::encode_key_part(key.borrow(), &mut entry);
-            entry.extend_from_slice(self.primary);
-        }
-        self.entries.push(entry);
+        self.entries.push(|entry| {
+            if self.is_unique {
+                I::encode_key(key.borrow(), entry);
+            } else {
+                I::encode_key_part(key.borrow(), entry);
+                entry.extend_from_slice(self.primary);
+            }
+        });
     }
 }
 
 impl<I> fmt::Debug for IndexKeys<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IndexKeys").field("entries", &self.entries.len()).finish_non_exhaustive()
+        f.debug_struct("IndexKeys").field("entries", &self.entries.places.len()).finish_non_exhaustive()
+    }
+}
+
+/// The entries of a row in an index, without their values. They lie one behind the other, so that the memory serves the
+/// next row.
+#[derive(Debug, Default)]
+pub struct Entries {
+    bytes: Vec<u8>,
+    /// Start and end of each entry in `bytes`.
+    places: Vec<(usize, usize)>,
+}
+
+impl Entries {
+    /// Appends the entry that `encode` appends to the bytes.
+    fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        self.places.push((start, self.bytes.len()));
+    }
+
+    /// Puts the entries in order, and drops repeated ones.
+    fn sort(&mut self) {
+        let Self { bytes, places } = self;
+        places.sort_unstable_by_key(|&(start, end)| &bytes[start..end]);
+        places.dedup_by_key(|&mut (start, end)| &bytes[start..end]);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+    }
+
+    /// Removes all entries, and frees memory beyond about `bytes`.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        self.clear();
+        self.bytes.shrink_to(bytes);
+        self.places.shrink_to(bytes / size_of::<(usize, usize)>());
+    }
+
+    /// Returns the entries, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.iter().map(|&(start, end)| &self.bytes[start..end])
+    }
+
+    pub(crate) fn has(&self, entry: &[u8]) -> bool {
+        self.places.binary_search_by_key(&entry, |&(start, end)| &self.bytes[start..end]).is_ok()
     }
 }
 
@@ -231,7 +277,7 @@ pub trait Definition: Send + Sync {
 
     /// Replaces `out` by the entries of an encoded row, in order and without repetition. The error names the part of
     /// the row that does not decode.
-    fn entries(&self, key: &[u8], value: &[u8], out: &mut Vec<Vec<u8>>) -> Result<(), &'static str>;
+    fn entries(&self, key: &[u8], value: &[u8], out: &mut Entries) -> Result<(), &'static str>;
 }
 
 impl<K: Key + 'static, V: Value, I: Key + 'static> Definition for IndexDef<K, V, I> {
@@ -255,14 +301,13 @@ impl<K: Key + 'static, V: Value, I: Key + 'static> Definition for IndexDef<K, V,
         (I::type_name(), K::type_name())
     }
 
-    fn entries(&self, key: &[u8], value: &[u8], out: &mut Vec<Vec<u8>>) -> Result<(), &'static str> {
+    fn entries(&self, key: &[u8], value: &[u8], out: &mut Entries) -> Result<(), &'static str> {
         out.clear();
         let owned = K::decode_key(key).ok_or("key")?;
         let value = V::decode(value).ok_or("value")?;
         let mut keys = IndexKeys { is_unique: self.is_unique, primary: key, entries: out, types: PhantomData };
         (self.keys)(&owned, &value, &mut keys);
-        out.sort_unstable();
-        out.dedup();
+        out.sort();
         Ok(())
     }
 }

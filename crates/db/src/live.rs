@@ -1,6 +1,7 @@
 //! A running transaction of the layer `txn`, with its buffers and its tables.
 
 use crate::idle::IdleCursor;
+use crate::index_def::Entries;
 use crate::index_state::IndexState;
 use crate::popped::Popped;
 use crate::tables::TableInfo;
@@ -45,8 +46,19 @@ pub(crate) struct Scratch {
     pub(crate) opened: TableSet,
     /// Tables whose watches its commit signals: those into which it has inserted.
     pub(crate) inserted: TableSet,
+    /// What it keeps for indexes.
+    pub(crate) indexes: IndexScratch,
+}
+
+/// Buffers of a transaction for indexes, and the tables whose indexes it has changed.
+#[derive(Default)]
+pub(crate) struct IndexScratch {
+    /// The catalogue key of an index.
+    pub(crate) name: String,
+    /// Entries of the old and of the new row of a write.
+    pub(crate) entries: [Entries; 2],
     /// The tables whose indexes this transaction has created or dropped.
-    pub(crate) reindexed: Vec<Arc<IndexState>>,
+    pub(crate) changed: Vec<Arc<IndexState>>,
 }
 
 impl Scratch {
@@ -54,7 +66,8 @@ impl Scratch {
     fn shrink(&mut self) {
         self.batch.shrink_to(KEPT_BYTES);
         self.popped.clear();
-        self.reindexed.clear();
+        self.indexes.changed.clear();
+        self.indexes.entries.iter_mut().for_each(|entries| entries.shrink_to(KEPT_BYTES));
         for buffer in [&mut self.key, &mut self.value, &mut self.found] {
             buffer.clear();
             buffer.shrink_to(KEPT_BYTES);

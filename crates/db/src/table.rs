@@ -242,9 +242,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { key, value, found, indexes, dropped, inserted, .. }) = live.parts();
             let was_there = self.store(
-                &mut Writer { engine, txn, reindexed, dropped, inserted },
+                &mut Writer { engine, txn, indexes, dropped, inserted },
                 Write::put(key, value).returning_old(),
                 found,
             )?;
@@ -262,8 +262,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found)
+            let (txn, Scratch { key, value, found, indexes, dropped, inserted, .. }) = live.parts();
+            self.store(&mut Writer { engine, txn, indexes, dropped, inserted }, Write::insert(key, value), found)
                 .map(drop)
         })
     }
@@ -276,9 +276,9 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let key = key.borrow();
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
-            let (txn, Scratch { key, found, reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { key, found, indexes, dropped, inserted, .. }) = live.parts();
             let was_there = self.store(
-                &mut Writer { engine, txn, reindexed, dropped, inserted },
+                &mut Writer { engine, txn, indexes, dropped, inserted },
                 Write::remove(key).returning_old(),
                 found,
             )?;

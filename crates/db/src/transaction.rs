@@ -159,7 +159,7 @@ impl Transaction {
             // Consumers have skipped rows that this transaction had removed. Its commit makes these rows visible again,
             // so it signals the watches of all tables that it has opened.
             live.scratch.inserted = live.scratch.opened;
-            live.scratch.reindexed.iter().for_each(|indexes| indexes.change());
+            live.scratch.indexes.changed.iter().for_each(|indexes| indexes.change());
             Ok(())
         })
     }

@@ -1,10 +1,10 @@
 //! Guards the promise that a warm transaction allocates nothing. It begins, reads, scans and updates rows whose types
-//! need no memory of their own, and its commit is acknowledged. A value that is written and read in parts needs little
-//! memory.
+//! need no memory of their own, with and without an index, and its commit is acknowledged. A value that is written and
+//! read in parts needs little memory.
 //!
 //! A program of its own, because it counts what its allocator is asked for.
 
-use foreshore::{Db, Device, Error, Options, TableDef};
+use foreshore::{Db, Device, Error, IndexDef, Options, Table, TableDef};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -57,6 +57,14 @@ static ALLOCATOR: Counting = Counting;
 
 const ROWS: TableDef<u64, u64> = TableDef::new("rows");
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
+/// A row with its index key, and a number that is not indexed.
+type Member = (u64, u64);
+const BY_NUMBER: IndexDef<u64, Member, u64> =
+    IndexDef::unique("by number", |_, member: &Member, keys| keys.add(member.0));
+const MEMBERS: TableDef<u64, Member> = TableDef::new("members").with_indexes(&[&BY_NUMBER]);
+/// Two rows have one index key.
+const BY_PAIR: IndexDef<u64, u64, u64> = IndexDef::new("by pair", |_, number: &u64, keys| keys.add(number / 2));
+const PAIRS: TableDef<u64, u64> = TableDef::new("pairs").with_indexes(&[&BY_PAIR]);
 const COUNT: u64 = 1000;
 /// Transactions before the first that counts.
 const WARM: u64 = 3000;
@@ -90,6 +98,52 @@ fn scans(db: &Db, round: u64) -> Result<(), Error> {
         assert!(sum > 0);
     }
     reader.finish()?.wait()
+}
+
+/// Finds a row of each table by its index, in the row and in the index alone.
+fn look_up(members: &Table<'_, u64, Member>, pairs: &Table<'_, u64, u64>, number: u64) -> Result<(), Error> {
+    let by_number = members.by_index(BY_NUMBER)?;
+    assert_eq!(by_number.get(COUNT + number)?.map(|(row, _)| row), Some(number));
+    let mut entries = by_number.keys(COUNT + number..=COUNT + number);
+    assert_eq!(entries.next().transpose()?, Some((COUNT + number, number)));
+    drop(entries);
+    assert!(by_number.get(number)?.is_none());
+    assert_eq!(pairs.by_index(BY_PAIR)?.range(number / 2..=number / 2).count(), 2);
+    Ok(())
+}
+
+/// Finds rows by index, in a transaction that locks what it reads.
+fn index_lookups(db: &Db, round: u64) -> Result<(), Error> {
+    let tx = db.begin();
+    look_up(&tx.open(MEMBERS)?, &tx.open(PAIRS)?, key(round))?;
+    tx.commit().map(drop)
+}
+
+/// Scans two short ranges and looks for a row that is absent, in a transaction that locks what it reads.
+fn locked_scans(db: &Db, round: u64) -> Result<(), Error> {
+    let tx = db.begin();
+    let rows = tx.open(ROWS)?;
+    let first = key(round) / 2;
+    assert_eq!(rows.range(first..=first).count(), 1);
+    let mut sum = 0;
+    for row in rows.range(COUNT / 2..COUNT / 2 + 3) {
+        sum += row?.1;
+    }
+    assert!(sum > 0 && rows.get(COUNT + round)?.is_none());
+    drop(rows);
+    tx.commit().map(drop)
+}
+
+/// Finds a row by its index, and updates it. Its index key stays.
+fn indexed_updates(db: &Db, round: u64) -> Result<(), Error> {
+    let tx = db.begin();
+    let members = tx.open(MEMBERS)?;
+    let number = key(round);
+    let found = members.by_index(BY_NUMBER)?.get(COUNT + number)?;
+    assert!(found.is_some());
+    members.put(number, (COUNT + number, round))?;
+    drop(members);
+    tx.commit().map(drop)
 }
 
 /// Reads two rows and updates two others.
@@ -155,17 +209,25 @@ fn main() -> Result<(), Error> {
     let db = Options::new().memory_limit(256 << 20).device(Device::Buffered).open(&dir)?;
     db.run(|tx| {
         let rows = tx.open(ROWS)?;
-        (0..COUNT).try_for_each(|row| rows.insert_new(row, row))
+        (0..COUNT).try_for_each(|row| rows.insert_new(row, row))?;
+        let (members, pairs) = (tx.open(MEMBERS)?, tx.open(PAIRS)?);
+        (0..COUNT).try_for_each(|row| {
+            members.insert_new(row, (COUNT + row, 0))?;
+            pairs.insert_new(row, row)
+        })
     })?;
     let counts = [
         ("reads", requests(|round| reads(&db, round))?),
         ("scans", requests(|round| scans(&db, round))?),
+        ("index lookups", requests(|round| index_lookups(&db, round))?),
+        ("locked scans", requests(|round| locked_scans(&db, round))?),
+        ("indexed updates", requests(|round| indexed_updates(&db, round))?),
         ("durable updates", requests(|round| updates(&db, round, false))?),
         ("pipelined updates", requests(|round| updates(&db, round, true))?),
     ];
     println!("requests of {COUNTED} transactions: {counts:?}");
     for (what, count) in counts {
-        let most = if what == "reads" || what == "scans" { 0 } else { COUNTED / NEW_VIEW };
+        let most = if what.ends_with("updates") { COUNTED / NEW_VIEW } else { 0 };
         assert!(count <= most, "{what} ask for memory {count} times, and may {most} times");
     }
     keeps_little(&db)?;

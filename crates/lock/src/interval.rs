@@ -1,24 +1,16 @@
 //! Intervals of keys, and the disjoint intervals that one owner has in one table.
 
+use crate::bound_key::BoundKey;
+use foreshore_base::Few;
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// The keys from `low` up to but excluding `high`. Without a `high` the interval reaches to the end of the table.
 ///
-/// Every pair of bounds has this form, because the smallest key above `k` is `k` followed by a zero byte. Copies share
-/// the bounds.
+/// Every pair of bounds has this form, because the smallest key above `k` is `k` followed by a zero byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    low: Arc<[u8]>,
-    high: Option<Arc<[u8]>>,
-}
-
-/// Returns the smallest key above `key`.
-fn above(key: &[u8]) -> Arc<[u8]> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next.into()
+    low: BoundKey,
+    high: Option<BoundKey>,
 }
 
 impl Interval {
@@ -27,11 +19,11 @@ impl Interval {
     pub fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let low = match lower {
             Bound::Included(key) => key.into(),
-            Bound::Excluded(key) => above(key),
-            Bound::Unbounded => Arc::default(),
+            Bound::Excluded(key) => BoundKey::above(key),
+            Bound::Unbounded => BoundKey::default(),
         };
         let high = match upper {
-            Bound::Included(key) => Some(above(key)),
+            Bound::Included(key) => Some(BoundKey::above(key)),
             Bound::Excluded(key) => Some(key.into()),
             Bound::Unbounded => None,
         };
@@ -41,14 +33,14 @@ impl Interval {
     /// Returns the interval that contains only `key`.
     #[must_use]
     pub fn of_key(key: &[u8]) -> Self {
-        Self { low: key.into(), high: Some(above(key)) }
+        Self { low: key.into(), high: Some(BoundKey::above(key)) }
     }
 
     /// Returns the interval with these bounds, as [`low`](Self::low) and [`high`](Self::high) give them; `None` if no
     /// key lies in it.
     #[must_use]
     pub fn from_parts(low: &[u8], high: Option<&[u8]>) -> Option<Self> {
-        let interval = Self { low: low.into(), high: high.map(Arc::from) };
+        let interval = Self { low: low.into(), high: high.map(BoundKey::from) };
         (!interval.is_empty()).then_some(interval)
     }
 
@@ -117,9 +109,9 @@ impl Interval {
         self.reach_end_of(other);
     }
 
-    /// Returns the number of bytes of the bounds.
-    fn len(&self) -> usize {
-        self.low.len() + self.high.as_ref().map_or(0, |high| high.len())
+    /// Returns the bytes of memory that the bounds have besides the interval itself.
+    fn heap_bytes(&self) -> usize {
+        self.low.heap_bytes() + self.high.as_ref().map_or(0, BoundKey::heap_bytes)
     }
 }
 
@@ -127,15 +119,15 @@ impl Interval {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Intervals {
     list: Vec<Interval>,
-    /// Bytes of all bounds.
-    bytes: usize,
+    /// Bytes of memory that the bounds have besides the list.
+    heap_bytes: usize,
 }
 
 /// A change of a set of intervals. The `removed` ones are gone, and the `added` ones contain all of their keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
-    pub(crate) removed: Vec<Interval>,
-    pub(crate) added: Vec<Interval>,
+    pub(crate) removed: Few<Interval>,
+    pub(crate) added: Few<Interval>,
 }
 
 impl Intervals {
@@ -151,9 +143,20 @@ impl Intervals {
         self.list.is_empty()
     }
 
-    /// Returns the number of bytes of all bounds.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// Returns the bytes of memory that the bounds have besides the list.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.heap_bytes
+    }
+
+    /// Returns the number of places in memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.list.capacity()
+    }
+
+    /// Removes all intervals. The memory of the list stays.
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.heap_bytes = 0;
     }
 
     /// Returns the last interval that begins at or before `key`.
@@ -179,11 +182,11 @@ impl Intervals {
         for old in &self.list[first..behind] {
             new.widen_to(old.clone());
         }
-        self.bytes += new.len();
-        let removed: Vec<Interval> = self.list.splice(first..behind, [new.clone()]).collect();
-        self.bytes -= removed.iter().map(Interval::len).sum::<usize>();
+        self.heap_bytes += new.heap_bytes();
+        let removed: Few<Interval> = self.list.splice(first..behind, [new.clone()]).collect();
+        self.heap_bytes -= removed.iter().map(Interval::heap_bytes).sum::<usize>();
         debug_assert!(self.is_sound(), "{new:?} was added: {self:?}");
-        Change { removed, added: vec![new] }
+        Change { removed, added: Few::One(new) }
     }
 
     /// Undoes an [`add`](Self::add). The caller undoes the newest one first. Returns false, and changes nothing, if the
@@ -194,7 +197,8 @@ impl Intervals {
         if self.list.get(at) != Some(whole) {
             return false;
         }
-        self.bytes = self.bytes - whole.len() + change.removed.iter().map(Interval::len).sum::<usize>();
+        let restored: usize = change.removed.iter().map(Interval::heap_bytes).sum();
+        self.heap_bytes = self.heap_bytes - whole.heap_bytes() + restored;
         self.list.splice(at..=at, change.removed.iter().cloned());
         debug_assert!(self.is_sound(), "{change:?} was undone: {self:?}");
         true
@@ -202,10 +206,13 @@ impl Intervals {
 
     /// Removes the last intervals, at most `most`, and returns them.
     pub(crate) fn take_last(&mut self, most: usize) -> Self {
-        let list = self.list.split_off(self.list.len().saturating_sub(most));
-        let bytes = list.iter().map(Interval::len).sum();
-        self.bytes -= bytes;
-        Self { list, bytes }
+        if self.list.len() <= most {
+            return std::mem::take(self);
+        }
+        let list = self.list.split_off(self.list.len() - most);
+        let heap_bytes = list.iter().map(Interval::heap_bytes).sum();
+        self.heap_bytes -= heap_bytes;
+        Self { list, heap_bytes }
     }
 
     /// Merges neighbours, the nearest ones first, until there are at most `most` intervals. Distances are compared by
@@ -225,25 +232,26 @@ impl Intervals {
         let mut goes = vec![false; self.list.len()];
         gaps[..surplus].iter().for_each(|&(_, at)| goes[at] = true);
 
-        let mut change = Change::default();
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
         let mut kept: Vec<Interval> = Vec::with_capacity(most);
         let mut rest = std::mem::take(&mut self.list).into_iter().zip(goes).peekable();
         while let Some((mut whole, _)) = rest.next() {
-            let before = change.removed.len();
+            let before = removed.len();
             while let Some((next, _)) = rest.next_if(|&(_, goes)| goes) {
-                if change.removed.len() == before {
-                    change.removed.push(whole.clone());
+                if removed.len() == before {
+                    removed.push(whole.clone());
                 }
                 whole.reach_end_of(next.clone());
-                change.removed.push(next);
+                removed.push(next);
             }
-            if change.removed.len() > before {
-                change.added.push(whole.clone());
+            if removed.len() > before {
+                added.push(whole.clone());
             }
             kept.push(whole);
         }
         self.list = kept;
-        self.bytes = self.list.iter().map(Interval::len).sum();
+        let change = Change { removed: Few::Many(removed), added: Few::Many(added) };
+        self.heap_bytes = self.list.iter().map(Interval::heap_bytes).sum();
         debug_assert!(self.is_sound() && self.list.len() == most, "{change:?} left {self:?}, {most} were to stay");
         change
     }
@@ -251,7 +259,7 @@ impl Intervals {
     /// Returns whether the intervals are in order, no two touch, and their bytes are counted correctly.
     fn is_sound(&self) -> bool {
         let apart = |pair: &[Interval]| pair[0].high.as_ref().is_some_and(|high| *high < pair[1].low);
-        self.list.windows(2).all(apart) && self.bytes == self.list.iter().map(Interval::len).sum::<usize>()
+        self.list.windows(2).all(apart) && self.heap_bytes == self.list.iter().map(Interval::heap_bytes).sum::<usize>()
     }
 
     /// Returns the length of the prefix that the first and the last low bound share, and so all bounds between them.
@@ -312,7 +320,7 @@ mod tests {
                 let change = set.add(interval(low, high));
                 let after = set.clone();
                 assert!(set.undo_add(&change) && set == before, "{before:?} with {change:?} is {after:?}");
-                assert!(change.removed == change.added || !set.undo_add(&change), "once");
+                assert!(change.removed[..] == change.added[..] || !set.undo_add(&change), "once");
                 set.add(interval(low, high));
                 keys.extend(low..high);
                 assert!((0..60).all(|key| set.contains(&[key]) == keys.contains(&key)), "{set:?}");
@@ -324,11 +332,11 @@ mod tests {
             assert!(set.len() == before.len().min(most), "{before:?} {set:?}");
             assert!(keys.iter().all(|key| set.contains(&[*key])), "{before:?} {set:?}");
             // The change reports which intervals were replaced by which.
-            let kept = before.iter().filter(|old| !change.removed.contains(old)).chain(&change.added);
+            let kept = before.iter().filter(|old| !change.removed.contains(old)).chain(&*change.added);
             let mut kept: Vec<_> = kept.cloned().collect();
             kept.sort_by(|a, b| a.low.cmp(&b.low));
             assert_eq!(kept, set.list, "{before:?}");
-            assert_eq!(set.bytes, set.iter().map(Interval::len).sum::<usize>());
+            assert_eq!(set.heap_bytes, set.iter().map(Interval::heap_bytes).sum::<usize>());
         }
     }
 

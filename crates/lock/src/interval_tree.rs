@@ -103,6 +103,18 @@ impl IntervalTree {
         (!node.interval.contains(key) || found(node.owner)) && self.visit(node.right, key, found)
     }
 
+    /// Returns the number of nodes in memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.nodes.capacity()
+    }
+
+    /// Removes all intervals. The memory of the nodes stays.
+    pub(crate) fn clear(&mut self) {
+        self.nodes.clear();
+        self.free.clear();
+        self.root = NONE;
+    }
+
     /// Returns the number of intervals.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()

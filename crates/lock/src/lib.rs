@@ -39,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bound_key;
 mod deadlock;
 mod graph;
 mod hash;

@@ -37,11 +37,11 @@
 //! Source: predicate locks (Eswaran et al., 1976) restricted to one dimension, in place of next-key locks. The
 //! handshake is that of [`crate::share_count`].
 
-use crate::hash::{Map, RowHash, Spread};
+use crate::hash::RowHash;
 use crate::held::Held;
 use crate::interval::{Change, Interval, Intervals};
 use crate::slots::Slots;
-use crate::table_ranges::{Addition, MAX_INTERVALS, Queued, TableRanges};
+use crate::table_ranges::{Addition, MAX_INTERVALS, Queued, TableLists, TableRanges};
 use crate::target::Target;
 use foreshore_base::TableId;
 use foreshore_sync::model::mutant;
@@ -57,12 +57,12 @@ struct RangeShard {
     /// Contract: the number of pairs of a table and an owner that has intervals in it. It is larger only between the
     /// removal of intervals and the decrement.
     holders: CachePadded<AtomicU32>,
-    tables: Mutex<Map<TableId, TableRanges>>,
+    tables: Mutex<TableLists>,
 }
 
 impl RangeShard {
     fn new() -> Self {
-        let tables = Mutex::new(LockRank::RangeLocks, Map::with_hasher(Spread));
+        let tables = Mutex::new(LockRank::RangeLocks, TableLists::new());
         Self { holders: CachePadded::new(AtomicU32::new(0)), tables }
     }
 
@@ -125,7 +125,7 @@ impl RangeLocks {
         let shard = self.shard(table);
         rmw::contended(2);
         let mut tables = shard.tables.lock();
-        let ranges = tables.entry(table).or_default();
+        let ranges = tables.enter(table);
         if comes_first(ranges, held, interval).is_some() {
             return None;
         }
@@ -143,7 +143,7 @@ impl RangeLocks {
     pub(crate) fn widen(&self, held: &mut Held, table: TableId, interval: Interval) {
         let shard = self.shard(table);
         let mut tables = shard.tables.lock();
-        let added = shard.add(tables.entry(table).or_default(), held.owner(), interval);
+        let added = shard.add(tables.enter(table), held.owner(), interval);
         drop(tables);
         note_addition(held, table, added);
     }
@@ -173,13 +173,13 @@ impl RangeLocks {
     pub(crate) fn stand_behind(&self, held: &Held, table: TableId, interval: &Interval) -> Option<Vec<u8>> {
         rmw::contended(2);
         let mut tables = self.tables(table);
-        let ranges = tables.get_mut(&table)?;
+        let ranges = tables.get_mut(table)?;
         let first = comes_first(ranges, held, interval).map(|writer| writer.key.clone());
         ranges.waiting.retain(|&(scan, _)| scan != held.owner());
         if first.is_some() {
             ranges.waiting.push((held.owner(), interval.clone()));
-        } else if ranges.is_empty() {
-            tables.remove(&table);
+        } else {
+            tables.end_if_empty(table);
         }
         first
     }
@@ -201,25 +201,25 @@ impl RangeLocks {
     /// Returns an owner other than `owner` that covers the key.
     pub(crate) fn other_at(&self, owner: u32, target: Target<'_>) -> Option<u32> {
         rmw::contended(2);
-        self.tables(target.table).get(&target.table)?.other_at(owner, target.key)
+        self.tables(target.table).get(target.table)?.other_at(owner, target.key)
     }
 
     /// Returns whether an interval of the owner covers the key.
     pub(crate) fn covers(&self, held: &Held, target: Target<'_>) -> bool {
         let covers_key = |ranges: &TableRanges| ranges.covers_key(held.owner(), target.key);
         held.range_tables().any(|table| table == target.table)
-            && self.tables(target.table).get(&target.table).is_some_and(covers_key)
+            && self.tables(target.table).get(target.table).is_some_and(covers_key)
     }
 
     /// Returns the intervals of `owner` in a table.
     pub(crate) fn of(&self, owner: u32, table: TableId) -> Intervals {
-        self.tables(table).get(&table).and_then(|ranges| ranges.of(owner)).cloned().unwrap_or_default()
+        self.tables(table).get(table).and_then(|ranges| ranges.of(owner)).cloned().unwrap_or_default()
     }
 
     /// Queues a writer on its key. New intervals that contain the key wait for it.
     pub(crate) fn enter_queue(&self, owner: u32, row: RowHash, target: Target<'_>) {
         let mut tables = self.tables(target.table);
-        let ranges = tables.entry(target.table).or_default();
+        let ranges = tables.enter(target.table);
         let is_new = ranges.queued.iter().all(|writer| writer.owner != owner);
         assert!(is_new, "writer {owner} is queued twice in {:?}: {:?}", target.table, ranges.queued);
         ranges.queued.push(Queued { owner, row, key: target.key.to_vec() });
@@ -239,11 +239,9 @@ impl RangeLocks {
     fn change<R>(&self, slots: &Slots, table: TableId, change: impl FnOnce(&mut TableRanges) -> (R, Vec<u32>)) -> R {
         rmw::contended(2);
         let mut tables = self.tables(table);
-        let ranges = tables.get_mut(&table).expect("a table with a lock or a waiter has a list");
+        let ranges = tables.get_mut(table).expect("a table with a lock or a waiter has a list");
         let (changed, woken) = change(ranges);
-        if ranges.is_empty() {
-            tables.remove(&table);
-        }
+        tables.end_if_empty(table);
         drop(tables);
         slots.wake(&woken);
         changed
@@ -252,7 +250,7 @@ impl RangeLocks {
     /// Adds the owners that cover the key on which `owner` is queued.
     pub(crate) fn covering(&self, owner: u32, table: TableId, into: &mut Vec<u32>) {
         let tables = self.tables(table);
-        let Some(ranges) = tables.get(&table) else { return };
+        let Some(ranges) = tables.get(table) else { return };
         let queued = ranges.queued.iter().find(|writer| writer.owner == owner);
         queued.inspect(|writer| ranges.others_at(owner, &writer.key, into));
     }
@@ -260,7 +258,7 @@ impl RangeLocks {
     /// Returns the writers that a waiting scan of `owner` may wait for, with the rows on which they are queued.
     pub(crate) fn writers_before(&self, owner: u32, table: TableId) -> Vec<(u32, RowHash)> {
         let tables = self.tables(table);
-        let Some(ranges) = tables.get(&table) else { return Vec::new() };
+        let Some(ranges) = tables.get(table) else { return Vec::new() };
         let Some((_, interval)) = ranges.waiting.iter().find(|&&(scan, _)| scan == owner) else { return Vec::new() };
         ranges.queued_in(owner, interval).map(|writer| (writer.owner, writer.row)).collect()
     }
@@ -268,11 +266,11 @@ impl RangeLocks {
     /// Returns a writer queued on a key of the interval that `owner` requests, and that key.
     pub(crate) fn writer_in(&self, owner: u32, table: TableId, interval: &Interval) -> Option<(u32, Vec<u8>)> {
         let tables = self.tables(table);
-        let writer = tables.get(&table)?.queued_in(owner, interval).next()?;
+        let writer = tables.get(table)?.queued_in(owner, interval).next()?;
         Some((writer.owner, writer.key.clone()))
     }
 
-    fn tables(&self, table: TableId) -> MutexGuard<'_, Map<TableId, TableRanges>> {
+    fn tables(&self, table: TableId) -> MutexGuard<'_, TableLists> {
         self.shard(table).tables.lock()
     }
 

@@ -1,10 +1,14 @@
 //! The list of one table: its intervals by owner and by key, the writers queued on keys, and the scans that wait for
 //! them. The latch of the shard protects the list (see [`crate::range`]).
+//!
+//! A small list that becomes empty leaves its memory to the next one, so that short scans allocate nothing.
 
-use crate::hash::RowHash;
+use crate::hash::{Map, RowHash, Spread};
 use crate::interval::{Change, Interval, Intervals};
 use crate::interval_tree::{IntervalTree, Node};
 use crate::lock_memory::UNIT_BYTES;
+use foreshore_base::TableId;
+use std::mem;
 
 /// Most intervals of one owner in one table. Beyond this number they are merged, the nearest ones first.
 pub(crate) const MAX_INTERVALS: usize = 1024;
@@ -15,9 +19,15 @@ const MERGED: usize = MAX_INTERVALS / 8 * 7;
 /// Most intervals that are released under one latching. Writers wait for the latch meanwhile.
 const BATCH: usize = 64;
 
-/// Bytes of an interval besides its bounds. They cover a place in a list that may be half empty, a node in such a tree,
-/// and the headers of two bounds.
-const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>() + 2 * 24;
+/// Most places of an empty list of intervals that is kept for the next one.
+const KEPT: usize = 8;
+
+/// Most places for owners in such a list.
+const KEPT_OWNERS: usize = 64;
+
+/// Bytes of an interval besides long bounds. They cover a place in a list that may be half empty, and a node in such a
+/// tree.
+const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>();
 
 /// The intervals of one table and the waits for them.
 #[derive(Debug, Default)]
@@ -26,6 +36,8 @@ pub(crate) struct TableRanges {
     held: Vec<(u32, Intervals)>,
     /// All of these intervals, ordered by key.
     by_key: IntervalTree,
+    /// Memory for the intervals of the next owner.
+    spare: Intervals,
     /// Writers that wait for point locks or intervals of other owners.
     pub(crate) queued: Vec<Queued>,
     /// Scans that wait for one of those writers.
@@ -108,7 +120,7 @@ impl TableRanges {
     pub(crate) fn add(&mut self, owner: u32, interval: Interval, most: usize) -> Addition {
         let found = self.find(owner);
         let at = found.unwrap_or_else(|at| {
-            self.held.insert(at, (owner, Intervals::default()));
+            self.held.insert(at, (owner, mem::take(&mut self.spare)));
             at
         });
         let held = &mut self.held[at].1;
@@ -134,7 +146,8 @@ impl TableRanges {
         }
         let left = (!held.is_empty()).then(|| cost_of(held));
         if left.is_none() {
-            self.held.remove(at);
+            let (_, intervals) = self.held.remove(at);
+            self.keep(intervals);
         }
         debug_assert!(self.is_sound(), "an addition of owner {owner} was undone: {self:?}");
         left
@@ -149,28 +162,78 @@ impl TableRanges {
     /// Removes some intervals of `owner`, which has at least one. The caller drops the result without the latch.
     pub(crate) fn remove_some(&mut self, owner: u32) -> Removal {
         let at = self.find(owner).expect("intervals that go are held");
-        if let [(_, held)] = &mut self.held[..] {
+        if self.held.len() == 1 {
             // The only owner: all intervals go at once.
-            let removal =
-                Removal { is_done: true, _intervals: std::mem::take(held), _tree: std::mem::take(&mut self.by_key) };
-            self.held.clear();
-            return removal;
+            let (_, intervals) = self.held.remove(at);
+            let is_small = self.by_key.capacity() <= KEPT;
+            let tree = if is_small { IntervalTree::default() } else { mem::take(&mut self.by_key) };
+            self.by_key.clear();
+            return Removal { is_done: true, _intervals: self.keep(intervals), _tree: tree };
         }
         let held = &mut self.held[at].1;
-        let intervals = held.take_last(BATCH);
+        let mut intervals = held.take_last(BATCH);
         intervals.iter().for_each(|interval| self.by_key.remove(owner, interval.low()));
         let is_done = held.is_empty();
         if is_done {
             self.held.remove(at);
+            intervals = self.keep(intervals);
         }
         debug_assert!(self.is_sound(), "intervals of owner {owner} were released: {self:?}");
         Removal { is_done, _intervals: intervals, _tree: IntervalTree::default() }
+    }
+
+    /// Keeps the memory of a small list for the next owner, and returns any other list.
+    fn keep(&mut self, mut intervals: Intervals) -> Intervals {
+        if intervals.capacity() > KEPT {
+            return intervals;
+        }
+        intervals.clear();
+        self.spare = intervals;
+        Intervals::default()
     }
 
     /// Returns the queued writers whose key no other owner covers.
     pub(crate) fn uncovered(&self) -> Vec<u32> {
         let free = |writer: &&Queued| self.other_at(writer.owner, &writer.key).is_none();
         self.queued.iter().filter(free).map(|writer| writer.owner).collect()
+    }
+}
+
+/// The lists of the tables of a shard.
+#[derive(Debug)]
+pub(crate) struct TableLists {
+    lists: Map<TableId, TableRanges>,
+    /// An empty list, whose memory the next table uses.
+    spare: TableRanges,
+}
+
+impl TableLists {
+    pub(crate) fn new() -> Self {
+        Self { lists: Map::with_hasher(Spread), spare: TableRanges::default() }
+    }
+
+    pub(crate) fn get(&self, table: TableId) -> Option<&TableRanges> {
+        self.lists.get(&table)
+    }
+
+    pub(crate) fn get_mut(&mut self, table: TableId) -> Option<&mut TableRanges> {
+        self.lists.get_mut(&table)
+    }
+
+    /// Returns the list of a table, which is made if there is none.
+    pub(crate) fn enter(&mut self, table: TableId) -> &mut TableRanges {
+        self.lists.entry(table).or_insert_with(|| mem::take(&mut self.spare))
+    }
+
+    /// Removes the list of a table if it is empty.
+    pub(crate) fn end_if_empty(&mut self, table: TableId) {
+        if self.lists.get(&table).is_some_and(TableRanges::is_empty)
+            && let Some(list) = self.lists.remove(&table)
+            && list.held.capacity() <= KEPT_OWNERS
+            && list.by_key.capacity() <= KEPT
+        {
+            self.spare = list;
+        }
     }
 }
 
@@ -189,7 +252,7 @@ fn update(tree: &mut IntervalTree, owner: u32, change: &Change) {
 
 /// Returns the memory of intervals, in units of [`UNIT_BYTES`].
 fn cost_of(held: &Intervals) -> usize {
-    (INTERVAL_BYTES * held.len() + held.bytes()).div_ceil(UNIT_BYTES)
+    (INTERVAL_BYTES * held.len() + held.heap_bytes()).div_ceil(UNIT_BYTES)
 }
 
 #[cfg(all(test, not(foreshore_loom)))]

@@ -19,40 +19,57 @@ struct Mark {
     undo_log: u64,
 }
 
+/// Returns whether the savepoint of a mark was dropped.
+fn is_dropped(mark: &Mark) -> bool {
+    Arc::strong_count(&mark.token) == 1
+}
+
 /// Number of savepoints whose memory is kept for the next transaction.
 const KEPT: usize = 64;
 
 /// The savepoints of a transaction, in the order of their places.
 #[derive(Debug, Default)]
-pub(crate) struct Savepoints(Vec<Mark>);
+pub(crate) struct Savepoints {
+    marks: Vec<Mark>,
+    /// A token that no savepoint has any more.
+    spare: Option<Arc<()>>,
+}
 
 impl Savepoints {
     /// Adds a savepoint at `place`. `undo_log` is the log charged for compensations so far.
     pub(crate) fn add(&mut self, place: Place, undo_log: u64) -> Savepoint {
-        if self.0.len() == self.0.capacity() {
+        self.pop_dropped();
+        if self.marks.len() == self.marks.capacity() {
             // Dropped savepoints are removed here. The reserve doubles what is left, so this happens rarely.
-            self.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
-            self.0.reserve(self.0.len().max(4));
+            self.marks.retain(|mark| !is_dropped(mark));
+            self.marks.reserve(self.marks.len().max(4));
         }
-        let token = Arc::new(());
-        self.0.push(Mark { token: token.clone(), place, undo_log });
+        let token = self.spare.take().unwrap_or_default();
+        self.marks.push(Mark { token: token.clone(), place, undo_log });
         Savepoint(token)
+    }
+
+    /// Removes the newest savepoints if they were dropped, and keeps a token of them.
+    fn pop_dropped(&mut self) {
+        while let Some(mark) = self.marks.pop_if(|mark| is_dropped(mark)) {
+            self.spare = Some(mark.token);
+        }
     }
 
     /// Returns whether there is a savepoint that was not dropped.
     pub(crate) fn is_any_in_use(&self) -> bool {
-        self.0.iter().any(|mark| Arc::strong_count(&mark.token) > 1)
+        self.marks.iter().any(|mark| !is_dropped(mark))
     }
 
     /// Returns whether `entry` is the newest entry at a savepoint that was not dropped.
     pub(crate) fn is_any_at(&self, entry: UndoPtr) -> bool {
-        let mut there = self.0.iter().rev().take_while(|mark| mark.place.newest == entry);
-        there.any(|mark| Arc::strong_count(&mark.token) > 1)
+        let mut there = self.marks.iter().rev().take_while(|mark| mark.place.newest == entry);
+        there.any(|mark| !is_dropped(mark))
     }
 
     fn place_of(&self, savepoint: &Savepoint) -> Result<usize> {
         let is_it = |mark: &Mark| Arc::ptr_eq(&mark.token, &savepoint.0);
-        self.0.iter().rposition(is_it).ok_or(Error::NoSavepoint)
+        self.marks.iter().rposition(is_it).ok_or(Error::NoSavepoint)
     }
 
     /// Checks that the transaction can go back to `savepoint`.
@@ -69,18 +86,19 @@ impl Savepoints {
     /// Those of [`check`](Self::check).
     pub(crate) fn go_back(&mut self, savepoint: &Savepoint) -> Result<(Place, u64)> {
         let at = self.place_of(savepoint)?;
-        self.0.truncate(at + 1);
-        Ok((self.0[at].place, self.0[at].undo_log))
+        self.marks.truncate(at + 1);
+        Ok((self.marks[at].place, self.marks[at].undo_log))
     }
 
     /// Moves the newest savepoint to `place`, which lies behind the entries of the locks that were kept.
     pub(crate) fn move_newest(&mut self, place: Place) {
-        self.0.last_mut().expect("the transaction has gone back to it").place = place;
+        self.marks.last_mut().expect("the transaction has gone back to it").place = place;
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
-        self.0.shrink_to(KEPT);
+        self.pop_dropped();
+        self.marks.clear();
+        self.marks.shrink_to(KEPT);
     }
 }
 
@@ -96,16 +114,16 @@ mod tests {
         let mut latest = marks.add(null, 0);
         for round in 2..10_000 {
             latest = marks.add(Place::at(UndoPtr::from_bits(round)), 0);
-            assert!(marks.0.len() < 16, "round {round}: {}", marks.0.len());
+            assert!(marks.marks.len() < 16, "round {round}: {}", marks.marks.len());
             for (savepoint, bits) in [(&first, 1), (&latest, round)] {
-                assert_eq!(marks.0[marks.place_of(savepoint).expect("not dropped")].place.newest.bits(), bits);
+                assert_eq!(marks.marks[marks.place_of(savepoint).expect("not dropped")].place.newest.bits(), bits);
             }
         }
         let many: Vec<Savepoint> = (0..10_000).map(|_| marks.add(null, 0)).collect();
         assert!(many.iter().chain([&first, &latest]).all(|savepoint| marks.place_of(savepoint).is_ok()));
         drop(many);
         (0..20_000).for_each(|_| drop(marks.add(null, 0)));
-        marks.0.retain(|mark| Arc::strong_count(&mark.token) > 1);
-        assert_eq!(marks.0.len(), 2);
+        marks.marks.retain(|mark| !is_dropped(mark));
+        assert_eq!(marks.marks.len(), 2);
     }
 }

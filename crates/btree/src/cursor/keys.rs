@@ -19,16 +19,14 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Sets the bounds of the next scan. `encode` appends the bytes of a key.
-    pub(super) fn set<K>(&mut self, (lower, upper): (Bound<K>, Bound<K>), mut encode: impl FnMut(K, &mut Vec<u8>)) {
-        for (bound, to) in [(lower, &mut self.from.lower), (upper, &mut self.from.upper)] {
-            *to = bound.map(|key| {
-                let mut bytes = take_key(to);
-                bytes.clear();
-                encode(key, &mut bytes);
-                bytes
-            });
-        }
+    /// Sets the bounds of the next scan. `bounds` makes them in two empty vectors.
+    pub(super) fn set(&mut self, bounds: impl FnOnce([Vec<u8>; 2]) -> [Bound<Vec<u8>>; 2]) {
+        let memory = [&mut self.from.lower, &mut self.from.upper].map(|bound| {
+            let mut key = take_key(bound);
+            key.clear();
+            key
+        });
+        [self.from.lower, self.from.upper] = bounds(memory);
     }
 
     /// Makes all keys unread, except those of returned rows.
@@ -70,6 +68,14 @@ impl Keys {
     pub(super) fn pass(&mut self, end: End, step: Rest) {
         assert!(self.has_unread, "a step has read keys, and none were unread");
         self.has_unread = self.unread.rest(end, step, &mut self.spare);
+    }
+
+    /// Returns a copy of `key`, in the memory for the key at which a step ends.
+    pub(super) fn spare_copy(&mut self, key: &[u8]) -> Vec<u8> {
+        let mut copy = mem::take(&mut self.spare);
+        copy.clear();
+        copy.extend_from_slice(key);
+        copy
     }
 
     /// Returns memory for the key at which a step ends.

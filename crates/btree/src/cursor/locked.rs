@@ -256,10 +256,10 @@ impl Cursor {
             Some(last) if met < copy.inside.len() || is_full(last) => {
                 let leads = copy.node.must_lead_to(last, copy.entry_index(met - 1, end));
                 leads.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?;
-                Rest::Row(last.to_vec())
+                Rest::Row(self.keys.spare_copy(last))
             }
             _ => {
-                let rest = span.rest_of(copy.node, &copy.inside, end, &mut Vec::new());
+                let rest = span.rest_of(copy.node, &copy.inside, end, self.keys.spare());
                 rest.map_err(|why| tree.corrupted(copy.leaf.pid(), why))?
             }
         };

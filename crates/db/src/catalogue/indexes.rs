@@ -1,15 +1,16 @@
 //! Indexes in the catalogue: found, created and dropped with their tables.
 
 use super::{Catalogue, TreeRef, decode, whole_snapshot};
-use crate::format::{IndexRow, TableRow, TablesNote, index_key, split_index_key};
+use crate::format::{IndexRow, TableRow, TablesNote, index_key, split_index_key, write_index_key};
 use crate::index_def::Definition;
 use crate::index_state::IndexState;
 use crate::live::Live;
 use crate::tables::TableInfo;
 use crate::{Error, Result};
-use foreshore_base::{Error as Storage, PageId, Place, TableId};
+use foreshore_base::{Error as Storage, Few, PageId, Place, TableId};
 use foreshore_lock::{RowLock, TableMode};
 use foreshore_txn::{Snapshot, SnapshotRef, Txn};
+use std::mem;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -35,15 +36,13 @@ impl Catalogue {
         &self,
         live: &mut Live,
         base: &TreeRef<'_>,
-        mut defs: impl Iterator<Item = &'static dyn Definition>,
-    ) -> Option<Vec<Declared<'_>>> {
-        let mut known = Vec::new();
-        defs.try_for_each(|def| {
-            let tree = self.known_index(live, base, def)?;
-            known.push(Declared { def, tree, is_new: false });
-            Some(())
-        })?;
-        Some(known)
+        defs: impl Iterator<Item = &'static dyn Definition>,
+    ) -> Option<Few<Declared<'_>>> {
+        defs.map(|def| {
+            let tree = by_key(live, base, def, |live, key| self.known_index(live, base, def, key))?;
+            Some(Declared { def, tree, is_new: false })
+        })
+        .collect()
     }
 
     /// Returns the declared indexes of a table that the transaction has opened, under a lock of the catalogue.
@@ -53,7 +52,7 @@ impl Catalogue {
         base: &TreeRef<'_>,
         defs: impl Iterator<Item = &'static dyn Definition>,
         missing: Missing,
-    ) -> Result<Vec<Declared<'_>>> {
+    ) -> Result<Few<Declared<'_>>> {
         self.check_tables()?;
         let mode = if missing == Missing::Create { TableMode::Exclusive } else { TableMode::Shared };
         live.txn.lock_table(self.tree.table(), mode)?;
@@ -66,12 +65,11 @@ impl Catalogue {
     }
 
     /// Returns an index that is known without a lock, if it fits its definition.
-    fn known_index(&self, live: &mut Live, base: &TreeRef<'_>, def: &dyn Definition) -> Option<TreeRef<'_>> {
-        let name = index_key(base.name(), def.name());
-        if let Some(info) = live.created(&name) {
+    fn known_index(&self, live: &mut Live, base: &TreeRef<'_>, def: &dyn Definition, key: &str) -> Option<TreeRef<'_>> {
+        if let Some(info) = live.created(key) {
             return is_fit(base, info, def).then(|| TreeRef::created(info));
         }
-        let info = self.get(&name).filter(|info| is_fit(base, info, def) && !live.has_ended(info))?;
+        let info = self.get(key).filter(|info| is_fit(base, info, def) && !live.has_ended(info))?;
         // Under the lock, an index that was created since the snapshot is a conflict.
         let sees = |snapshot: Option<SnapshotRef>| snapshot.is_none_or(|snapshot| info.created <= snapshot.csn());
         if !whole_snapshot(&mut live.txn).is_ok_and(sees) {
@@ -138,7 +136,7 @@ impl Catalogue {
         base.lock_against_writes(&mut live.txn)?;
         let state = base.indexes();
         state.change();
-        live.scratch.reindexed.push(Arc::clone(state));
+        live.scratch.indexes.changed.push(Arc::clone(state));
         Ok(())
     }
 
@@ -180,7 +178,7 @@ impl Catalogue {
     pub(crate) fn check_kept(
         &self,
         txn: &mut Txn,
-        reindexed: &[Arc<IndexState>],
+        changed: &[Arc<IndexState>],
         base: &TreeRef<'_>,
         kept: &[(&'static str, TableId)],
     ) -> Result<()> {
@@ -202,7 +200,7 @@ impl Catalogue {
             return Err(Error::IndexesChanged { table: base.table().into() });
         }
         // Changes of this transaction are not committed.
-        if !reindexed.iter().any(|own| Arc::ptr_eq(own, state)) {
+        if !changed.iter().any(|own| Arc::ptr_eq(own, state)) {
             state.settle(word, rows.len());
         }
         Ok(())
@@ -215,8 +213,18 @@ impl Catalogue {
         base: &TreeRef<'_>,
         def: &dyn Definition,
     ) -> Result<TreeRef<'_>> {
-        let name = index_key(base.name(), def.name());
-        if let Some(info) = live.created(&name) {
+        by_key(live, base, def, |live, key| self.find_to_read(live, base, def, key))
+    }
+
+    /// Returns the index with the catalogue key `key`, as [`index_to_read`](Self::index_to_read) does.
+    fn find_to_read(
+        &self,
+        live: &mut Live,
+        base: &TreeRef<'_>,
+        def: &dyn Definition,
+        key: &str,
+    ) -> Result<TreeRef<'_>> {
+        if let Some(info) = live.created(key) {
             return if is_fit(base, info, def) {
                 Ok(TreeRef::created(info))
             } else {
@@ -224,16 +232,18 @@ impl Catalogue {
             };
         }
         if let Some(snapshot) = live.txn.reads_at()? {
-            return self.index_at(live, &snapshot, base, def, &name);
+            let found = self.index_at(live, &snapshot, base, def, key);
+            live.txn.end_reads_at(snapshot);
+            return found;
         }
-        if let Some(info) = self.get(&name).filter(|info| !live.has_ended(info)) {
+        if let Some(info) = self.get(key).filter(|info| !live.has_ended(info)) {
             live.txn.lock_table(info.tree.table(), TableMode::IntentShared)?;
             // It may have been dropped during the wait for the lock.
             if !info.tree.is_retired() {
                 return use_index(live, base, def, info);
             }
         }
-        match self.newest(live, &name)? {
+        match self.newest(live, key)? {
             Some(info) => use_index(live, base, def, info),
             None => Err(no_index(base, def)),
         }
@@ -283,6 +293,15 @@ impl Catalogue {
         let dropped = note.dropped.iter().filter_map(|&(id, _)| self.by_id(id)?.index);
         created.chain(dropped).filter_map(|index| self.by_id(index.of)).for_each(|base| base.indexes.change());
     }
+}
+
+/// Calls `find` with the catalogue key of an index, which lies in the memory of the transaction.
+fn by_key<T>(live: &mut Live, base: &TreeRef<'_>, def: &dyn Definition, find: impl FnOnce(&mut Live, &str) -> T) -> T {
+    let mut key = mem::take(&mut live.scratch.indexes.name);
+    write_index_key(&mut key, base.name(), def.name());
+    let found = find(live, &key);
+    live.scratch.indexes.name = key;
+    found
 }
 
 fn use_index<'e>(

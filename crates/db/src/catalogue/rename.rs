@@ -51,8 +51,8 @@ impl Catalogue {
         };
         if indexes > 0 {
             state.change();
-            live.scratch.reindexed.push(state);
-        } else if !live.scratch.reindexed.iter().any(|own| Arc::ptr_eq(own, &state)) {
+            live.scratch.indexes.changed.push(state);
+        } else if !live.scratch.indexes.changed.iter().any(|own| Arc::ptr_eq(own, &state)) {
             state.settle(state.word(), 0);
         }
         Ok(())

@@ -1,9 +1,11 @@
 //! Reads of a table by one of its indexes.
 
+use super::codec::encode_key;
 use super::index::Index;
 use super::index_range::{IndexEntries, IndexRange};
-use super::scan::{End, Scan, Span};
+use super::scan::{End, Memory, Scan, Span};
 use super::{KeyPrefix, KeyRange, Table};
+use crate::index_def::Entries;
 use crate::{IndexDef, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use std::{borrow::Borrow, fmt, ops::Bound};
@@ -24,7 +26,7 @@ use std::{borrow::Borrow, fmt, ops::Bound};
 /// Every method may return the errors of [`Table`], and `IndexMismatch` if the index has an entry without a row.
 pub struct ByIndex<'tx, K: Key, V: Value, I: Key> {
     tx: &'tx Transaction,
-    index: Index<K, V, I>,
+    index: Index<'tx, K, V, I>,
 }
 
 impl<'tx, K: Key + 'static, V: Value + 'static> Table<'tx, K, V> {
@@ -52,10 +54,8 @@ impl<'tx, K: Key + 'static, V: Value + 'static> Table<'tx, K, V> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn by_index<I: Key + 'static>(&self, index: IndexDef<K, V, I>) -> Result<ByIndex<'tx, K, V, I>> {
-        let tree = self.tx.with(|engine, live| {
-            engine.catalogue.index_to_read(live, &self.tree, &index).map(|tree| (*tree).clone())
-        })?;
-        Ok(ByIndex { tx: self.tx, index: Index::new((*self.tree).clone(), tree, index) })
+        let tree = self.tx.with(|engine, live| engine.catalogue.index_to_read(live, &self.tree, &index))?;
+        Ok(ByIndex { tx: self.tx, index: Index::new(self.tree.clone(), tree, index) })
     }
 }
 
@@ -69,9 +69,10 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
         if !self.index.is_unique() {
             return self.range((Bound::Included(key), Bound::Included(key))).next().transpose();
         }
-        let mut entry = Vec::new();
-        I::encode_key(key, &mut entry);
-        self.tx.with(|_, live| self.index.row_of_unique(&mut live.txn, &entry))
+        self.tx.with(|_, live| {
+            encode_key::<I>(key, &mut live.scratch.key);
+            self.index.row_of_unique(live)
+        })
     }
 
     /// Returns whether a row has the index key `key`. Reads no row.
@@ -117,7 +118,7 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// # Ok::<(), Error>(())
     /// ```
     pub fn range<'i>(&self, range: impl KeyRange<'i, I>) -> IndexRange<'tx, K, V, I> {
-        IndexRange::new(self.scan(self.index.span(&range)))
+        IndexRange::new(self.scan(|memory| self.index.span(memory, &range)))
     }
 
     /// Iterates over the rows with index keys that begin with `prefix`, as [`Table::prefix`] does for keys.
@@ -140,7 +141,7 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// # Ok::<(), Error>(())
     /// ```
     pub fn prefix<'i>(&self, prefix: impl KeyPrefix<'i, I>) -> IndexRange<'tx, K, V, I> {
-        IndexRange::new(self.scan(self.index.prefix(&prefix)))
+        IndexRange::new(self.scan(|memory| self.index.prefix(memory, &prefix)))
     }
 
     /// Iterates over the index keys in `range` with the primary keys of their rows, in order, from either end or both.
@@ -157,7 +158,7 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// # Ok::<(), Error>(())
     /// ```
     pub fn keys<'i>(&self, range: impl KeyRange<'i, I>) -> IndexEntries<'tx, K, V, I> {
-        self.scan(self.index.span(&range))
+        self.scan(|memory| self.index.span(memory, &range))
     }
 
     /// Compares the index with its table, and returns the number of entries. Each row has an entry for each key that
@@ -185,17 +186,17 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
     /// # Ok::<(), Error>(())
     /// ```
     pub fn check(&self) -> Result<u64> {
-        let (mut expected, mut found, mut count) = (Vec::new(), Vec::new(), 0);
-        let mut rows = Scan::new(self.tx, self.index.table(), Span::all());
+        let (mut expected, mut found, mut count) = (Entries::default(), Vec::new(), 0);
+        let mut rows = Scan::new(self.tx, self.index.table(), |_| Span::all());
         while let Some(primary) = rows.next_with(End::Front, |key, value| {
             self.index.expect(key, value, &mut expected)?;
             Ok(key.to_vec())
         })? {
-            for entry in &expected {
+            for entry in expected.iter() {
                 self.tx.with(|_, live| self.index.find_entry(&mut live.txn, entry, &primary, &mut found))?;
             }
         }
-        let mut entries = Scan::new(self.tx, self.index.tree(), Span::all());
+        let mut entries = Scan::new(self.tx, self.index.tree(), |_| Span::all());
         while let Some((entry, primary)) = entries.next_with(End::Front, |entry, value| {
             let (_, primary) = self.index.split(entry, value)?;
             Ok((entry.to_vec(), primary.to_vec()))
@@ -206,7 +207,7 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> ByIndex<'tx, K
         Ok(count)
     }
 
-    fn scan(&self, span: Span) -> IndexEntries<'tx, K, V, I> {
+    fn scan(&self, span: impl FnOnce(Memory) -> Span) -> IndexEntries<'tx, K, V, I> {
         IndexEntries::new(self.index.clone(), Scan::new(self.tx, self.index.tree(), span))
     }
 }

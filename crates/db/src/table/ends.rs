@@ -67,9 +67,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     fn pop(&self, end: End) -> Result<Option<(K::Owned, V::Owned)>> {
         self.tx.with(|engine, live| {
             let table = self.tree.table();
-            let (txn, Scratch { key, found, popped, reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { key, found, popped, indexes, dropped, inserted, .. }) = live.parts();
             let (bounds, last) = (popped.left(txn, table), popped.at(end == End::Front));
-            let mut writer = Writer { engine, txn, reindexed, dropped, inserted };
+            let mut writer = Writer { engine, txn, indexes, dropped, inserted };
             let (mut row, mut at) = (None, None);
             self.remove_plain(&mut writer, |txn| {
                 let decode = |key: &[u8], value: &[u8]| {

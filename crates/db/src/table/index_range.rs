@@ -13,12 +13,12 @@ use std::{fmt, iter::FusedIterator};
 /// [`ByIndex::keys`]: crate::ByIndex::keys
 #[must_use = "iterators read nothing unless they are advanced"]
 pub struct IndexEntries<'tx, K: Key, V: Value, I: Key> {
-    index: Index<K, V, I>,
+    index: Index<'tx, K, V, I>,
     scan: Scan<'tx>,
 }
 
 impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> IndexEntries<'tx, K, V, I> {
-    pub(super) const fn new(index: Index<K, V, I>, scan: Scan<'tx>) -> Self {
+    pub(super) const fn new(index: Index<'tx, K, V, I>, scan: Scan<'tx>) -> Self {
         Self { index, scan }
     }
 
@@ -70,12 +70,12 @@ impl<'tx, K: Key + 'static, V: Value + 'static, I: Key + 'static> IndexRange<'tx
 
     fn next_row(&mut self, end: End) -> Result<Option<(K::Owned, V::Owned)>> {
         let IndexEntries { index, scan } = &mut self.entries;
-        while let Some((entry, primary)) = scan.next_with(end, |entry, value| {
+        while let Some(row) = scan.next_live(end, |live, entry, value| {
             let (_, primary) = index.split(entry, value)?;
-            Ok((entry.to_vec(), primary.to_vec()))
+            index.row_of(live, entry, primary)
         })? {
-            if let Some(row) = scan.tx().with(|_, live| index.row_of(live, &entry, &primary))? {
-                return Ok(Some(row));
+            if row.is_some() {
+                return Ok(row);
             }
         }
         Ok(None)

@@ -2,17 +2,17 @@
 
 use crate::catalogue::Declared;
 use crate::engine::Engine;
-use crate::index_state::{IndexState, IndexWord};
+use crate::index_state::IndexWord;
+use crate::live::IndexScratch;
 use crate::watches::TableSet;
-use foreshore_base::TableId;
+use foreshore_base::{Few, TableId};
 use foreshore_btree::Tree;
 use foreshore_txn::Txn;
 use std::cell::Cell;
-use std::sync::Arc;
 
 /// The indexes that writes through an open table maintain: those that its definition declares.
 pub(super) struct Kept<'tx> {
-    declared: Vec<Declared<'tx>>,
+    declared: Few<Declared<'tx>>,
     /// The value of the table's [`IndexWord`] at which these are all its indexes.
     known_at: Cell<IndexWord>,
     /// The same if `declared` is empty, and otherwise a value that no table has.
@@ -21,7 +21,7 @@ pub(super) struct Kept<'tx> {
 
 impl<'tx> Kept<'tx> {
     /// Indexes of a table that was opened while `word` was the state of its indexes.
-    pub(super) fn new(declared: Vec<Declared<'tx>>, word: IndexWord) -> Self {
+    pub(super) fn new(declared: Few<Declared<'tx>>, word: IndexWord) -> Self {
         let (known_at, plain_at) = (Cell::new(IndexWord::NONE), Cell::new(IndexWord::NONE));
         let kept = Self { declared, known_at, plain_at };
         if word.count() == Some(kept.declared.len() as u64) {
@@ -107,8 +107,8 @@ impl<'a> Write<'a> {
 pub(super) struct Writer<'w> {
     pub(super) engine: &'w Engine,
     pub(super) txn: &'w mut Txn,
-    /// The tables whose indexes the transaction has changed.
-    pub(super) reindexed: &'w [Arc<IndexState>],
+    /// What the transaction keeps for indexes.
+    pub(super) indexes: &'w mut IndexScratch,
     /// The tables that it has dropped.
     pub(super) dropped: &'w [Tree],
     /// The tables into which it has inserted.

@@ -1,7 +1,7 @@
 //! Iteration over keys alone, and questions that need no value.
 
 use super::codec::{encode_key, undecodable};
-use super::scan::{End, Scan, Span};
+use super::scan::{End, Memory, Scan, Span};
 use super::{KeyPrefix, KeyRange, Range, Table};
 use crate::Result;
 use crate::live::Scratch;
@@ -40,7 +40,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Errors
     /// Those of every method.
     pub fn is_empty(&self) -> Result<bool> {
-        let first = Scan::new(self.tx, &self.tree, Span::all()).next_key_with(End::Front, |_| Ok(()))?;
+        let first = Scan::new(self.tx, &self.tree, |_| Span::all()).next_key_with(End::Front, |_| Ok(()))?;
         Ok(first.is_none())
     }
 
@@ -68,7 +68,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn count<'k>(&self, range: impl KeyRange<'k, K>) -> Result<u64> {
-        Scan::new(self.tx, &self.tree, Span::of::<K>(&range)).count()
+        Scan::new(self.tx, &self.tree, |memory| Span::within::<K>(memory, &range)).count()
     }
 
     /// Iterates over the keys in `range`, in order, from either end or both. Locks as [`range`](Self::range) does.
@@ -90,7 +90,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     pub fn keys<'k>(&self, range: impl KeyRange<'k, K>) -> Keys<'tx, K> {
         Keys {
             table: self.tree.table(),
-            scan: Scan::new(self.tx, &self.tree, Span::of::<K>(&range)),
+            scan: Scan::new(self.tx, &self.tree, |memory| Span::within::<K>(memory, &range)),
             key: Vec::new(),
             types: PhantomData,
         }
@@ -119,9 +119,11 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn prefix<'k>(&self, prefix: impl KeyPrefix<'k, K>) -> Range<'tx, K, V> {
-        let mut bytes = Vec::new();
-        prefix.encode(&mut bytes);
-        Range::encoded(self.tx, &self.tree, Span::prefix(bytes))
+        let span = |[mut lower, upper]: Memory| {
+            prefix.encode(&mut lower);
+            Span::prefix(lower, upper)
+        };
+        Range::by(self.tx, &self.tree, span, None)
     }
 }
 

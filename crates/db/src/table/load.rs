@@ -11,6 +11,7 @@ use super::Table;
 use super::codec::undecodable;
 use super::kept::Writer;
 use super::store::insert_entry;
+use crate::index_def::Entries;
 use crate::live::Scratch;
 use crate::transaction::keeps_transaction;
 use crate::{Error, Result, Transaction};
@@ -102,7 +103,7 @@ impl Rows {
 /// A row that is taken and perhaps not in the table yet, with its entries in each index.
 struct Pending {
     key: Vec<u8>,
-    entries: Vec<Vec<Vec<u8>>>,
+    entries: Vec<Entries>,
 }
 
 /// A load that has not ended. A panic of the iterator leaves a part of it, which must not commit.
@@ -276,9 +277,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
 
     fn load_batch(&self, loading: &mut Loading<'_>, batch: &Rows) -> Result<()> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { indexes, dropped, inserted, .. }) = live.parts();
             loading.mark.as_ref().map_or(Ok(()), |mark| txn.check_savepoint(mark))?;
-            let mut writer = Writer { engine, txn, reindexed, dropped, inserted };
+            let mut writer = Writer { engine, txn, indexes, dropped, inserted };
             // The table is locked, so its indexes change only if the iterator changes them.
             let has_indexes = self.has_indexes(&mut writer)?;
             for (key, value) in batch.iter() {
@@ -305,7 +306,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     fn pending(&self, key: &[u8], value: &[u8]) -> Result<Pending> {
         let mut entries = Vec::with_capacity(self.kept.declared().len());
         for index in self.kept.declared() {
-            let mut of_index = Vec::new();
+            let mut of_index = Entries::default();
             let flaw = index.def.entries(key, value, &mut of_index);
             flaw.map_err(|part| undecodable(self.tree.table(), key, part))?;
             entries.push(of_index);

@@ -8,6 +8,7 @@ use crate::live::Live;
 use crate::table_def::check_name;
 use crate::watches::WatchKey;
 use crate::{Error, ListedTable, Result, TableDef, Transaction};
+use foreshore_base::Few;
 use foreshore_base::key::{Key, Value};
 use foreshore_lock::TableMode;
 use std::marker::PhantomData;
@@ -131,7 +132,7 @@ impl Transaction {
             live.scratch.opened.add(tree.table());
             Ok(tree)
         })?;
-        let kept = Kept::new(Vec::new(), tree.indexes().word());
+        let kept = Kept::new(Few::None, tree.indexes().word());
         Ok(Table { tx: self, tree, kept, merge: def.merge(), types: PhantomData })
     }
 

@@ -2,14 +2,14 @@
 
 use super::KeyRange;
 use super::codec::undecodable;
-use super::scan::Span;
+use super::scan::{Memory, Span, aimed};
 use crate::idle::CursorGuard;
 use crate::live::Live;
 use crate::{Error, Result, Transaction};
 use foreshore_base::key::{Key, Value};
 use foreshore_btree::{End, Tree};
 use foreshore_lock::RowLock;
-use std::{fmt, iter::FusedIterator, marker::PhantomData, mem, ops::Bound};
+use std::{fmt, iter::FusedIterator, marker::PhantomData, mem};
 
 /// Iterator over rows of a table, from either end or both. It ends after an error.
 #[must_use = "iterators read nothing unless they are advanced"]
@@ -39,30 +39,23 @@ impl<'tx, K: Key, V: Value> Range<'tx, K, V> {
         range: &impl KeyRange<'k, K>,
         lock: Option<RowLock>,
     ) -> Self {
-        Self::between(tx, tree, range.bounds(), |key, out| K::encode_key(key, out), lock)
+        Self::by(tx, tree, |memory| Span::within::<K>(memory, range), lock)
     }
 
     /// Returns the iterator over all rows.
     pub(super) fn all(tx: &'tx Transaction, tree: &Tree) -> Self {
-        Self::between(tx, tree, (Bound::Unbounded, Bound::Unbounded), |(), _| {}, None)
+        Self::by(tx, tree, |_| Span::all(), None)
     }
 
-    /// Returns the iterator over rows whose encoded keys lie in `span`.
-    pub(super) fn encoded(tx: &'tx Transaction, tree: &Tree, span: Span) -> Self {
-        let append = |key: Vec<u8>, out: &mut Vec<u8>| out.extend_from_slice(&key);
-        Self::between(tx, tree, (span.lower, span.upper), append, None)
-    }
-
-    fn between<B>(
+    /// Returns the iterator over rows whose encoded keys lie in a span, which `span` may make in the memory of an
+    /// earlier one.
+    pub(super) fn by(
         tx: &'tx Transaction,
         tree: &Tree,
-        bounds: (Bound<B>, Bound<B>),
-        encode: impl FnMut(B, &mut Vec<u8>),
+        span: impl FnOnce(Memory) -> Span,
         lock: Option<RowLock>,
     ) -> Self {
-        let mut cursor = CursorGuard::new(tx.if_live(|live| live.scratch.cursor.clone()), tree);
-        cursor.aim(tree, bounds, encode);
-        Self { tx, scan: Scan::Ahead(cursor, lock), types: PhantomData }
+        Self { tx, scan: Scan::Ahead(aimed(tx, tree, span), lock), types: PhantomData }
     }
 
     /// Takes the next row and returns what `read` makes of its key and its encoded value, without an owned copy. The

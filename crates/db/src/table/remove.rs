@@ -174,8 +174,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Removes the rows of encoded keys by one operation, and returns how many there were.
     fn remove_all(&self, mut keys: impl Iterator<Item = Vec<u8>>) -> Result<u64> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            let writer = &mut Writer { engine, txn, reindexed, dropped, inserted };
+            let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
+            let writer = &mut Writer { engine, txn, indexes, dropped, inserted };
             keys.try_fold(0, |count, key| Ok(count + u64::from(self.store(writer, Write::remove(&key), found)?)))
         })
     }
@@ -187,8 +187,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             if at != Some(live.txn.last_lsn()) {
                 return Ok(None);
             }
-            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            let writer = &mut Writer { engine, txn, reindexed, dropped, inserted };
+            let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
+            let writer = &mut Writer { engine, txn, indexes, dropped, inserted };
             let is_removed = self.store(writer, Write::remove(key), found)?;
             Ok(Some((is_removed, live.txn.last_lsn())))
         })

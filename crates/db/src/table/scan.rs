@@ -1,9 +1,10 @@
 //! Encoded rows of a table, for the operations that need no owned ones.
 
 use super::KeyRange;
+use crate::idle::CursorGuard;
 use crate::live::Live;
 use crate::{Result, Transaction};
-use foreshore_base::key::{Key, after_prefix};
+use foreshore_base::key::{Key, to_after_prefix};
 use foreshore_btree::{Cursor, Tree};
 use foreshore_lock::RowLock;
 use foreshore_txn::Txn;
@@ -20,6 +21,9 @@ pub(super) struct Span {
     pub(super) upper: Bound<Vec<u8>>,
 }
 
+/// Empty vectors for the keys of two bounds.
+pub(super) type Memory = [Vec<u8>; 2];
+
 impl Span {
     /// All keys.
     pub(super) const fn all() -> Self {
@@ -28,18 +32,31 @@ impl Span {
 
     /// Encodes a range.
     pub(super) fn of<'k, K: Key>(range: &impl KeyRange<'k, K>) -> Self {
-        let encode = |key: &K::Ref<'k>| {
-            let mut bytes = Vec::new();
-            K::encode_key(key, &mut bytes);
-            bytes
-        };
-        let (lower, upper) = range.bounds();
-        Self { lower: lower.map(encode), upper: upper.map(encode) }
+        Self::within::<K>(Memory::default(), range)
     }
 
-    /// The keys that begin with `prefix`.
-    pub(super) fn prefix(prefix: Vec<u8>) -> Self {
-        let upper = after_prefix(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    /// Encodes a range in `memory`.
+    pub(super) fn within<'k, K: Key>(memory: Memory, range: &impl KeyRange<'k, K>) -> Self {
+        Self::encoded(memory, range.bounds(), K::encode_key)
+    }
+
+    /// Encodes two bounds in `memory`. `encode` appends the bytes of a key.
+    pub(super) fn encoded<K>(
+        [lower, upper]: Memory,
+        bounds: (Bound<&K>, Bound<&K>),
+        encode: impl Fn(&K, &mut Vec<u8>),
+    ) -> Self {
+        let encode = |key: &K, mut bytes: Vec<u8>| {
+            encode(key, &mut bytes);
+            bytes
+        };
+        Self { lower: bounds.0.map(|key| encode(key, lower)), upper: bounds.1.map(|key| encode(key, upper)) }
+    }
+
+    /// The keys that begin with `prefix`. `memory` becomes the upper bound.
+    pub(super) fn prefix(prefix: Vec<u8>, mut memory: Vec<u8>) -> Self {
+        memory.extend_from_slice(&prefix);
+        let upper = if to_after_prefix(&mut memory) { Bound::Excluded(memory) } else { Bound::Unbounded };
         Self { lower: Bound::Included(prefix), upper }
     }
 
@@ -91,49 +108,64 @@ impl End {
     }
 }
 
+/// Returns a cursor of the session that is aimed at a span of a tree.
+pub(super) fn aimed(tx: &Transaction, tree: &Tree, span: impl FnOnce(Memory) -> Span) -> CursorGuard {
+    let mut cursor = CursorGuard::new(tx.if_live(|live| live.scratch.cursor.clone()), tree);
+    cursor.aim(tree, |memory| {
+        let Span { lower, upper } = span(memory);
+        [lower, upper]
+    });
+    cursor
+}
+
 /// An iteration over encoded rows.
 pub(super) struct Scan<'tx> {
     tx: &'tx Transaction,
-    state: State,
-}
-
-enum State {
-    /// Before the first step; nothing is locked.
-    Ahead(Tree, Span),
-    Running(Box<Cursor>),
-    Over,
+    /// `None` after the last row.
+    cursor: Option<CursorGuard>,
+    /// Whether a step was made. Nothing is locked before the first one.
+    has_begun: bool,
 }
 
 impl<'tx> Scan<'tx> {
-    pub(super) fn new(tx: &'tx Transaction, tree: &Tree, span: Span) -> Self {
-        Self { tx, state: State::Ahead(tree.clone(), span) }
-    }
-
-    pub(super) const fn tx(&self) -> &'tx Transaction {
-        self.tx
+    /// Makes an iteration over the rows of a span, which `span` may make in the memory of an earlier one.
+    pub(super) fn new(tx: &'tx Transaction, tree: &Tree, span: impl FnOnce(Memory) -> Span) -> Self {
+        Self { tx, cursor: Some(aimed(tx, tree, span)), has_begun: false }
     }
 
     /// Returns what `read` makes of the next row. An error ends the iteration.
     pub(super) fn next_with<T>(&mut self, end: End, read: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<Option<T>> {
-        self.next_by(|cursor, txn| end.step(cursor, txn)?.map(|(key, value)| read(key, value)).transpose())
+        self.next_live(end, |_, key, value| read(key, value))
+    }
+
+    /// Returns what `read` makes of the next row in the same operation of the transaction. An error ends the iteration.
+    pub(super) fn next_live<T>(
+        &mut self,
+        end: End,
+        read: impl FnOnce(&mut Live, &[u8], &[u8]) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.next_by(|cursor, live| match end.step(cursor, &mut live.txn)? {
+            Some((key, value)) => read(live, key, value).map(Some),
+            None => Ok(None),
+        })
     }
 
     /// Returns what `read` makes of the next key. Reads no large value. An error ends the iteration.
     pub(super) fn next_key_with<T>(&mut self, end: End, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<Option<T>> {
-        self.next_by(|cursor, txn| end.step_key(cursor, txn)?.map(read).transpose())
+        self.next_by(|cursor, live| end.step_key(cursor, &mut live.txn)?.map(read).transpose())
     }
 
-    fn next_by<T>(&mut self, step: impl FnOnce(&mut Cursor, &mut Txn) -> Result<Option<T>>) -> Result<Option<T>> {
-        let state = &mut self.state;
-        if matches!(state, State::Over) {
-            return Ok(None);
-        }
-        let row = self.tx.with(|_, live| {
-            let Some(cursor) = state.cursor(live)? else { return Ok(None) };
-            step(cursor, &mut live.txn)
+    fn next_by<T>(&mut self, step: impl FnOnce(&mut Cursor, &mut Live) -> Result<Option<T>>) -> Result<Option<T>> {
+        let Self { tx, cursor: Some(cursor), has_begun } = self else { return Ok(None) };
+        let row = tx.with(|_, live| {
+            if !*has_begun {
+                cursor.begin(&mut live.txn)?;
+                *has_begun = true;
+            }
+            step(cursor, live)
         });
         if !matches!(row, Ok(Some(_))) {
-            self.state = State::Over;
+            self.cursor = None;
         }
         row
     }
@@ -141,33 +173,16 @@ impl<'tx> Scan<'tx> {
     /// Counts the rows that are left.
     pub(super) fn count(mut self) -> Result<u64> {
         let mut count = 0;
-        while !matches!(self.state, State::Over) {
-            let state = &mut self.state;
-            self.tx.with(|_, live| {
-                let Some(cursor) = state.cursor(live)? else { return Ok(()) };
-                for _ in 0..AT_ONCE {
-                    if cursor.next_key(&mut live.txn)?.is_none() {
-                        *state = State::Over;
-                        break;
-                    }
-                    count += 1;
+        let mut count_some = |cursor: &mut Cursor, live: &mut Live| {
+            for _ in 0..AT_ONCE {
+                if cursor.next_key(&mut live.txn)?.is_none() {
+                    return Ok(None);
                 }
-                Ok(())
-            })?;
-        }
+                count += 1;
+            }
+            Ok(Some(()))
+        };
+        while self.next_by(&mut count_some)?.is_some() {}
         Ok(count)
-    }
-}
-
-impl State {
-    /// Returns the cursor, which the first call makes.
-    fn cursor(&mut self, live: &mut Live) -> Result<Option<&mut Cursor>> {
-        if let Self::Ahead(tree, span) = self {
-            *self = Self::Running(Box::new(span.cursor(tree, &mut live.txn, None)?));
-        }
-        Ok(match self {
-            Self::Running(cursor) => Some(cursor),
-            Self::Ahead(..) | Self::Over => None,
-        })
     }
 }

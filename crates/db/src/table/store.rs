@@ -15,6 +15,7 @@ use super::codec::undecodable;
 use super::kept::{Change, Write, Writer};
 use super::scan::Span;
 use crate::catalogue::Declared;
+use crate::index_def::Entries;
 use crate::transaction::keeps_transaction;
 use crate::watches::TableSet;
 use crate::{Error, Result};
@@ -138,20 +139,20 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         if !self.kept.is_known_at(self.tree.indexes().word()) {
             self.check_written(writer)?;
         }
-        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let [before, after] = &mut writer.indexes.entries;
         for index in self.kept.declared() {
             before.clear();
             after.clear();
             if was_there {
-                self.entries(index, write.key, old, &mut before)?;
+                self.entries(index, write.key, old, before)?;
             }
             if let Some(value) = write.new_value() {
-                self.entries(index, write.key, value, &mut after)?;
+                self.entries(index, write.key, value, after)?;
             }
-            for entry in before.iter().filter(|entry| after.binary_search(entry).is_err()) {
+            for entry in before.iter().filter(|entry| !after.has(entry)) {
                 remove_entry(writer.txn, index, entry, write.key)?;
             }
-            for entry in after.iter().filter(|entry| before.binary_search(entry).is_err()) {
+            for entry in after.iter().filter(|entry| !before.has(entry)) {
                 insert_entry(writer.txn, index, entry, write.key)?;
             }
         }
@@ -159,7 +160,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     }
 
     /// Replaces `out` by the entries of a row in an index.
-    fn entries(&self, index: &Declared<'_>, key: &[u8], value: &[u8], out: &mut Vec<Vec<u8>>) -> Result<()> {
+    fn entries(&self, index: &Declared<'_>, key: &[u8], value: &[u8], out: &mut Entries) -> Result<()> {
         index.def.entries(key, value, out).map_err(|part| undecodable(self.tree.table(), key, part))
     }
 
@@ -171,7 +172,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
             // the row disappears with the table, or by a rollback to before the drop.
             return Ok(());
         }
-        writer.engine.catalogue.check_kept(writer.txn, writer.reindexed, &self.tree, &self.kept.ids())?;
+        writer.engine.catalogue.check_kept(writer.txn, &writer.indexes.changed, &self.tree, &self.kept.ids())?;
         self.kept.set_known(self.tree.indexes().word());
         Ok(())
     }
@@ -190,7 +191,7 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// the transaction.
     pub(super) fn build_new(&self) -> Result<()> {
         let new: Vec<_> = self.kept.declared().iter().filter(|index| index.is_new).collect();
-        let (mut left, mut is_over, mut entries) = (Span::all(), new.is_empty(), Vec::new());
+        let (mut left, mut is_over, mut entries) = (Span::all(), new.is_empty(), Entries::default());
         while !is_over {
             is_over = self.tx.with(|_, live| {
                 let was_partial = live.txn.set_partial(true);

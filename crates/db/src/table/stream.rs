@@ -77,8 +77,8 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             return self.tx.with(|_, _| Err(Error::ValueTooLarge { table, len, max: MAX_VALUE }));
         }
         let has_indexes = self.tx.with(|engine, live| {
-            let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
-            self.has_indexes(&mut Writer { engine, txn, reindexed, dropped, inserted })
+            let (txn, Scratch { indexes, dropped, inserted, .. }) = live.parts();
+            self.has_indexes(&mut Writer { engine, txn, indexes, dropped, inserted })
         })?;
         if has_indexes {
             return self.insert_whole(&encoded, reader, len);
@@ -112,9 +112,9 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             }
         }
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
             let finish = |txn: &mut Txn| Ok(writer.finish(txn, &encoded, found)?);
-            self.store_plain(&mut Writer { engine, txn, reindexed, dropped, inserted }, finish)?;
+            self.store_plain(&mut Writer { engine, txn, indexes, dropped, inserted }, finish)?;
             Ok(total)
         })
     }
@@ -132,8 +132,8 @@ impl<'tx, K: Key, V: ByteValue> Table<'tx, K, V> {
             return self.reader_failed(key, failed);
         }
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, &bytes), found)
+            let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
+            self.store(&mut Writer { engine, txn, indexes, dropped, inserted }, Write::put(key, &bytes), found)
         })?;
         Ok(bytes.len() as u64)
     }

@@ -29,9 +29,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
         self.tx.with(|engine, live| {
             encode_key::<K>(key, &mut live.scratch.key);
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { key, value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found)
-                .map(drop)
+            let (txn, Scratch { key, value, found, indexes, dropped, inserted, .. }) = live.parts();
+            self.store(&mut Writer { engine, txn, indexes, dropped, inserted }, Write::put(key, value), found).map(drop)
         })
     }
 
@@ -123,9 +122,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn put_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<()> {
         self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::put(key, value), found)
-                .map(drop)
+            let (txn, Scratch { value, found, indexes, dropped, inserted, .. }) = live.parts();
+            self.store(&mut Writer { engine, txn, indexes, dropped, inserted }, Write::put(key, value), found).map(drop)
         })
     }
 
@@ -133,9 +131,9 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn replace_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<Option<V::Owned>> {
         self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { value, found, indexes, dropped, inserted, .. }) = live.parts();
             let was_there = self.store(
-                &mut Writer { engine, txn, reindexed, dropped, inserted },
+                &mut Writer { engine, txn, indexes, dropped, inserted },
                 Write::put(key, value).returning_old(),
                 found,
             )?;
@@ -147,8 +145,8 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     pub(super) fn insert_encoded(&self, key: &[u8], value: &V::Ref<'_>) -> Result<bool> {
         let inserted = self.tx.with(|engine, live| {
             encode_value::<V>(value, &mut live.scratch.value);
-            let (txn, Scratch { value, found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::insert(key, value), found)
+            let (txn, Scratch { value, found, indexes, dropped, inserted, .. }) = live.parts();
+            self.store(&mut Writer { engine, txn, indexes, dropped, inserted }, Write::insert(key, value), found)
         });
         match inserted {
             Ok(_) => Ok(true),
@@ -160,17 +158,17 @@ impl<K: Key, V: Value> Table<'_, K, V> {
     /// Removes the row of an encoded key and returns whether there was one.
     pub(super) fn remove_encoded(&self, key: &[u8]) -> Result<bool> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
-            self.store(&mut Writer { engine, txn, reindexed, dropped, inserted }, Write::remove(key), found)
+            let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
+            self.store(&mut Writer { engine, txn, indexes, dropped, inserted }, Write::remove(key), found)
         })
     }
 
     /// Removes the row of an encoded key and returns its value.
     pub(super) fn take_encoded(&self, key: &[u8]) -> Result<Option<V::Owned>> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { found, reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
             let was_there = self.store(
-                &mut Writer { engine, txn, reindexed, dropped, inserted },
+                &mut Writer { engine, txn, indexes, dropped, inserted },
                 Write::remove(key).returning_old(),
                 found,
             )?;

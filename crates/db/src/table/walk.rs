@@ -133,7 +133,7 @@ impl<K: Key, V: Value> Cursor<'_, '_, K, V> {
     }
 
     fn scan_from(&mut self, end: End, span: Span) -> Result<Option<(K::Owned, V::Owned)>> {
-        self.scan = Some((end, Scan::new(self.table.tx, &self.table.tree, span)));
+        self.scan = Some((end, Scan::new(self.table.tx, &self.table.tree, |_| span)));
         self.take()
     }
 
