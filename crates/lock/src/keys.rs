@@ -107,7 +107,7 @@ impl KeyLocks {
     ) -> Option<NewRange> {
         let mut new = NewRange { table, change: None, merges: held.merges() };
         if !interval.is_empty() && !held.reads_all(table) {
-            new.change = self.ranges.try_add(held, table, interval)?;
+            new.change = self.ranges.try_add(slots, held, table, interval)?;
             self.fit(slots, held);
         }
         Some(new)
@@ -137,7 +137,7 @@ impl KeyLocks {
         self.points.other_at(owner, self.hash(target)).or_else(|| self.ranges.other_at(owner, target))
     }
 
-    /// Queues a writer on a key, in the key's entry and in the list of its table. New readers of the key wait for it.
+    /// Queues a writer on a key, in the key's entry and in the queue of its table. New readers of the key wait for it.
     pub(crate) fn enter_turn(&self, held: &Held, row: RowHash, target: Target<'_>) {
         let covers = self.ranges.covers(held, target);
         self.ranges.enter_queue(held.owner(), row, target);
@@ -145,8 +145,8 @@ impl KeyLocks {
     }
 
     /// Returns whether no foreign lock keeps the writer from the key. The entry and the list need not be read at one
-    /// moment. While the writer stands in both, no foreign lock of the key is added, except by widening. The writer
-    /// finds a widened interval when it checks again under its latch.
+    /// moment. While the writer stands in both, no foreign lock of the key is added, except by widening, or by a scan
+    /// that takes it back and wakes the writer. The writer finds such an interval when it checks again under its latch.
     pub(crate) fn is_turn_of(&self, owner: u32, row: RowHash, target: Target<'_>) -> bool {
         self.points.is_turn_of(owner, row) && self.ranges.other_at(owner, target).is_none()
     }

@@ -11,8 +11,8 @@
 //! | table IS, IX | a word of the owner's slot, or the head | as above, while a strong lock is there |
 //! | row X | **tuple header** (xid, status) | [`LockManager::wait_xid`]: parked by row, one woken at a time |
 //! | key S | [`LockManager::share`]: an entry by key hash, and a counter | behind an exclusive waiter |
-//! | interval S | [`LockManager::try_cover`]: a list per table, a counter | behind a writer queued on its keys |
-//! | key X over foreign S | [`LockManager::wait_exclusive`]: key entry, table list | until no foreign lock is left |
+//! | interval S | [`LockManager::try_cover`]: a list per table and stripe of owners, counters | behind a writer queued on its keys |
+//! | key X over foreign S | [`LockManager::wait_exclusive`]: key entry, queue of the table | until no foreign lock is left |
 //!
 //! **A writer detects readers** without searching a table. It stores its xid in the header, fences and reads two
 //! counters. A reader counts itself, fences and reads the header. At least one of the two sees the other.
@@ -26,10 +26,10 @@
 //! |---|---|
 //! | `mode`, `target`, `hash`, `victim`, `row_lock`, `lock_memory` | types, pure functions, units of lock memory |
 //! | `slot`, `slots` | what owners publish, and where their threads sleep |
-//! | `interval`, `point_list`, `held` | what one owner holds |
+//! | `bound_key`, `interval`, `point_list`, `held` | what one owner holds |
 //! | `intent`, `table_head`, `table` | locks of tables |
 //! | `share_count`, `point` | locks of single keys |
-//! | `interval_tree`, `table_ranges`, `range` | locks of intervals |
+//! | `interval_tree`, `table_ranges`, `writer_queue`, `range` | locks of intervals |
 //! | `keys` | locks of keys and intervals in bounded memory |
 //! | `graph`, `deadlock`, `waits` | waits and deadlocks |
 //! | `manager` | the assembled manager, and requests that wait |
@@ -64,6 +64,7 @@ mod table_ranges;
 mod target;
 mod victim;
 mod waits;
+mod writer_queue;
 
 pub use interval::Interval;
 pub use keys::{NewRange, NewShare};

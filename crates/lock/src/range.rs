@@ -2,10 +2,14 @@
 //!
 //! | part | where | changed by |
 //! |---|---|---|
-//! | intervals by owner (disjoint, ordered by low bound), and all by key | the table's list, latched | the owner |
-//! | writers queued on a key that is covered | the table's list | the writer |
-//! | scans that wait for such a writer | the table's list | the scan |
+//! | intervals by owner (disjoint, ordered by low bound), and all by key | the table's list in a stripe, latched | the owner |
+//! | count of owners with intervals in a stripe | an atomic of the stripe | the owner, with its intervals |
 //! | count of owners with intervals | a padded atomic per shard of tables | the owner, with its intervals |
+//! | writers queued on a key that is covered, and their count | the queue of the shard ([`crate::writer_queue`]) | the writer |
+//! | scans that wait for such a writer | the same queue | the scan |
+//!
+//! A shard has the tables of some ids, and a stripe of it has the intervals of some owners. So two scans seldom share a
+//! mutex. No thread holds two of these mutexes.
 //!
 //! **Protocol.**
 //!
@@ -13,20 +17,20 @@
 //!    keys that it returns, fences, and validates the leaf.
 //! 2. A *writer* latches the leaf exclusively, which changes the version that the scan validates. It stores its xid if
 //!    there is a row. Then it fences, loads the count of point locks of the key's hash slot, and after that the count
-//!    here. It searches the list only if the count is not zero.
+//!    here. If that is not zero, it loads the counts of the stripes, and searches each list whose count is not zero.
 //! 3. If another owner covers the key, the writer restores the old header, unlatches, and queues on the key
 //!    (`LockManager::wait_exclusive`). An insert checks before the tuple is in the leaf.
 //!
 //! **Invariant:** if a scan step and a writer have both finished, the scan found the leaf changed or the writer found
-//! the interval. If the writer loads the count after the scan has raised it (store, fence, look on both sides), the
-//! list has the interval. Otherwise the scan validates after the writer's latch. If the count was not zero before, the
-//! latch of the list orders the two.
+//! the interval. If the writer loads both counts after the scan has raised them (store, fence, look on both sides), the
+//! list has the interval. Otherwise the scan validates after the writer's latch. If the counts were not zero before,
+//! the latch of the list orders the two.
 //!
 //! Intervals consist of keys, not of pages. So splits, merges and purges move no lock, and no ghost is kept for a lock.
 //!
-//! **Order of release.** The intervals are removed first. Then the count is decremented with release order, so a writer
-//! that loads zero comes after the commit of the scan. Point locks that are merged into an interval are removed after
-//! the interval is counted. A writer loads their count first, so it finds one of the two.
+//! **Order of release.** The intervals are removed first. Then the counts are decremented with release order, so a
+//! writer that loads zero comes after the commit of the scan. Point locks that are merged into an interval are removed
+//! after the interval is counted. A writer loads their count first, so it finds one of the two.
 //!
 //! **Waits.** A new interval waits behind a writer queued on a key in it, so that scans do not starve writers. It does
 //! not wait if its owner already blocks that writer by an interval or a point lock, because it would wait for itself.
@@ -34,75 +38,128 @@
 //! a later writer meets the interval. Each walk for deadlocks looks up both kinds of edge anew: the owners that cover
 //! the key, and the queued writers.
 //!
+//! **Scan and queue.** Both sides store, fence and look, so at least one sees the other:
+//!
+//! - A scan adds its interval, fences, and loads the count of queued writers. If one of them goes first, the scan takes
+//!   the addition back, which wakes that writer, and waits behind it. It loads the count before the addition too, so
+//!   that few additions are taken back.
+//! - A scan that removes intervals loads that count afterwards, and wakes the writers that no interval covers any more.
+//!   It needs no fence: a writer that has found an interval under the mutex of its stripe had queued before that.
+//! - A writer queues, fences, and looks for intervals.
+//!
+//! An addition that has merged intervals cannot be taken back, and stays like a widened one.
+//!
 //! Source: predicate locks (Eswaran et al., 1976) restricted to one dimension, in place of next-key locks. The
-//! handshake is that of [`crate::share_count`].
+//! handshakes are like that of [`crate::share_count`].
 
 use crate::hash::RowHash;
 use crate::held::Held;
 use crate::interval::{Change, Interval, Intervals};
 use crate::slots::Slots;
-use crate::table_ranges::{Addition, MAX_INTERVALS, Queued, TableLists, TableRanges};
+use crate::table_ranges::{Addition, MAX_INTERVALS, Removal, TableLists, TableRanges};
 use crate::target::Target;
+use crate::writer_queue::{Queued, WriterQueue};
 use foreshore_base::TableId;
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};
-use foreshore_sync::{CachePadded, LockRank, Mutex, MutexGuard, rmw};
+use foreshore_sync::{CachePadded, LockRank, Mutex, rmw};
 
 /// The number of shards. Loom gets one, because each adds to its state.
-const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 64 };
+const SHARDS: usize = if cfg!(foreshore_loom) { 1 } else { 32 };
+
+/// The number of stripes of a shard: about as many as threads that scan one table at once.
+const STRIPES: usize = if cfg!(foreshore_loom) { 2 } else { 16 };
+
+/// The intervals of the owners whose numbers map to one stripe, in the tables of a shard.
+#[derive(Debug)]
+struct Stripe {
+    /// Contract: the number of pairs of a table and an owner that has intervals in it. It is smaller between the first
+    /// addition and the increment, and larger between the removal of intervals and the decrement.
+    holders: AtomicU32,
+    tables: Mutex<TableLists>,
+}
+
+impl Stripe {
+    fn new() -> Self {
+        Self { holders: AtomicU32::new(0), tables: Mutex::new(LockRank::RangeLocks, TableLists::new()) }
+    }
+
+    /// Reads the list of a table. `None` if it has none.
+    fn read<R>(&self, table: TableId, read: impl FnOnce(&TableRanges) -> R) -> Option<R> {
+        self.tables.lock().get(table).map(read)
+    }
+
+    /// Changes the list of a table in which an owner of the stripe has intervals.
+    fn change<R>(&self, table: TableId, change: impl FnOnce(&mut TableRanges) -> R) -> R {
+        let mut tables = self.tables.lock();
+        let changed = change(tables.get_mut(table).expect("a table with a lock has a list"));
+        tables.end_if_empty(table);
+        changed
+    }
+
+    /// Adds an interval; `None` if others of the owner cover it.
+    fn add(&self, owner: u32, table: TableId, interval: Interval) -> Option<Addition> {
+        let mut tables = self.tables.lock();
+        let ranges = tables.enter(table);
+        if ranges.of(owner).is_some_and(|mine| mine.covers(&interval)) {
+            return None;
+        }
+        Some(ranges.add(owner, interval, MAX_INTERVALS))
+    }
+}
 
 /// The tables whose ids map to one shard.
 #[derive(Debug)]
 struct RangeShard {
-    /// Contract: the number of pairs of a table and an owner that has intervals in it. It is larger only between the
-    /// removal of intervals and the decrement.
+    /// Contract: the sum of the counts of the stripes. It differs from it only while an owner changes both.
     holders: CachePadded<AtomicU32>,
-    tables: Mutex<TableLists>,
+    stripes: [CachePadded<Stripe>; STRIPES],
+    queue: CachePadded<WriterQueue>,
 }
 
 impl RangeShard {
     fn new() -> Self {
-        let tables = Mutex::new(LockRank::RangeLocks, TableLists::new());
-        Self { holders: CachePadded::new(AtomicU32::new(0)), tables }
+        let stripes = std::array::from_fn(|_| CachePadded::new(Stripe::new()));
+        let queue = CachePadded::new(WriterQueue::new());
+        Self { holders: CachePadded::new(AtomicU32::new(0)), stripes, queue }
     }
 
-    fn is_unused(&self) -> bool {
-        // ORDERING: store, fence, look; the fence is that of `ShareCounts::is_zero`, before this, and pairs with the
-        // one in `extended`. Acquire, pairs with `retire`.
-        self.holders.load(Ordering::Acquire) == 0
+    fn stripe(&self, owner: u32) -> &Stripe {
+        &self.stripes[owner as usize % STRIPES]
     }
 
-    /// Counts an owner that has got its first interval in a table. The caller then calls [`extended`], without the
-    /// latch.
-    fn announce(&self) {
+    /// Counts an owner that has got its first interval in a table. The caller then calls [`extended`].
+    fn announce(&self, owner: u32) {
         rmw::contended(1);
         // ORDERING: store, fence, look; see `extended`.
+        self.stripe(owner).holders.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: as above.
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds an interval, and counts its owner if it is the owner's first in the table.
-    fn add(&self, ranges: &mut TableRanges, owner: u32, interval: Interval) -> Addition {
-        let added = ranges.add(owner, interval, MAX_INTERVALS);
-        if added.is_first {
-            self.announce();
-        }
-        added
-    }
-
     /// Uncounts an owner whose intervals in a table were removed.
-    fn retire(&self) {
+    fn retire(&self, owner: u32) {
         rmw::contended(1);
-        // ORDERING: count down, Release: a writer that reads zero sees this transaction's commit; pairs with
-        // `is_unused`.
+        // ORDERING: count down, Release: a writer that reads zero sees this transaction's commit; pairs with `is_zero`.
         let order = if mutant("range: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
-        let before = self.holders.fetch_sub(1, order);
-        assert!(before > 0, "an owner is uncounted once");
+        for holders in [&self.stripe(owner).holders, &self.holders] {
+            // ORDERING: as above.
+            let before = holders.fetch_sub(1, order);
+            assert!(before > 0, "an owner is uncounted once");
+        }
     }
 }
 
-/// Fences between the extension of a scan's interval and the validation of the leaf.
+/// Returns whether no owner is counted. The caller has fenced before.
+fn is_zero(holders: &AtomicU32) -> bool {
+    // ORDERING: store, fence, look; that fence is of `ShareCounts::is_zero` or `WriterQueue::enter`, before this.
+    // It pairs with the one in `extended`. Acquire, pairs with `retire`.
+    holders.load(Ordering::Acquire) == 0
+}
+
+/// Fences between the extension of a scan's interval and the validation of the leaf, or the look for queued writers.
 fn extended() {
-    // ORDERING: store, fence, look; pairs with the fence in `ShareCounts::is_zero`.
+    // ORDERING: store, fence, look; pairs with the fences in `ShareCounts::is_zero` and `WriterQueue::enter`.
     if !mutant("range: no fence after extending") {
         fence(Ordering::SeqCst);
     }
@@ -111,167 +168,185 @@ fn extended() {
 /// The intervals of all owners.
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
-    shards: Box<[CachePadded<RangeShard>]>,
+    shards: Box<[RangeShard]>,
 }
 
 impl RangeLocks {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| CachePadded::new(RangeShard::new())).collect() }
+        Self { shards: (0..SHARDS).map(|_| RangeShard::new()).collect() }
     }
 
     /// Covers the keys of an interval, and returns how the earlier intervals changed; the inner `None` means not at
     /// all. If a queued writer goes first, returns `None` and changes nothing.
-    pub(crate) fn try_add(&self, held: &mut Held, table: TableId, interval: &Interval) -> Option<Option<Change>> {
-        let shard = self.shard(table);
-        rmw::contended(2);
-        let mut tables = shard.tables.lock();
-        let ranges = tables.enter(table);
-        if comes_first(ranges, held, interval).is_some() {
+    pub(crate) fn try_add(
+        &self,
+        slots: &Slots,
+        held: &mut Held,
+        table: TableId,
+        interval: &Interval,
+    ) -> Option<Option<Change>> {
+        let (shard, owner) = (self.shard(table), held.owner());
+        let writers = |is_new: &dyn Fn(&[u8]) -> bool| {
+            let writers = shard.queue.writers_in(owner, table, interval);
+            writers.iter().any(|writer| is_new(&writer.key) && !held.has_point(writer.row))
+        };
+        if !shard.queue.is_empty() && writers(&|key| !self.covers_key(owner, table, key)) {
             return None;
         }
-        if ranges.of(held.owner()).is_some_and(|mine| mine.covers(interval)) {
-            drop(tables);
+        let Some(added) = shard.stripe(owner).add(owner, table, interval.clone()) else {
             extended();
             return Some(None);
+        };
+        if added.is_first {
+            shard.announce(owner);
         }
-        let added = shard.add(ranges, held.owner(), interval.clone());
-        drop(tables);
-        Some(Some(note_addition(held, table, added)))
+        extended();
+        let was_covered = |key: &[u8]| added.change.removed.iter().any(|old| old.contains(key));
+        let is_late = !added.is_merged && !shard.queue.is_empty() && writers(&|key| !was_covered(key));
+        let change = note_addition(held, table, added);
+        if is_late {
+            self.undo_add(slots, held, table, change);
+            return None;
+        }
+        Some(Some(change))
     }
 
     /// Adds an interval, even if writers are queued on its keys.
     pub(crate) fn widen(&self, held: &mut Held, table: TableId, interval: Interval) {
-        let shard = self.shard(table);
-        let mut tables = shard.tables.lock();
-        let added = shard.add(tables.enter(table), held.owner(), interval);
-        drop(tables);
+        let (shard, owner) = (self.shard(table), held.owner());
+        let Some(added) = shard.stripe(owner).add(owner, table, interval) else { return extended() };
+        if added.is_first {
+            shard.announce(owner);
+        }
+        extended();
         note_addition(held, table, added);
     }
 
-    /// Undoes the newest addition.
+    /// Undoes the newest addition, and wakes the writers that it has blocked.
     pub(crate) fn undo_add(&self, slots: &Slots, held: &mut Held, table: TableId, change: Change) {
-        let left = self.change(slots, table, |ranges| {
-            let left = ranges.undo_add(held.owner(), change);
-            (left, ranges.uncovered())
-        });
+        let (shard, owner) = (self.shard(table), held.owner());
+        let left = shard.stripe(owner).change(table, |ranges| ranges.undo_add(owner, change));
         held.note_ranges(table, left);
         if left.is_none() {
-            self.shard(table).retire();
+            shard.retire(owner);
+        }
+        if !mutant("range: an addition is taken back without a wake") {
+            self.wake_uncovered(slots, table);
         }
     }
 
-    /// Removes all intervals of `owner` in a table.
+    /// Removes all intervals of `owner` in a table, and wakes the writers that they have blocked.
     pub(crate) fn release(&self, slots: &Slots, owner: u32, table: TableId) {
-        let remove = |ranges: &mut TableRanges| (ranges.remove_some(owner), ranges.uncovered());
-        while !self.change(slots, table, remove).is_done {}
-        self.shard(table).retire();
+        let shard = self.shard(table);
+        loop {
+            // Dropped without the latch.
+            let removal: Removal = shard.stripe(owner).change(table, |ranges| ranges.remove_some(owner));
+            if removal.is_done {
+                break;
+            }
+            self.wake_uncovered(slots, table);
+        }
+        shard.retire(owner);
+        self.wake_uncovered(slots, table);
+    }
+
+    /// Wakes the queued writers whose keys no other owner covers. The caller has removed intervals.
+    fn wake_uncovered(&self, slots: &Slots, table: TableId) {
+        let queue = &self.shard(table).queue;
+        if queue.is_empty() || mutant("range: a removal wakes no writer") {
+            return;
+        }
+        let is_free = |writer: &Queued| self.other_at(writer.owner, Target::row(table, &writer.key)).is_none();
+        let woken: Vec<u32> =
+            queue.writers(table).iter().filter(|writer| is_free(writer)).map(|writer| writer.owner).collect();
+        slots.wake(&woken);
     }
 
     /// Returns the key of a queued writer that goes before a scan, if there is one. The scan is listed as waiting until
     /// there is none. It covers nothing meanwhile, or new writers that meet its interval would queue before it at its
     /// next check.
     pub(crate) fn stand_behind(&self, held: &Held, table: TableId, interval: &Interval) -> Option<Vec<u8>> {
-        rmw::contended(2);
-        let mut tables = self.tables(table);
-        let ranges = tables.get_mut(table)?;
-        let first = comes_first(ranges, held, interval).map(|writer| writer.key.clone());
-        ranges.waiting.retain(|&(scan, _)| scan != held.owner());
-        if first.is_some() {
-            ranges.waiting.push((held.owner(), interval.clone()));
-        } else {
-            tables.end_if_empty(table);
+        let (queue, owner) = (&self.shard(table).queue, held.owner());
+        let writers = queue.stand_behind(owner, table, interval);
+        let goes_first = |writer: &Queued| !held.has_point(writer.row) && !self.covers_key(owner, table, &writer.key);
+        let first = writers.into_iter().find(goes_first);
+        if first.is_none() {
+            queue.cancel(owner, table);
         }
-        first
+        first.map(|writer| writer.key)
     }
 
     /// Removes a scan from those that wait.
-    pub(crate) fn cancel_request(&self, slots: &Slots, owner: u32, table: TableId) {
-        self.change(slots, table, |ranges| (ranges.waiting.retain(|&(scan, _)| scan != owner), Vec::new()));
+    pub(crate) fn cancel_request(&self, owner: u32, table: TableId) {
+        self.shard(table).queue.cancel(owner, table);
     }
 
     /// Returns whether another owner covers the key. The caller has fenced, and has checked the key's point locks
     /// before.
     pub(crate) fn is_covered_by_other(&self, owner: u32, target: Target<'_>) -> bool {
-        if self.shard(target.table).is_unused() || mutant("sabotage: a writer does not look at intervals") {
+        if is_zero(&self.shard(target.table).holders) || mutant("sabotage: a writer does not look at intervals") {
             return false;
         }
         self.other_at(owner, target).is_some()
     }
 
-    /// Returns an owner other than `owner` that covers the key.
+    /// Returns an owner other than `owner` that covers the key. The caller has fenced.
     pub(crate) fn other_at(&self, owner: u32, target: Target<'_>) -> Option<u32> {
-        rmw::contended(2);
-        self.tables(target.table).get(target.table)?.other_at(owner, target.key)
+        let mut used = self.shard(target.table).stripes.iter().filter(|stripe| !is_zero(&stripe.holders));
+        used.find_map(|stripe| {
+            rmw::contended(2);
+            stripe.read(target.table, |ranges| ranges.other_at(owner, target.key)).flatten()
+        })
     }
 
     /// Returns whether an interval of the owner covers the key.
     pub(crate) fn covers(&self, held: &Held, target: Target<'_>) -> bool {
-        let covers_key = |ranges: &TableRanges| ranges.covers_key(held.owner(), target.key);
         held.range_tables().any(|table| table == target.table)
-            && self.tables(target.table).get(target.table).is_some_and(covers_key)
+            && self.covers_key(held.owner(), target.table, target.key)
+    }
+
+    fn covers_key(&self, owner: u32, table: TableId, key: &[u8]) -> bool {
+        self.shard(table).stripe(owner).read(table, |ranges| ranges.covers_key(owner, key)) == Some(true)
     }
 
     /// Returns the intervals of `owner` in a table.
     pub(crate) fn of(&self, owner: u32, table: TableId) -> Intervals {
-        self.tables(table).get(table).and_then(|ranges| ranges.of(owner)).cloned().unwrap_or_default()
+        let of = self.shard(table).stripe(owner).read(table, |ranges| ranges.of(owner).cloned());
+        of.flatten().unwrap_or_default()
     }
 
     /// Queues a writer on its key. New intervals that contain the key wait for it.
     pub(crate) fn enter_queue(&self, owner: u32, row: RowHash, target: Target<'_>) {
-        let mut tables = self.tables(target.table);
-        let ranges = tables.enter(target.table);
-        let is_new = ranges.queued.iter().all(|writer| writer.owner != owner);
-        assert!(is_new, "writer {owner} is queued twice in {:?}: {:?}", target.table, ranges.queued);
-        ranges.queued.push(Queued { owner, row, key: target.key.to_vec() });
+        self.shard(target.table).queue.enter(owner, row, target);
     }
 
     /// Removes a writer from the queue, and wakes the scans that may have waited for it.
     pub(crate) fn leave_queue(&self, slots: &Slots, owner: u32, table: TableId) {
-        self.change(slots, table, |ranges| {
-            let at = ranges.queued.iter().position(|writer| writer.owner == owner);
-            let writer = ranges.queued.remove(at.expect("a writer leaves the queue once"));
-            let waited = ranges.waiting.iter().filter(|(_, interval)| interval.contains(&writer.key));
-            ((), waited.map(|&(scan, _)| scan).collect())
-        });
+        slots.wake(&self.shard(table).queue.leave(owner, table));
     }
 
-    /// Changes the list of a table, and wakes the waiters that `change` names.
-    fn change<R>(&self, slots: &Slots, table: TableId, change: impl FnOnce(&mut TableRanges) -> (R, Vec<u32>)) -> R {
-        rmw::contended(2);
-        let mut tables = self.tables(table);
-        let ranges = tables.get_mut(table).expect("a table with a lock or a waiter has a list");
-        let (changed, woken) = change(ranges);
-        tables.end_if_empty(table);
-        drop(tables);
-        slots.wake(&woken);
-        changed
-    }
-
-    /// Adds the owners that cover the key on which `owner` is queued.
+    /// Adds the owners that cover the key on which `owner` is queued. It searches all stripes, because a walk for
+    /// deadlocks relies on the order of their mutexes.
     pub(crate) fn covering(&self, owner: u32, table: TableId, into: &mut Vec<u32>) {
-        let tables = self.tables(table);
-        let Some(ranges) = tables.get(table) else { return };
-        let queued = ranges.queued.iter().find(|writer| writer.owner == owner);
-        queued.inspect(|writer| ranges.others_at(owner, &writer.key, into));
+        let shard = self.shard(table);
+        let Some(writer) = shard.queue.writers(table).into_iter().find(|writer| writer.owner == owner) else { return };
+        for stripe in &shard.stripes {
+            stripe.read(table, |ranges| ranges.others_at(owner, &writer.key, into));
+        }
     }
 
     /// Returns the writers that a waiting scan of `owner` may wait for, with the rows on which they are queued.
     pub(crate) fn writers_before(&self, owner: u32, table: TableId) -> Vec<(u32, RowHash)> {
-        let tables = self.tables(table);
-        let Some(ranges) = tables.get(table) else { return Vec::new() };
-        let Some((_, interval)) = ranges.waiting.iter().find(|&&(scan, _)| scan == owner) else { return Vec::new() };
-        ranges.queued_in(owner, interval).map(|writer| (writer.owner, writer.row)).collect()
+        let writers = self.shard(table).queue.writers_before(owner, table);
+        let is_new = |writer: &&Queued| !self.covers_key(owner, table, &writer.key);
+        writers.iter().filter(is_new).map(|writer| (writer.owner, writer.row)).collect()
     }
 
     /// Returns a writer queued on a key of the interval that `owner` requests, and that key.
     pub(crate) fn writer_in(&self, owner: u32, table: TableId, interval: &Interval) -> Option<(u32, Vec<u8>)> {
-        let tables = self.tables(table);
-        let writer = tables.get(table)?.queued_in(owner, interval).next()?;
-        Some((writer.owner, writer.key.clone()))
-    }
-
-    fn tables(&self, table: TableId) -> MutexGuard<'_, TableLists> {
-        self.shard(table).tables.lock()
+        let writers = self.shard(table).queue.writers_in(owner, table, interval);
+        let first = writers.into_iter().find(|writer| !self.covers_key(owner, table, &writer.key))?;
+        Some((first.owner, first.key))
     }
 
     fn shard(&self, table: TableId) -> &RangeShard {
@@ -279,18 +354,11 @@ impl RangeLocks {
     }
 }
 
-/// Fences after an addition, without the latch, and records it with the owner.
+/// Records an addition with its owner.
 fn note_addition(held: &mut Held, table: TableId, Addition { is_merged, cost, change, .. }: Addition) -> Change {
-    extended();
     if is_merged {
         held.note_merge();
     }
     held.note_ranges(table, Some(cost));
     change
-}
-
-/// Returns a writer that a scan waits for. It is queued on a key of the interval, and does not wait for the scan's
-/// owner.
-fn comes_first<'a>(ranges: &'a TableRanges, held: &Held, interval: &Interval) -> Option<&'a Queued> {
-    ranges.queued_in(held.owner(), interval).find(|writer| !held.has_point(writer.row))
 }

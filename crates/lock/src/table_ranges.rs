@@ -1,9 +1,9 @@
-//! The list of one table: its intervals by owner and by key, the writers queued on keys, and the scans that wait for
-//! them. The latch of the shard protects the list (see [`crate::range`]).
+//! The list of one table in a stripe: its intervals by owner and by key. The latch of the stripe protects the list (see
+//! [`crate::range`]).
 //!
 //! A small list that becomes empty leaves its memory to the next one, so that short scans allocate nothing.
 
-use crate::hash::{Map, RowHash, Spread};
+use crate::hash::{Map, Spread};
 use crate::interval::{Change, Interval, Intervals};
 use crate::interval_tree::{IntervalTree, Node};
 use crate::lock_memory::UNIT_BYTES;
@@ -29,7 +29,7 @@ const KEPT_OWNERS: usize = 64;
 /// tree.
 const INTERVAL_BYTES: usize = 2 * size_of::<Interval>() + 2 * size_of::<Node>();
 
-/// The intervals of one table and the waits for them.
+/// The intervals of one table that owners of one stripe have.
 #[derive(Debug, Default)]
 pub(crate) struct TableRanges {
     /// The intervals of each owner, in ascending order of owners.
@@ -38,18 +38,6 @@ pub(crate) struct TableRanges {
     by_key: IntervalTree,
     /// Memory for the intervals of the next owner.
     spare: Intervals,
-    /// Writers that wait for point locks or intervals of other owners.
-    pub(crate) queued: Vec<Queued>,
-    /// Scans that wait for one of those writers.
-    pub(crate) waiting: Vec<(u32, Interval)>,
-}
-
-/// A writer queued on a key.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) owner: u32,
-    pub(crate) row: RowHash,
-    pub(crate) key: Vec<u8>,
 }
 
 /// The result of an addition.
@@ -76,7 +64,7 @@ pub(crate) struct Removal {
 
 impl TableRanges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.queued.is_empty() && self.waiting.is_empty()
+        self.held.is_empty()
     }
 
     fn find(&self, owner: u32) -> std::result::Result<usize, usize> {
@@ -107,13 +95,6 @@ impl TableRanges {
             into.extend(Some(holder).filter(|&holder| holder != owner));
             true
         });
-    }
-
-    /// Returns the writers of other transactions that are queued on keys of `interval`, except on keys that `owner`
-    /// covers.
-    pub(crate) fn queued_in(&self, owner: u32, interval: &Interval) -> impl Iterator<Item = &Queued> {
-        let is_new = move |key: &[u8]| interval.contains(key) && !self.covers_key(owner, key);
-        self.queued.iter().filter(move |writer| writer.owner != owner && is_new(&writer.key))
     }
 
     /// Adds keys to the intervals of `owner`. Merges these if there are more than `most`.
@@ -191,15 +172,9 @@ impl TableRanges {
         self.spare = intervals;
         Intervals::default()
     }
-
-    /// Returns the queued writers whose key no other owner covers.
-    pub(crate) fn uncovered(&self) -> Vec<u32> {
-        let free = |writer: &&Queued| self.other_at(writer.owner, &writer.key).is_none();
-        self.queued.iter().filter(free).map(|writer| writer.owner).collect()
-    }
 }
 
-/// The lists of the tables of a shard.
+/// The lists of the tables of a shard, in one stripe.
 #[derive(Debug)]
 pub(crate) struct TableLists {
     lists: Map<TableId, TableRanges>,

@@ -166,7 +166,7 @@ impl LockManager {
             None => Ok(()),
         };
         let granted = self.waits.until_granted(self.graph(), (held.owner(), Edge::Range(table)), timeout, attempt);
-        granted.inspect_err(|_| ranges.cancel_request(&self.slots, held.owner(), table))
+        granted.inspect_err(|_| ranges.cancel_request(held.owner(), table))
     }
 
     /// Returns the error for a caller that does not wait for `target`. If the row's header names a transaction, that is

@@ -48,19 +48,33 @@ impl Leaf {
     }
 }
 
-fn owners() -> (Arc<LockManager>, [Owner; 2]) {
-    let options = LockOptions { max_owners: 2, share_slots: 1, memory_units: 8, ..LockOptions::default() };
+fn owners<const N: usize>(labels: [&'static str; N]) -> (Arc<LockManager>, [Owner; N]) {
+    let options = LockOptions { max_owners: N, share_slots: 1, memory_units: 4 * N, ..LockOptions::default() };
     let locks = Arc::new(LockManager::new(options));
-    let owners = ["scanner", "writer"].map(|label| locks.lease(label).expect("a slot"));
+    let owners = labels.map(|label| locks.lease(label).expect("a slot"));
     (locks, owners)
 }
 
 /// With an interval from before the owner is counted already, and the latch of the list orders the two.
 fn scan_and_insert(has_interval: bool) {
-    let (locks, [mut scanner, writer]) = owners();
+    let (locks, [mut scanner, writer]) = owners(["scanner", "writer"]);
     if has_interval {
         assert!(locks.try_cover(&mut scanner, TABLE, &Interval::of_key(BESIDE)).is_some());
     }
+    scan_against_insert(locks, scanner, writer);
+}
+
+/// Another owner has an interval in another stripe. So the writer looks at the counts of the stripes.
+fn scan_in_a_stripe_and_insert() {
+    let (locks, [scanner, mut other, writer]) = owners(["scanner", "other", "writer"]);
+    assert_ne!(scanner.index() % 2, other.index() % 2, "two stripes");
+    assert!(locks.try_cover(&mut other, TABLE, &Interval::of_key(BESIDE)).is_some());
+    scan_against_insert(locks, scanner, writer);
+    drop(other);
+}
+
+/// Runs a scan and an insert at once. Only one of them finds nothing of the other.
+fn scan_against_insert(locks: Arc<LockManager>, mut scanner: Owner, writer: Owner) {
     let leaf = Leaf::new(locks);
     let scan = thread::spawn({
         let leaf = leaf.clone();
@@ -103,7 +117,19 @@ fn merge_and_write() {
 
 /// A writer that no longer finds the interval comes after what its owner did before it ended.
 fn end_and_insert() {
-    let (locks, [mut scanner, writer]) = owners();
+    let (locks, [scanner, writer]) = owners(["scanner", "writer"]);
+    end_against_insert(locks, scanner, writer);
+}
+
+/// Another owner has an interval in another stripe. So the writer finds the end in the count of the scan's stripe.
+fn end_in_a_stripe_and_insert() {
+    let (locks, [scanner, mut other, writer]) = owners(["scanner", "other", "writer"]);
+    assert!(locks.try_cover(&mut other, TABLE, &Interval::of_key(BESIDE)).is_some());
+    end_against_insert(locks, scanner, writer);
+    drop(other);
+}
+
+fn end_against_insert(locks: Arc<LockManager>, mut scanner: Owner, writer: Owner) {
     assert!(locks.try_cover(&mut scanner, TABLE, &Interval::of_key(KEY)).is_some());
     let leaf = Leaf::new(locks);
     let end = thread::spawn({
@@ -138,6 +164,16 @@ fn a_second_interval_of_an_owner_is_found_too() {
 }
 
 #[test]
+fn a_scan_and_an_insert_see_each_other_in_one_of_two_stripes() {
+    check(scan_in_a_stripe_and_insert);
+}
+
+#[test]
+fn a_writer_that_finds_no_interval_in_a_stripe_comes_after_its_end() {
+    check(end_in_a_stripe_and_insert);
+}
+
+#[test]
 fn a_point_lock_is_found_while_it_is_merged() {
     check(merge_and_write);
 }
@@ -151,6 +187,18 @@ fn a_writer_that_finds_no_interval_comes_after_its_end() {
 #[should_panic(expected = "a phantom")]
 fn a_scan_needs_its_fence() {
     mutated("range: no fence after extending", || scan_and_insert(false));
+}
+
+#[test]
+#[should_panic(expected = "a phantom")]
+fn a_scan_needs_its_fence_for_the_count_of_its_stripe() {
+    mutated("range: no fence after extending", scan_in_a_stripe_and_insert);
+}
+
+#[test]
+#[should_panic(expected = "before the end")]
+fn an_end_is_published_by_the_count_of_its_stripe() {
+    mutated("range: relaxed retirement", end_in_a_stripe_and_insert);
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod loom_intents;
 #[cfg(foreshore_loom)]
 mod loom_range;
 #[cfg(foreshore_loom)]
+mod loom_range_queue;
+#[cfg(foreshore_loom)]
 mod loom_share_count;
 #[cfg(foreshore_shuttle)]
 mod shuttle_deadlock;
