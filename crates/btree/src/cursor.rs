@@ -22,7 +22,7 @@ use self::keys::Keys;
 use self::locking::{Entered, Locking};
 use self::resume::Resume;
 pub use self::span::End;
-use self::span::{Rest, Rows, Span};
+use self::span::{Rest, Rows, Span, last_taken};
 use self::spilled::FetchedAhead;
 use self::steps::Steps;
 use crate::tree::Tree;
@@ -32,6 +32,9 @@ use foreshore_buffer::AccessPattern;
 use foreshore_lock::{RowLock, Strength, TableMode};
 use foreshore_txn::{Isolation, Snapshot, SnapshotRef, Txn};
 use std::ops::Bound;
+
+/// Why a cursor has its tree.
+const HAS_TREE: &str = "a cursor has its tree between two steps";
 
 /// Bytes of each buffer that an idle cursor keeps.
 const KEPT_BYTES: usize = 4 * PAGE_SIZE;
@@ -46,7 +49,8 @@ const KEPT_BYTES: usize = 4 * PAGE_SIZE;
 /// One scan after another may use its memory: [`aim`](Self::aim), [`begin`](Self::begin), [`rest`](Self::rest).
 #[derive(Debug)]
 pub struct Cursor {
-    tree: Tree,
+    /// `None` only while a step of a locking scan has it. A clone would count references that all threads share.
+    tree: Option<Tree>,
     /// The snapshot by which it reads; `None` if it locks what it reads.
     snapshot: Option<SnapshotRef>,
     locking: Locking,
@@ -118,7 +122,7 @@ impl Cursor {
     #[must_use]
     pub fn new(tree: &Tree) -> Self {
         Self {
-            tree: tree.clone(),
+            tree: Some(tree.clone()),
             snapshot: None,
             locking: Locking::new(RowLock::share(), Isolation::Snapshot),
             keys: Keys::default(),
@@ -135,8 +139,8 @@ impl Cursor {
     /// Sets the tree of the next scan, and its lower and upper bound. `bounds` makes these in two empty vectors, whose
     /// memory is that of earlier bounds.
     pub fn aim(&mut self, tree: &Tree, bounds: impl FnOnce([Vec<u8>; 2]) -> [Bound<Vec<u8>>; 2]) {
-        if !self.tree.is_same(tree) {
-            self.tree = tree.clone();
+        if !self.tree.as_ref().is_some_and(|own| own.is_same(tree)) {
+            self.tree = Some(tree.clone());
         }
         self.keys.set(bounds);
     }
@@ -148,7 +152,7 @@ impl Cursor {
     pub fn begin(&mut self, txn: &mut Txn) -> Result<()> {
         let snapshot = txn.reads_at()?;
         if snapshot.is_none() {
-            self.tree.lock(txn, TableMode::IntentShared)?;
+            self.tree().lock(txn, TableMode::IntentShared)?;
         }
         self.start(txn, snapshot, RowLock::share());
         Ok(())
@@ -163,7 +167,7 @@ impl Cursor {
             Strength::Share => TableMode::IntentShared,
             Strength::Update => TableMode::IntentExclusive,
         };
-        self.tree.lock_by(txn, mode, lock.on_conflict())?;
+        self.tree().lock_by(txn, mode, lock.on_conflict())?;
         self.start(txn, None, lock);
         Ok(())
     }
@@ -299,9 +303,10 @@ impl Cursor {
     #[cold]
     fn load_large(&mut self, txn: &mut Txn, stub: Vec<u8>) -> Result<()> {
         self.large = stub;
+        let tree = self.tree.as_ref().expect(HAS_TREE);
         match &self.snapshot {
-            Some(snapshot) => self.tree.load_at(txn, snapshot, &mut self.large),
-            None => self.tree.load(&mut self.large),
+            Some(snapshot) => tree.load_at(txn, snapshot, &mut self.large),
+            None => tree.load(&mut self.large),
         }
     }
 
@@ -336,8 +341,12 @@ impl Cursor {
 
     /// Returns the id of the table.
     #[must_use]
-    pub const fn table(&self) -> TableId {
-        self.tree.table()
+    pub fn table(&self) -> TableId {
+        self.tree().table()
+    }
+
+    fn tree(&self) -> &Tree {
+        self.tree.as_ref().expect(HAS_TREE)
     }
 
     /// Copies the rows of one leaf at one end of the unread keys. A locking scan may copy only some of them.
@@ -348,23 +357,26 @@ impl Cursor {
             self.snapshot = Some(snapshot);
             return rest;
         }
-        if self.tree.is_retired() {
+        if self.tree().is_retired() {
             // This transaction created the table and rolled that back.
-            return Err(Error::TableDropped { table: self.tree.table().into() });
+            return Err(Error::TableDropped { table: self.table().into() });
         }
-        self.lock_leaf(txn, span, end)
+        let tree = self.tree.take().expect(HAS_TREE);
+        let rest = self.lock_leaf(&tree, txn, span, end);
+        self.tree = Some(tree);
+        rest
     }
 
     /// [`fill`](Self::fill) of a scan that reads by `snapshot`.
     fn fill_at(&mut self, txn: &mut Txn, snapshot: &Snapshot, span: &Span, end: End) -> Result<Rest> {
-        let _operation = self.tree.begin_read(txn, snapshot)?;
+        let _operation = self.tree().begin_read(txn, snapshot)?;
         txn.swap_fetched(&mut self.spilled.fetched);
         let copied = match self.ahead.pattern() {
             AccessPattern::Random => self.copy_leaf::<false>(txn, snapshot, span, end),
             AccessPattern::Scan => self.copy_leaf::<true>(txn, snapshot, span, end),
         };
         txn.swap_fetched(&mut self.spilled.fetched);
-        let rest = copied.map_err(|error| self.tree.judge(txn, snapshot, error))?;
+        let rest = copied.map_err(|error| self.tree().judge(txn, snapshot, error))?;
         self.steps.grow();
         Ok(rest)
     }
@@ -374,16 +386,8 @@ impl Cursor {
         let is_leaf = matches!(rest, Rest::Leaf(_));
         self.keys.pass(end, rest);
         if is_leaf && let Some(span) = self.keys.unread() {
-            self.ahead.request(txn, &self.tree, self.snapshot.as_deref(), (span, end));
+            let tree = self.tree.as_ref().expect(HAS_TREE);
+            self.ahead.request(txn, tree, self.snapshot.as_deref(), (span, end));
         }
     }
-}
-
-/// Returns the key of the last row taken from one end.
-fn last_taken<'r>(front: &'r Rows, back: &'r Rows, end: End) -> Option<&'r [u8]> {
-    let (near, far) = match end {
-        End::Front => (front, back),
-        End::Back => (back, front),
-    };
-    far.last(end).or_else(|| near.last(end))
 }

@@ -1,8 +1,8 @@
 //! Steps of a snapshot scan.
 
-use super::Cursor;
 use super::left::LeftEntries;
 use super::span::{End, Rest, Rows, Span};
+use super::{Cursor, HAS_TREE};
 use crate::access::{Access, ReadGuard};
 use crate::descend::Restarts;
 use crate::format::{GHOST, OVERFLOW, RowHeader};
@@ -32,7 +32,8 @@ impl Cursor {
         }
         txn.unwant(0);
         loop {
-            let (tree, step, memory) = (&self.tree, self.steps.size(), self.keys.spare());
+            let tree = self.tree.as_ref().expect(HAS_TREE);
+            let (step, memory) = (self.steps.size(), self.keys.spare());
             let rows = if end == End::Front { &mut self.copied.front } else { &mut self.copied.back };
             let (leaf, left) = match self.resume.left.take().and_then(|left| left.enter(tree.pool(), end)) {
                 Some((leaf, left)) => (leaf, Some(left)),

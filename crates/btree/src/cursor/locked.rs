@@ -71,8 +71,8 @@ enum Met {
 
 impl Cursor {
     /// Takes the next rows of one leaf from one end of a span. Skipped keys at that end are removed from the span.
-    pub(super) fn lock_leaf(&mut self, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
-        let (tree, locking) = (self.tree.clone(), self.locking);
+    pub(super) fn lock_leaf(&mut self, tree: &Tree, txn: &mut Txn, span: &mut Span, end: End) -> Result<Rest> {
+        let locking = self.locking;
         let mut restarts = Restarts::default();
         let rest = loop {
             self.rows(end).clear();
@@ -81,8 +81,8 @@ impl Cursor {
                 break Rest::Nothing;
             }
             let step = match self.ahead.pattern() {
-                AccessPattern::Random => self.lock_rows::<false>(&tree, txn, span, end, &mut restarts),
-                AccessPattern::Scan => self.lock_rows::<true>(&tree, txn, span, end, &mut restarts),
+                AccessPattern::Random => self.lock_rows::<false>(tree, txn, span, end, &mut restarts),
+                AccessPattern::Scan => self.lock_rows::<true>(tree, txn, span, end, &mut restarts),
             };
             if !matches!(step, Ok(Step::Done(_) | Step::Free(_))) {
                 self.give_up(txn);
@@ -99,7 +99,7 @@ impl Cursor {
                 Step::Busy(key) => txn.share(Target::row(tree.table(), &key))?,
                 Step::Behind(interval) => txn.wait_to_cover(tree.table(), &interval)?,
                 Step::Free(key) => {
-                    let taken = self.take_row(&tree, txn, key, locking, span.bound(end));
+                    let taken = self.take_row(tree, txn, key, locking, span.bound(end));
                     if !matches!(taken, Ok(true)) {
                         self.give_up(txn);
                     }

@@ -355,3 +355,12 @@ impl Rows {
         self.places.get(at).map(|place| &self.bytes[place.key()])
     }
 }
+
+/// Returns the key of the last row taken from one end.
+pub(super) fn last_taken<'r>(front: &'r Rows, back: &'r Rows, end: End) -> Option<&'r [u8]> {
+    let (near, far) = match end {
+        End::Front => (front, back),
+        End::Back => (back, front),
+    };
+    far.last(end).or_else(|| near.last(end))
+}
