@@ -11,7 +11,8 @@ Exit status:
   0  done; also if the reader of a pipe has closed it
   1  the answer is no: a check found damage, a repair left some, a salvage did not find all rows, the row is absent,
      or a check of a benchmark is false
-  2  the request is refused: an argument, a key or value that does not fit its type, an unknown table
+  2  the request is refused: an argument, a key or value that does not fit its type, an unknown table, a new name that
+     a table has
   3  the database cannot be opened: there is none, it is in use, of a newer format, or damaged
   4  the operation failed";
 

@@ -19,7 +19,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use exit::{Failure, STATUSES};
 use foreshore::Error;
 use inspect::{
-    backup, check, compact, del, dump, get, info, load, log, page, put, repair, restore, salvage, scan, stats, tables,
+    backup, check, clear, compact, del, dump, get, info, load, log, page, put, rename, repair, restore, salvage, scan,
+    stats, tables,
 };
 use std::{ffi::OsString, process::ExitCode};
 
@@ -47,6 +48,8 @@ enum Verb {
     Put(put::PutArguments),
     Del(del::DelArguments),
     Scan(scan::ScanArguments),
+    Rename(rename::RenameArguments),
+    Clear(clear::ClearArguments),
     Dump(dump::DumpArguments),
     Load(load::LoadArguments),
     Log(log::LogArguments),
@@ -80,6 +83,8 @@ impl Verb {
             Self::Put(arguments) => put::run(arguments),
             Self::Del(arguments) => del::run(arguments),
             Self::Scan(arguments) => scan::run(arguments),
+            Self::Rename(arguments) => rename::run(arguments),
+            Self::Clear(arguments) => clear::run(arguments),
             Self::Dump(arguments) => dump::run(arguments),
             Self::Load(arguments) => load::run(arguments),
             Self::Log(arguments) => log::run(arguments),
@@ -125,7 +130,7 @@ fn checked(is_true: bool) -> Result<(), Failure> {
 
 fn unknown_verb(words: &[OsString]) -> Error {
     let verb = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let expected = "info, stats, check, tables, get, put, del, scan, dump, load, log, page, backup, restore, verify, \
-                    compact, repair, salvage, shell, top, bench, lab, completions or man";
+    let expected = "info, stats, check, tables, get, put, del, scan, rename, clear, dump, load, log, page, backup, \
+                    restore, verify, compact, repair, salvage, shell, top, bench, lab, completions or man";
     Error::InvalidOption { name: "verb", value: verb, expected: expected.to_owned() }
 }

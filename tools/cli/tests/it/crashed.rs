@@ -25,3 +25,20 @@ fn the_first_verb_that_opens_it_recovers_it_and_commits_are_there() {
     assert_eq!(crashed.json("check", &[], 0)[0]["rows"], json!(304));
     assert_eq!(crashed.json("stats", &[], 0)[0]["recovery"]["was_clean"], json!(true));
 }
+
+#[test]
+fn tables_are_renamed_and_cleared_after_a_crash() {
+    let live = Dir::new("live-tables");
+    let db = live.open();
+    fill(&db);
+    let unfinished = db.begin();
+    unfinished.open(ACCOUNTS).unwrap().put(7, 0).unwrap();
+    db.sync().unwrap();
+    let crashed = live.copy("crashed-tables");
+    drop(unfinished);
+    close(db);
+    crashed.prints("rename", &["accounts", "ledger"]);
+    crashed.prints("clear", &["names"]);
+    assert_eq!(crashed.prints("get", &["ledger", "7"]), "-93\n");
+    assert_eq!(crashed.json("check", &[], 0)[0]["rows"], json!(302));
+}

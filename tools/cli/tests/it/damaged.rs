@@ -59,3 +59,15 @@ fn rows_of_damaged_pages_are_refused_and_others_are_read() {
     assert_eq!(dir.run("info", &[]).code, 0);
     assert_eq!(dir.run("tables", &[]).code, 0);
 }
+
+#[test]
+fn a_table_with_a_damaged_page_is_renamed_and_cleared() {
+    let dir = Dir::with_database("damaged-tables");
+    damage(&dir);
+    dir.prints("rename", &["accounts", "ledger"]);
+    dir.run("get", &["ledger", "299"]).is_refused(4, "table \"ledger\" is damaged at page");
+    dir.prints("clear", &["ledger"]);
+    assert_eq!(dir.prints("scan", &["ledger"]), "");
+    dir.prints("put", &["ledger", "299", "1"]);
+    assert_eq!(dir.prints("scan", &["ledger"]), "299\t1\n");
+}

@@ -4,7 +4,7 @@ use crate::support::{Dir, foreshore};
 use std::ffi::OsStr;
 use std::fs;
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 22] = [
     "info",
     "stats",
     "check",
@@ -13,6 +13,8 @@ const VERBS: [&str; 20] = [
     "put",
     "del",
     "scan",
+    "rename",
+    "clear",
     "dump",
     "load",
     "log",

@@ -18,6 +18,7 @@ mod salvage;
 mod schema;
 mod shell;
 mod support;
+mod tables;
 mod top;
 mod typed;
 mod whole;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The verbs with the arguments that they need, except `load`, which creates a database.
-const VERBS: [(&str, &[&str]); 12] = [
+const VERBS: [(&str, &[&str]); 14] = [
     ("info", &[]),
     ("stats", &[]),
     ("check", &[]),
@@ -16,6 +16,8 @@ const VERBS: [(&str, &[&str]); 12] = [
     ("put", &["accounts", "7", "1"]),
     ("del", &["accounts", "7"]),
     ("scan", &["accounts"]),
+    ("rename", &["accounts", "renamed"]),
+    ("clear", &["accounts"]),
     ("dump", &[]),
     ("log", &[]),
     ("page", &["3"]),
@@ -102,6 +104,8 @@ fn arguments_are_refused_with_2() {
     let dir = Dir::with_database("usage");
     for (verb, words) in [
         ("get", &["accounts"][..]),
+        ("rename", &["accounts"]),
+        ("clear", &["accounts", "names"]),
         ("get", &["accounts", "7", "--hex", "--utf8"]),
         ("scan", &["accounts", "--prefix", "x", "--from", "1"]),
         ("scan", &["accounts", "--limit", "-1"]),

@@ -96,6 +96,8 @@ fn an_empty_database_has_nothing_and_is_sound() {
         dir.run(verb, &["accounts", "7"]).is_refused(2, "there is no table \"accounts\"");
     }
     dir.run("put", &["accounts", "7", "1"]).is_refused(2, "there is no table \"accounts\"");
-    dir.run("scan", &["accounts"]).is_refused(2, "there is no table \"accounts\"");
+    for (verb, words) in [("scan", &["accounts"][..]), ("rename", &["accounts", "new"]), ("clear", &["accounts"])] {
+        dir.run(verb, words).is_refused(2, "there is no table \"accounts\"");
+    }
     assert_eq!(dir.prints("tables", &[]), "", "none was created");
 }
