@@ -52,7 +52,7 @@ impl Home {
     /// `InvalidOption` if the log buffer cannot be made so.
     pub(crate) fn configure(&mut self, config: &Config) -> Result<()> {
         let storage = &config.storage;
-        let options = Options::new()
+        let mut options = Options::new()
             .memory_limit(storage.memory)
             .spill_limit(storage.spill)
             .log_budget(storage.log_budget.max(storage.segment.saturating_mul(SEGMENTS_OF_BUDGET)))
@@ -62,6 +62,9 @@ impl Home {
                 lab.segment_bytes = storage.segment;
                 lab.profile = config.window.breakdown;
             });
+        if let Some(target) = storage.restart_target {
+            options = options.restart_target(target);
+        }
         self.options = config.parts.set(options)?;
         Ok(())
     }
@@ -144,6 +147,17 @@ mod tests {
         assert!(dirs.iter().all(|dir| dir.is_dir()));
         drop((a, b));
         assert!(!dirs.iter().any(|dir| dir.exists()));
+    }
+
+    #[test]
+    fn a_restart_target_bounds_the_log() {
+        let mut config = on(Device::Null);
+        config.storage.restart_target = Some(Duration::from_secs(4));
+        let db = Home::new(&config).unwrap().open().unwrap();
+        assert_eq!(db.stats().checkpoint.budget, 4 * (32 << 20), "at 32 MiB a second");
+        config.storage.restart_target = Some(Duration::ZERO);
+        let refused = Home::new(&config).unwrap().open();
+        assert!(matches!(refused, Err(Error::InvalidOption { name: "restart_target", .. })), "{refused:?}");
     }
 
     #[test]

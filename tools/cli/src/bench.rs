@@ -109,6 +109,10 @@ pub(crate) struct Arguments {
     /// Log behind the redo start: at least four segments
     #[arg(long, default_value = "512MiB", value_parser = |text: &str| units::size("log-budget", text))]
     log_budget: u64,
+    /// How long a restart after a crash may take: the log behind the redo start follows from it, up to 512MiB
+    #[arg(long, value_name = "TIME", conflicts_with = "log_budget",
+        value_parser = |text: &str| units::time("restart-target", text))]
+    restart_target: Option<Duration>,
     /// Rows of update in one table that all threads share [default: a table for each thread]
     #[arg(long)]
     rows: Option<u64>,
@@ -201,6 +205,7 @@ impl Arguments {
                 spill: self.spill,
                 segment: self.segment.unwrap_or_else(|| segment_for(self.log_budget)),
                 log_budget: self.log_budget,
+                restart_target: self.restart_target,
             },
             records: Records {
                 rows: self.rows,
@@ -302,6 +307,16 @@ mod tests {
         let config = parse("tpcb --log-buffer carray --wait spin --slots 7").unwrap();
         let Parts { log_buffer, wait, slots, .. } = config.parts;
         assert_eq!((log_buffer, wait, slots), (BufferKind::CArray, WaitKind::Spin, 7));
+        let storage = parse("tpcb --restart-target 2500ms").unwrap().storage;
+        assert_eq!(storage.restart_target, Some(Duration::from_millis(2500)));
+        assert_eq!(storage.log_budget, Storage::default().log_budget, "the most that follows from the time");
+    }
+
+    #[test]
+    fn a_restart_target_excludes_a_log_budget() {
+        let error = parse("tpcb --restart-target 5s --log-budget 64MiB").expect_err("both");
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict);
+        assert!(error.to_string().contains("--log-budget"), "{error}");
     }
 
     #[test]
@@ -314,6 +329,7 @@ mod tests {
             ("tpcb --device flash", "direct"),
             ("tpcb --isolation dirty", "serializable"),
             ("tpcb --memory 1GB", "MiB"),
+            ("tpcb --restart-target 5min", "ms or s"),
         ] {
             let error = parse(words).expect_err(words);
             assert_eq!(error.kind(), ErrorKind::ValueValidation, "{words}");

@@ -1,10 +1,10 @@
 //! What a database is stored on, and its limits.
 
-use super::values::text;
+use super::values::{optional_seconds, text};
 use crate::units::show_bytes;
 use foreshore::{Device, DoublewriteKind};
 use serde::Serialize;
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// Devices, and bytes of memory and log.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -23,6 +23,9 @@ pub struct Storage {
     pub segment: u64,
     /// Bytes of log that may stand behind the redo start.
     pub log_budget: u64,
+    /// How long a restart may take, if the log behind the redo start follows from that.
+    #[serde(serialize_with = "optional_seconds")]
+    pub restart_target: Option<Duration>,
 }
 
 impl Default for Storage {
@@ -34,6 +37,7 @@ impl Default for Storage {
             spill: 0,
             segment: 16 << 20,
             log_budget: 512 << 20,
+            restart_target: None,
         }
     }
 }
@@ -51,6 +55,9 @@ impl fmt::Display for Storage {
         let [memory, spill, segment, log_budget] =
             [self.memory, self.spill, self.segment, self.log_budget].map(show_bytes);
         write!(f, "doublewrite {} device {} memory {memory} spill {spill} ", self.doublewrite, self.device)?;
-        write!(f, "segment {segment} log-budget {log_budget}")
+        match self.restart_target {
+            None => write!(f, "segment {segment} log-budget {log_budget}"),
+            Some(target) => write!(f, "segment {segment} restart-target {}s", target.as_secs_f64()),
+        }
     }
 }

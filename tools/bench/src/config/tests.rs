@@ -117,6 +117,7 @@ fn the_json_holds_every_option() {
         "reader_secs",
         "repeat",
         "replacement",
+        "restart_target",
         "row_bytes",
         "rows",
         "scale",
@@ -137,4 +138,8 @@ fn the_json_holds_every_option() {
     assert_eq!(json["secs"], 10.0);
     assert_eq!(json["device"], "auto");
     assert_eq!((&json["log_budget"], &json["row_bytes"]), (&(512_u64 << 20).into(), &100.into()));
+    let storage = Storage { restart_target: Some(Duration::from_millis(2500)), ..Storage::default() };
+    let config = Config { storage, ..Config::default() };
+    assert_eq!(serde_json::to_value(&config).unwrap()["restart_target"], 2.5);
+    assert!(config.summary().contains(" restart-target 2.5s "), "{}", config.summary());
 }

@@ -2,8 +2,8 @@
 
 use crate::units::invalid;
 use foreshore::Result;
-use serde::Serializer;
-use std::fmt;
+use serde::{Serialize, Serializer};
+use std::{fmt, time::Duration};
 
 /// Most transactions in flight per thread, most repeats, and most rows of a batch or a backlog.
 pub(super) const MANY: usize = 100_000;
@@ -22,4 +22,12 @@ pub(super) fn or_dash<T: ToString>(value: Option<T>) -> String {
 /// Serializes what is shown.
 pub(super) fn text<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+/// Serializes a time as seconds.
+pub(super) fn optional_seconds<S: Serializer>(
+    value: &Option<Duration>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    value.map(|value| value.as_secs_f64()).serialize(serializer)
 }

@@ -1,6 +1,6 @@
 //! What is measured, how long and under which load.
 
-use super::values::{MANY, count, or_dash};
+use super::values::{MANY, count, optional_seconds, or_dash};
 use crate::units::invalid;
 use foreshore::Result;
 use serde::{Serialize, Serializer};
@@ -78,8 +78,4 @@ impl fmt::Display for Window {
 
 fn seconds<S: Serializer>(value: &Duration, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_f64(value.as_secs_f64())
-}
-
-fn optional_seconds<S: Serializer>(value: &Option<Duration>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    value.map(|value| value.as_secs_f64()).serialize(serializer)
 }
