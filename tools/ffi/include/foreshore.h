@@ -126,6 +126,8 @@ enum fs_status
   FS_INDEXED = 56,
   // A row does not decode to the types of its table.
   FS_UNDECODABLE = 57,
+  // A table has the new name already.
+  FS_TABLE_EXISTS = 58,
   // There is no database in the directory.
   FS_NO_DATABASE = 60,
   // The database is open already, in this process or another.
@@ -198,6 +200,9 @@ typedef struct {
   uint64_t log_budget;
   // Bytes of a temporary file for undo; none by default.
   uint64_t spill_limit;
+  // Milliseconds that a restart after a crash may take: the log that it reads follows from that, up to `log_budget`.
+  // By default only `log_budget` bounds it.
+  uint64_t restart_target_ms;
 } fs_options;
 
 // What a backup holds.
@@ -377,6 +382,17 @@ fs_status fs_release(const fs_tx *tx, uint64_t savepoint);
 
 // Drops the table `name` with all its rows. `FS_NOT_FOUND` if there is none.
 fs_status fs_drop_table(const fs_tx *tx, const char *name);
+
+// Renames the table `name` with its rows, its indexes and its numbers. `FS_NOT_FOUND` if there is none, and
+// `FS_TABLE_EXISTS` if another table has the new name; then the transaction goes on.
+fs_status fs_rename_table(const fs_tx *tx,
+                          const char *name,
+                          const char *new_name);
+
+// Removes all rows of the table `name`, in a time that does not depend on their number. `FS_NOT_FOUND` if there is no
+// such table. Open the table again afterwards: one that was opened before is that of the removed rows.
+fs_status fs_clear_table(const fs_tx *tx,
+                         const char *name);
 
 // Opens the table `name` of bytes, and creates it if there is none and the transaction writes. Free it with
 // `fs_table_free`.

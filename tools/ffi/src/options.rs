@@ -45,6 +45,9 @@ pub struct fs_options {
     pub log_budget: u64,
     /// Bytes of a temporary file for undo; none by default.
     pub spill_limit: u64,
+    /// Milliseconds that a restart after a crash may take: the log that it reads follows from that, up to `log_budget`.
+    /// By default only `log_budget` bounds it.
+    pub restart_target_ms: u64,
 }
 
 /// Options of a transaction. Set `struct_size` to `sizeof(fs_tx_options)`, and leave zero what is to have its default.
@@ -116,6 +119,9 @@ pub(crate) unsafe fn database(options: *const fs_options) -> Result<(Options, Op
     }
     if given.log_budget > 0 {
         options = options.log_budget(given.log_budget);
+    }
+    if given.restart_target_ms > 0 {
+        options = options.restart_target(Duration::from_millis(given.restart_target_ms));
     }
     Ok((options.spill_limit(given.spill_limit), how, is_in_memory))
 }

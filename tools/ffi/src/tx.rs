@@ -117,3 +117,31 @@ pub unsafe extern "C" fn fs_drop_table(tx: *const fs_tx, name: *const c_char) ->
         Ok(crate::guard::found(tx.inner.drop_table(name)?))
     })
 }
+
+/// Renames the table `name` with its rows, its indexes and its numbers. `FS_NOT_FOUND` if there is none, and
+/// `FS_TABLE_EXISTS` if another table has the new name; then the transaction goes on.
+///
+/// # Safety
+/// Each pointer is null or of its type; texts end with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_rename_table(tx: *const fs_tx, name: *const c_char, new_name: *const c_char) -> Status {
+    crate::guard::guard_status(|| {
+        // SAFETY: as the caller promises.
+        let (tx, name, new_name) = unsafe { (object(tx, "tx")?, text(name, "name")?, text(new_name, "new_name")?) };
+        Ok(crate::guard::found(tx.inner.rename_table(name, new_name)?))
+    })
+}
+
+/// Removes all rows of the table `name`, in a time that does not depend on their number. `FS_NOT_FOUND` if there is no
+/// such table. Open the table again afterwards: one that was opened before is that of the removed rows.
+///
+/// # Safety
+/// Each pointer is null or of its type; texts end with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_clear_table(tx: *const fs_tx, name: *const c_char) -> Status {
+    crate::guard::guard_status(|| {
+        // SAFETY: as the caller promises.
+        let (tx, name) = unsafe { (object(tx, "tx")?, text(name, "name")?) };
+        Ok(crate::guard::found(tx.inner.clear_table(name)?))
+    })
+}

@@ -34,6 +34,8 @@ static void nulls(fs_db *db) {
     EXPECT(FS_INVALID, fs_rollback_to(NULL, 0));
     EXPECT(FS_INVALID, fs_release(NULL, 0));
     EXPECT(FS_INVALID, fs_drop_table(tx, NULL));
+    EXPECT(FS_INVALID, fs_rename_table(tx, "rows", NULL));
+    EXPECT(FS_INVALID, fs_clear_table(tx, NULL));
     EXPECT(FS_INVALID, fs_table_open(tx, NULL, &table));
     EXPECT(FS_INVALID, fs_table_open(tx, "\xFF", &table));
     EXPECT(FS_INVALID, fs_table_open_typed(tx, "t", NULL, "u64", &table));

@@ -102,6 +102,21 @@ static void types(fs_tx *tx) {
     fs_table_free(table);
     EXPECT(FS_NO_TABLE, fs_table_open_existing(tx, "none", &table));
     EXPECT(FS_TABLE_NAME, fs_table_open(tx, "", &table));
+
+    EXPECT(FS_NOT_FOUND, fs_rename_table(tx, "none", "other"));
+    EXPECT(FS_TABLE_EXISTS, fs_rename_table(tx, "stock", "rows"));
+    EXPECT(FS_TABLE_NAME, fs_rename_table(tx, "stock", ""));
+    OK(fs_rename_table(tx, "stock", "stored"));
+    EXPECT(FS_NO_TABLE, fs_table_open_existing(tx, "stock", &table));
+    OK(fs_table_open_typed(tx, "stored", "u64", "i64", &table));
+    OK(fs_contains(table, "\0\0\0\0\0\0\0\7", 8));
+    fs_table_free(table);
+    EXPECT(FS_NOT_FOUND, fs_clear_table(tx, "stock"));
+    OK(fs_clear_table(tx, "stored"));
+    OK(fs_table_open_typed(tx, "stored", "u64", "i64", &table));
+    EXPECT(FS_NOT_FOUND, fs_contains(table, "\0\0\0\0\0\0\0\7", 8));
+    fs_table_free(table);
+    OK(fs_rename_table(tx, "stored", "stock"));
     OK(fs_drop_table(tx, "stock"));
     EXPECT(FS_NOT_FOUND, fs_drop_table(tx, "stock"));
 }

@@ -25,7 +25,7 @@ pub fn stats_json(stats: &Stats) -> String {
     object!(out, "log", stats.log, records, record_bytes, groups, group_bytes, writes, watchers, callback_panics);
     object!(out, "pool", stats.pool, frames, frames_free, pages_dirty, misses, pages_read, pages_written, evictions);
     object!(out, "space", stats.space, file_pages, used_pages, free_pages);
-    object!(out, "checkpoint", stats.checkpoint, checkpoints, failures);
+    object!(out, "checkpoint", stats.checkpoint, checkpoints, failures, budget);
     object!(out, "damage", stats.damage, pages);
     object!(out, "memory", stats.memory, limit, log_buffer, staging, undo, status, locks, pool);
     let _ = write!(out, ",\"log_retained_bytes\":{},\"prepared\":{}", stats.log_retained_bytes, stats.prepared);

@@ -69,6 +69,8 @@ pub enum Status {
     Indexed = 56,
     /// A row does not decode to the types of its table.
     Undecodable = 57,
+    /// A table has the new name already.
+    TableExists = 58,
     /// There is no database in the directory.
     NoDatabase = 60,
     /// The database is open already, in this process or another.
@@ -131,6 +133,7 @@ impl Status {
             Error::NoTable { .. } => Self::NoTable,
             Error::TableName { .. } => Self::TableName,
             Error::TableTypes { .. } => Self::TableTypes,
+            Error::TableExists { .. } => Self::TableExists,
             Error::IndexUndeclared { .. } | Error::IndexMismatch { .. } | Error::IndexKeyExists { .. } => Self::Indexed,
             Error::Undecodable { .. } => Self::Undecodable,
             _ => Self::of_database(error),

@@ -200,6 +200,22 @@ impl Transaction {
         self.with(|open| Ok(open.writing()?.drop_table(name)?))
     }
 
+    /// Renames the table `name`. Returns whether there was one.
+    ///
+    /// # Errors
+    /// `TableExists` if another table has the new name, and those of the engine.
+    pub fn rename_table(&self, name: &str, new_name: &str) -> Result<bool> {
+        self.with(|open| Ok(open.writing()?.rename_table(name, new_name)?))
+    }
+
+    /// Removes all rows of the table `name`. Returns whether there is one.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn clear_table(&self, name: &str) -> Result<bool> {
+        self.with(|open| Ok(open.writing()?.clear_table(name)?))
+    }
+
     /// Returns the tables, each with the names of its key type and its value type.
     ///
     /// # Errors
