@@ -59,14 +59,15 @@ impl Drop for Database {
 #[pymethods]
 impl Database {
     #[new]
-    #[pyo3(signature = (path, *, memory_limit=None, log_budget=None, spill_limit=None, lock_timeout=None,
-        max_transactions=None, existing=false, read_only=false))]
+    #[pyo3(signature = (path, *, memory_limit=None, log_budget=None, restart_target=None, spill_limit=None,
+        lock_timeout=None, max_transactions=None, existing=false, read_only=false))]
     #[expect(clippy::too_many_arguments, reason = "they have names")]
     fn new(
         py: Python<'_>,
         path: Option<String>,
         memory_limit: Option<u64>,
         log_budget: Option<u64>,
+        restart_target: Option<f64>,
         spill_limit: Option<u64>,
         lock_timeout: Option<f64>,
         max_transactions: Option<usize>,
@@ -79,6 +80,9 @@ impl Database {
         }
         if let Some(bytes) = log_budget {
             options = options.log_budget(bytes);
+        }
+        if let Some(time) = restart_target {
+            options = options.restart_target(seconds("restart_target", time)?);
         }
         if let Some(bytes) = spill_limit {
             options = options.spill_limit(bytes);

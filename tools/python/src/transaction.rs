@@ -68,6 +68,17 @@ impl Transaction {
         detached(py, || self.inner().drop_table(name))
     }
 
+    /// Renames a table with its rows, its indexes and its numbers. Returns whether there was one.
+    fn rename_table(&self, py: Python<'_>, name: &str, new_name: &str) -> PyResult<bool> {
+        detached(py, || self.inner().rename_table(name, new_name))
+    }
+
+    /// Removes all rows of a table, in a time that does not depend on their number. Returns whether there is one. Open
+    /// the table again afterwards: one that was opened before is that of the removed rows.
+    fn clear_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        detached(py, || self.inner().clear_table(name))
+    }
+
     /// Returns the tables, each with its name and the names of its types.
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
         detached(py, || self.inner().tables())

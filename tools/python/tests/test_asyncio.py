@@ -52,6 +52,20 @@ def test_an_async_block_commits_or_rolls_back(db):
         assert list(tx.table("t", int, int)) == [1, 2]
 
 
+def test_tables_are_renamed_and_cleared_by_an_async_transaction(db):
+    async def main():
+        async with db.begin_async() as tx:
+            for name in ["a", "b"]:
+                tx.table(name, int, int)[1] = 1
+            assert tx.rename_table("a", "c") and not tx.rename_table("a", "d")
+            assert tx.clear_table("b") and not tx.clear_table("a")
+
+    asyncio.run(main())
+    with db.read() as tx:
+        assert [name for name, _, _ in tx.tables()] == ["b", "c"]
+        assert list(tx.table("b", int, int)) == [] and list(tx.table("c", int, int)) == [1]
+
+
 def test_tasks_that_contend_for_a_row_lose_nothing(db):
     def add(tx, by):
         table = tx.table("t", str, int)

@@ -54,6 +54,16 @@ def test_backup_check_and_counters(path, tmp_path):
         assert tx.table("t", str, int)["a"] == 1
 
 
+def test_a_restart_target_bounds_the_log():
+    with foreshore.in_memory(restart_target=4.0) as db:
+        assert db.stats()["checkpoint"]["budget"] == 4 * (32 << 20)  # until a restart was measured
+    with foreshore.in_memory(restart_target=3600, log_budget=100 << 20) as db:
+        assert db.stats()["checkpoint"]["budget"] == 100 << 20
+    for target in [0, -1, float("nan")]:
+        with pytest.raises(ValueError):
+            foreshore.in_memory(restart_target=target)
+
+
 def test_damage_is_told(path):
     with foreshore.open(path) as db:
         put(db, "a", 1)

@@ -123,6 +123,27 @@ def test_wrong_types_are_refused_and_change_nothing(db):
         assert tx.drop_table("blobs") and not tx.drop_table("blobs")
 
 
+def test_tables_are_renamed_and_cleared(db):
+    with db.begin() as tx:
+        for name in ["stock", "other"]:
+            tx.table(name, int, str)[7] = name
+    with db.begin() as tx:
+        with pytest.raises(foreshore.TableExists):
+            tx.rename_table("stock", "other")
+        with pytest.raises(foreshore.TableName):
+            tx.rename_table("stock", "")
+        assert tx.rename_table("stock", "stored") and not tx.rename_table("stock", "again")
+        assert tx.table("stored", int, str)[7] == "stock"
+        assert tx.clear_table("other") and not tx.clear_table("stock")
+        assert tx.tables() == [("other", "i64", "str"), ("stored", "i64", "str")]
+        assert len(tx.table("other", int, str)) == 0
+    with db.read() as tx:
+        assert len(tx.table("other", int, str)) == 0 and tx.table("stored", int, str)[7] == "stock"
+        for change in [lambda: tx.rename_table("stored", "stock"), lambda: tx.clear_table("stored")]:
+            with pytest.raises(foreshore.ReadOnly):
+                change()
+
+
 def test_types_and_numbers_have_limits(db):
     deep = int
     for _ in range(40):

@@ -115,6 +115,14 @@ class AsyncTransaction:
         """Drops a table. Returns whether there was one."""
         return self._tx.drop_table(name)
 
+    def rename_table(self, name: str, new_name: str) -> bool:
+        """Renames a table, as ``Transaction.rename_table`` does. Returns whether there was one."""
+        return self._tx.rename_table(name, new_name)
+
+    def clear_table(self, name: str) -> bool:
+        """Removes all rows of a table, as ``Transaction.clear_table`` does. Returns whether there is one."""
+        return self._tx.clear_table(name)
+
     @property
     def is_open(self) -> bool:
         """Whether the program has not ended the transaction."""
@@ -146,7 +154,8 @@ def open(path: "str | os.PathLike[str]", **options: Any) -> Database:
     """Opens the database in the directory ``path``, and creates it if there is none.
 
     Options: ``memory_limit``, ``log_budget``, ``spill_limit`` in bytes, ``lock_timeout`` in seconds,
-    ``max_transactions``, ``existing=True`` to create none, ``read_only=True`` to change no byte.
+    ``max_transactions``, ``existing=True`` to create none, ``read_only=True`` to change no byte. ``restart_target``:
+    seconds that a restart after a crash may take. The log that it reads follows from that, up to ``log_budget``.
     """
     return Database(os.fspath(path), **options)
 

@@ -183,6 +183,12 @@ class Undecodable(TableError):
     status = 57
 
 
+class TableExists(TableError):
+    """A table has the new name already."""
+
+    status = 58
+
+
 class DatabaseError(Error):
     """The database cannot be opened, or cannot do this."""
 
