@@ -1,6 +1,6 @@
 //! Applies a log record to one page. Redo, compensation and normal operation all use [`apply`], so a recovered page
-//! equals the lost one. There is one exception: a change of one row at run time. That writer knows the position of its
-//! row. It calls the same edits of [`node`] without the search, with the same result.
+//! equals the lost one. There is one exception: a change of rows at run time. That writer knows the positions of its
+//! rows. It calls the same edits of [`node`] without the search, with the same result.
 
 use crate::chain;
 use crate::chain_record::{ChainBegin, ChainPageImage, decode_cut};
@@ -11,6 +11,7 @@ use crate::record::{
     Absorb, CreateTable, Delta, DropTable, Link, Move, RowChange, RowInsert, RowRestore, RowWrite, Split, TreeKind,
     decode_erase, decode_page, decode_purge,
 };
+use crate::rows_record::{DeletedRow, RowsDelete};
 use foreshore_base::limits::MAX_PAGES;
 use foreshore_base::{PageId, TableId};
 use foreshore_buffer::format::PAGE_HEADER;
@@ -20,6 +21,7 @@ use foreshore_sync::model::mutant;
 
 const UNKNOWN: Damage = "a log record of unknown kind";
 const NO_PAGE: Damage = "a log record names a page too many";
+const NO_LEAF: Damage = "a row change of an inner node";
 const NO_ROW: Damage = "a log record changes a row that is not there";
 
 /// Applies a record of a tree to its page `index`, and changes nothing else.
@@ -31,6 +33,7 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
         (TreeKind::RowInsert | TreeKind::RowWrite | TreeKind::RowErase | TreeKind::RowRestore, 0) => {
             apply_row(RowChange { kind, body }, page)
         }
+        (TreeKind::RowsDelete, 0) => delete_rows(page, &RowsDelete::decode(body)?),
         (TreeKind::Purge, 0) => {
             let ghosts = decode_purge(body)?;
             node::retain(page, |entry| ghosts.binary_search(&entry).is_err())
@@ -153,7 +156,7 @@ fn apply_to_chain(
 fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damage> {
     let leaf = Node::parse(page.bytes())?;
     if !leaf.is_leaf() {
-        return Err("a row change of an inner node");
+        return Err(NO_LEAF);
     }
     match change.kind {
         TreeKind::RowInsert => {
@@ -183,6 +186,17 @@ fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damag
         }
         _ => Err(UNKNOWN),
     }
+}
+
+/// Makes rows of a leaf ghosts.
+fn delete_rows(page: &mut impl PageMut, delete: &RowsDelete<'_>) -> Result<(), Damage> {
+    let leaf = Node::parse(page.bytes())?;
+    if !leaf.is_leaf() {
+        return Err(NO_LEAF);
+    }
+    let entry = |row: &DeletedRow<'_>| leaf.search(row.key)?.map_err(|_| NO_ROW);
+    let entries: Vec<usize> = delete.rows.iter().map(entry).collect::<Result<_, Damage>>()?;
+    entries.into_iter().try_for_each(|at| node::set_header(page, at, RowHeader::from_owner(delete.owner)))
 }
 
 /// Keeps the first entries of the left node, and makes the right one its sibling.

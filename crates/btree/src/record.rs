@@ -8,6 +8,7 @@
 //!  row-erase     leaf                         key len u16, key
 //!  row-restore   leaf                         owner u64 | key len u16, key | prefix u16 | cut u16 | middle (rest)
 //!  row-lock      none: undo entry only        root u64 | old owner u64 | key
+//!  rows-delete   leaf                         rows u16 | root u64 | owner u64 | n x { old owner u64 | key len u16, key }
 //!  purge         leaf                         entry index u16, each
 //!  split         left, right*, map            from u16 | separator len u16, separator | image of right
 //!  link          parent, left                 right u64 | separator
@@ -102,10 +103,12 @@ foreshore_space::record_kinds! {
         Unload = 57 => "unload",
         /// A node moves to another page, and its old page is free.
         Move = 58 => "move",
+        /// Rows of a leaf become ghosts. Each is undone by [`TreeKind::RowRestore`].
+        RowsDelete = 59 => "rows-delete",
     }
 }
 
-const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::Move as u8 <= *TREE_KINDS.end());
+const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::RowsDelete as u8 <= *TREE_KINDS.end());
 
 /// Body of [`TreeKind::RowInsert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

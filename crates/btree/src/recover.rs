@@ -8,6 +8,7 @@ use crate::node;
 use crate::record::{
     CreateTable, DropTable, RowChange, RowInsert, RowLock, RowRestore, RowWrite, TreeKind, decode_erase,
 };
+use crate::rows_record::{DeletedRow, RESTORE_BODY, RowsDelete};
 use crate::sound::assert_fits;
 use crate::take_over::rename;
 use crate::tree::{Structure, Trees, record, to_log};
@@ -137,6 +138,20 @@ impl ResourceManager for Trees {
         let mut short = Vec::new();
         loaded.encode(&mut short);
         Ok(Some((TreeKind::Unload as u8, short)))
+    }
+
+    fn split(&self, kind: u8, body: &[u8]) -> Result<Vec<(u8, Vec<u8>)>> {
+        if TreeKind::from_number(kind) != Some(TreeKind::RowsDelete) {
+            return Err(self.corrupted(PageId::ZERO, "a record of several changes of unknown kind"));
+        }
+        let RowsDelete { root, rows, .. } =
+            RowsDelete::decode(body).map_err(|why| self.corrupted(PageId::ZERO, why))?;
+        let single = |row: DeletedRow<'_>| {
+            let mut undo = Vec::with_capacity(RESTORE_BODY + row.key.len());
+            row.encode_undo(root, &mut undo);
+            (TreeKind::RowRestore as u8, undo)
+        };
+        Ok(rows.into_iter().map(single).collect())
     }
 
     fn rename(&self, kind: u8, body: &[u8], was: Xid, is: Xid) -> Result<Vec<u8>> {

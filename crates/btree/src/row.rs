@@ -145,7 +145,7 @@ impl Tree {
 
     /// Stores the xid in the header of a row without a holder. If other transactions hold shared locks of the row,
     /// restores the old header and returns false.
-    fn take_header(
+    pub(crate) fn take_header(
         &self,
         txn: &mut Txn,
         xid: Xid,

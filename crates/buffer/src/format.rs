@@ -35,7 +35,8 @@ use foreshore_base::limits::{BLOCK, MAX_PAGES, PAGE_SIZE};
 use foreshore_base::{Lsn, PageId, TableId, Uuid, crc32c};
 
 pub use record::{
-    CLR, ChangeRecord, MAX_CHANGE_PAGES, SPACE_KINDS, TRANSACTION_KINDS, TREE_KINDS, UNDOABLE, change_header_len,
+    CLR, ChangeRecord, MAX_CHANGE_PAGES, SEVERAL, SPACE_KINDS, TRANSACTION_KINDS, TREE_KINDS, UNDOABLE,
+    change_header_len,
 };
 
 /// Bytes of the common page header; the body of a page starts here.

@@ -4,7 +4,7 @@ use crate::format::CheckpointBody;
 use crate::stretch::Stretches;
 use crate::trace::Trace;
 use foreshore_base::{Csn, GroupNo, Lsn, Xid};
-use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
+use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_sync::model::mutant;
 use foreshore_txn::format::{
     self as records, ABORT, CHECKPOINT, COMMIT, COPY, CopyBody, END, PASS, PREPARE, XID_CEILING,
@@ -188,12 +188,17 @@ impl Analysis {
             let open = self.open(at);
             let is_lost = mutant("sabotage: compensations are forgotten at a restart");
             open.is_unmatched |= !is_lost && !open.trace.mark_undone(change, at.lsn);
-        } else if record.flags & UNDOABLE != 0 {
-            let stretch = self.stretches.note(at.lsn, at.group, CHANGE_BYTES + record.body.len());
-            self.open(at).trace.add(at.lsn, stretch);
-        } else {
-            self.open(at);
+            return Ok(());
         }
+        let changes = record.undoable(at.lsn)?;
+        if changes.is_empty() {
+            self.open(at);
+            return Ok(());
+        }
+        let count = (changes.end() - changes.start()) as usize + 1;
+        let stretch = self.stretches.note(at.lsn, at.group, count * CHANGE_BYTES + record.body.len());
+        let trace = &mut self.open(at).trace;
+        changes.for_each(|change| trace.add(Lsn(change), stretch));
         Ok(())
     }
 

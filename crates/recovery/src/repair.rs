@@ -21,7 +21,6 @@
 use crate::redo::{Redoer, without_clr};
 use crate::restart::check_log;
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, TableId, Xid};
-use foreshore_buffer::format::UNDOABLE;
 use foreshore_buffer::{ChangeRecord, Pool};
 use foreshore_space::SuperBlock;
 use foreshore_txn::ResourceManager;
@@ -176,10 +175,13 @@ impl<'a> PageRepair<'a> {
                     (passed, _) => *passed = None,
                 }
             }
-            _ if xid > Xid::ZERO && change.flags & UNDOABLE != 0 => {
-                let changes = self.running.entry(xid).or_default();
-                changes.first.get_or_insert(record.lsn);
-                changes.tables.insert(change.table);
+            _ if xid > Xid::ZERO => {
+                let lsns = change.undoable(record.lsn)?;
+                if !lsns.is_empty() {
+                    let changes = self.running.entry(xid).or_default();
+                    changes.first.get_or_insert(Lsn(*lsns.start()));
+                    changes.tables.insert(change.table);
+                }
             }
             _ => {}
         }

@@ -11,7 +11,7 @@ use crate::stats::RecoveryStats;
 use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
 use foreshore_base::{Error, Lsn, Place, Result, Xid};
-use foreshore_buffer::format::{CLR, ChangeRecord, UNDOABLE};
+use foreshore_buffer::format::{ChangeRecord, SEVERAL};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, SystemClock, pause};
 use foreshore_txn::format::{COPY, CopiedChange, CopyBody};
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MALFORMED: &str = "a record of copied changes is malformed";
+const OTHERS: &str = "a record of several changes has another number of them";
 const TOO_FEW: &str = "changes of a transaction without an end are not in the log, or were compensated out of order";
 
 /// The transactions that had not ended when the log did, and where their changes are.
@@ -79,16 +80,32 @@ impl Unended {
                 left.for_each(|CopiedChange { lsn, kind, table, body }| {
                     found(xid, LoggedChange { lsn, kind, table, body: body.into() });
                 });
-            } else if change.flags & (CLR | UNDOABLE) == UNDOABLE && trace.stands(lsn) {
-                let (kind, table) = (change.kind, change.table);
-                let (kind, body) = match manager.shorten(kind, change.body)? {
-                    Some((kind, body)) => (kind, body.into()),
-                    None => (kind, change.body.into()),
-                };
-                found(xid, LoggedChange { lsn, kind, table, body });
+                continue;
             }
+            let lsns = change.undoable(lsn).map_err(|why| self.corrupted(why))?;
+            if !lsns.clone().any(|lsn| trace.stands(Lsn(lsn))) {
+                continue;
+            }
+            let changes = self.changes_in(manager, &change)?;
+            if lsns.clone().count() != changes.len() {
+                return Err(self.corrupted(OTHERS));
+            }
+            let left = lsns.map(Lsn).zip(changes).filter(|&(lsn, _)| trace.stands(lsn));
+            left.for_each(|(lsn, (kind, body))| found(xid, LoggedChange { lsn, kind, table: change.table, body }));
         }
         Ok(())
+    }
+
+    /// Returns the changes of a record, as short as their undo permits: kind and body of each.
+    fn changes_in(&self, manager: &dyn ResourceManager, record: &ChangeRecord<'_>) -> Result<Vec<(u8, Box<[u8]>)>> {
+        let (kind, body) = (record.kind, record.body);
+        if record.flags & SEVERAL != 0 {
+            return Ok(manager.split(kind, body)?.into_iter().map(|(kind, body)| (kind, body.into())).collect());
+        }
+        Ok(vec![match manager.shorten(kind, body)? {
+            Some((kind, body)) => (kind, body.into()),
+            None => (kind, body.into()),
+        }])
     }
 
     /// Returns the remaining changes of a prepared transaction, in log order.

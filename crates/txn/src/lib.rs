@@ -47,7 +47,7 @@ pub use parked::{ParkedRollback, Retried, may_wait};
 pub use resource::{ResourceManager, TakeOver, UndoContext};
 pub use savepoints::Savepoint;
 pub use sessions::RowPosition;
-pub use undo::{Before, Fetched, MAX_STRUCTURE, SpillFile, UndoEntry, UndoPtr, Undoable};
+pub use undo::{Before, Fetched, MAX_STRUCTURE, SeveralUndo, SpillFile, UndoEntry, UndoPtr, Undoable};
 pub use visibility::{
     CsnMap, MakeStatusTable, OldestSnapshot, ReadOperation, Snapshot, SnapshotKind, SnapshotLimits, SnapshotRef,
     StatusTable, View, Visibility,

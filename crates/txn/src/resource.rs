@@ -48,6 +48,16 @@ pub trait ResourceManager: Send + Sync {
         Ok(None)
     }
 
+    /// Returns the changes of a record that a restart has read from the log and that has
+    /// [`SEVERAL`](foreshore_buffer::format::SEVERAL), in their order: kind and body of each. By default there are none,
+    /// for a resource manager that logs no such records.
+    ///
+    /// # Errors
+    /// `Corrupted` for a body that no engine writes.
+    fn split(&self, _kind: u8, _body: &[u8]) -> Result<Vec<(u8, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
+
     /// Returns the body of an undo entry of `kind` with the transaction's xid `was` replaced by `is`. After a restart,
     /// the log has a transaction under another xid than the rows have.
     ///

@@ -1,14 +1,45 @@
 use super::*;
 use crate::load_record::{Load, Loaded, decode_unload};
+use crate::rows_record::{DeletedRow, RESTORE_BODY, ROW_IN_ROWS, ROWS_FRONT, RowsBody, RowsDelete};
 use proptest::prelude::*;
 
 #[test]
 fn kinds_are_named_once() {
     let kinds: Vec<_> = (0..=255).filter_map(TreeKind::from_number).collect();
-    assert_eq!(kinds.len(), 24);
+    assert_eq!(kinds.len(), 25);
     for kind in kinds {
         assert_eq!(TreeKind::from_number(kind as u8), Some(kind));
         assert!(foreshore_buffer::format::TREE_KINDS.contains(&(kind as u8)), "{}", kind.name());
+    }
+}
+
+#[test]
+fn a_record_of_deleted_rows_has_these_bytes_and_others_are_refused() {
+    let owner = RowHeader { xid: foreshore_base::Xid(9), flags: crate::format::GHOST, undo: 0 }.owner();
+    let mut rows = RowsBody::begin(Vec::new(), 0, PageId(7), owner);
+    let both = [DeletedRow { old_owner: 5, key: b"ab" }, DeletedRow { old_owner: 6, key: b"b" }];
+    both.iter().for_each(|row| rows.push(row));
+    let (count, body) = rows.end();
+    let expected = [
+        &[2, 0, 7, 0, 0, 0, 0, 0, 0, 0][..],
+        &owner.to_le_bytes(),
+        &[5, 0, 0, 0, 0, 0, 0, 0, 2, 0, b'a', b'b', 6, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'b'],
+    ]
+    .concat();
+    assert_eq!((count, &body), (2, &expected));
+    assert_eq!(body.len(), ROWS_FRONT + 2 * ROW_IN_ROWS + 3);
+    assert_eq!(RowsDelete::decode(&body), Ok(RowsDelete { root: PageId(7), owner, rows: both.to_vec() }));
+    let mut undo = Vec::new();
+    both[0].encode_undo(PageId(7), &mut undo);
+    assert_eq!(undo.len(), RESTORE_BODY + 2);
+    let restore = RowRestore::decode(&undo[8..]).unwrap();
+    assert_eq!((restore.owner, restore.key, restore.cut, restore.middle), (5, &b"ab"[..], 0, &[][..]));
+    assert!((0..body.len()).all(|len| RowsDelete::decode(&body[..len]).is_err()));
+    // Another number of rows, a row that stays, and keys out of order.
+    for (at, byte) in [(0, 1), (0, 3), (10, 0), (28, b'c')] {
+        let mut body = body.clone();
+        body[at] = byte;
+        assert!(RowsDelete::decode(&body).is_err(), "byte {at}");
     }
 }
 
@@ -44,6 +75,7 @@ proptest! {
         let _ = RowRestore::decode(&bytes);
         let _ = RowLock::decode(&bytes);
         let _ = Split::decode(&bytes);
+        let _ = RowsDelete::decode(&bytes);
         let _ = (Link::decode(&bytes), Move::decode(&bytes));
         let _ = CreateTable::decode(&bytes);
         let _ = DropTable::decode(&bytes);

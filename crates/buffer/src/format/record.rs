@@ -8,7 +8,7 @@
 
 use foreshore_base::codec::{Decoder, Short};
 use foreshore_base::limits::MAX_PAGES;
-use foreshore_base::{PageId, TableId};
+use foreshore_base::{Lsn, PageId, TableId};
 use std::ops::RangeInclusive;
 
 /// Kinds of record that belong to the space manager.
@@ -23,6 +23,13 @@ pub const UNDOABLE: u8 = 1;
 /// Flag of a compensation: the change takes back another and is itself never undone.
 pub const CLR: u8 = 2;
 
+/// Flag of an [`UNDOABLE`] record of several changes, which a rollback takes back one by one. Its body begins with their
+/// number, u16.
+///
+/// Each change has an LSN of its own, by which compensations name it. The last one has that of the record, and each
+/// other the one before that of the next. No other record of the transaction has one of these LSNs.
+pub const SEVERAL: u8 = 4;
+
 /// Most pages that one record changes.
 pub const MAX_CHANGE_PAGES: usize = 8;
 /// Bytes of a page-change record in front of its body, for as many pages.
@@ -36,7 +43,7 @@ pub const fn change_header_len(pages: usize) -> usize {
 pub struct ChangeRecord<'a> {
     /// What the change is; see [`SPACE_KINDS`], [`TREE_KINDS`], [`TRANSACTION_KINDS`].
     pub kind: u8,
-    /// [`UNDOABLE`], [`CLR`] and flags of the layer that the kind belongs to.
+    /// [`UNDOABLE`], [`CLR`], [`SEVERAL`] and flags of the layer that the kind belongs to.
     pub flags: u8,
     /// Bit `i` is set if the record initialises page `i` wholly, so that redo needs no earlier state of it.
     pub init_mask: u8,
@@ -68,6 +75,24 @@ impl<'a> ChangeRecord<'a> {
     #[must_use]
     pub const fn initialises(&self, index: usize) -> bool {
         index < MAX_CHANGE_PAGES && self.init_mask & (1 << index) != 0
+    }
+
+    /// Returns the LSNs of the changes that a rollback takes back, if the record has the LSN `lsn`. The range is empty if
+    /// there are none. The error says what does not fit.
+    pub fn undoable(&self, lsn: Lsn) -> Result<RangeInclusive<u64>, &'static str> {
+        let count = match self.flags & (UNDOABLE | CLR | SEVERAL) {
+            UNDOABLE => 1,
+            flags if flags == UNDOABLE | SEVERAL => {
+                let count = Decoder::new(self.body).u16().map_err(|Short| "a record of several changes is too short")?;
+                u64::from(count)
+            }
+            flags if flags & SEVERAL != 0 => return Err("a record of several changes is not undoable"),
+            _ => 0,
+        };
+        if (count == 0 && self.flags & SEVERAL != 0) || count > lsn.0 {
+            return Err("a record of several changes has an impossible number of them");
+        }
+        Ok(lsn.0 + 1 - count..=lsn.0)
     }
 
     /// Encodes everything but the body. Returns the bytes used, [`change_header_len`] of them.

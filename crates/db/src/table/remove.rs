@@ -108,7 +108,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
             if self.last_change() != at {
                 break;
             }
-            count += self.remove_all(rows.drain(..).map(|row| row.encoded))?;
+            let keys: Vec<_> = rows.drain(..).map(|row| row.encoded).collect();
+            count += self.remove_all(&keys)?;
             match last {
                 Some(last) if !is_over => left.lower = Bound::Excluded(last),
                 _ => return Ok(count),
@@ -149,7 +150,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
                 Ok(Some(key.len()))
             })?;
             let last = keys.last().cloned();
-            count += self.remove_all(keys.drain(..))?;
+            count += self.remove_all(&keys)?;
+            keys.clear();
             match last {
                 Some(last) if !is_over => left.lower = Bound::Excluded(last),
                 _ => return Ok(count),
@@ -171,12 +173,26 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))
     }
 
-    /// Removes the rows of encoded keys by one operation, and returns how many there were.
-    fn remove_all(&self, mut keys: impl Iterator<Item = Vec<u8>>) -> Result<u64> {
+    /// Removes the rows of encoded keys, which ascend, by one operation, and returns how many there were. Neighbours are
+    /// removed by one step if the table has no indexes.
+    fn remove_all(&self, mut keys: &[Vec<u8>]) -> Result<u64> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
             let writer = &mut Writer { engine, txn, indexes, dropped, inserted };
-            keys.try_fold(0, |count, key| Ok(count + u64::from(self.store(writer, Write::remove(&key), found)?)))
+            let mut count = 0;
+            while let Some(first) = keys.first() {
+                let mut several = 0;
+                self.remove_plain(writer, |txn| {
+                    several = self.tree.remove_several(txn, keys)?;
+                    Ok(several > 0)
+                })?;
+                count += match several {
+                    0 => u64::from(self.store(writer, Write::remove(first), found)?),
+                    several => several as u64,
+                };
+                keys = &keys[several.max(1)..];
+            }
+            Ok(count)
         })
     }
 

@@ -40,6 +40,7 @@ pub use fetch::Fetched;
 pub use file::SpillFile;
 pub use pointer::UndoPtr;
 pub(crate) use session::{Place, Undo};
+pub use session::SeveralUndo;
 pub(crate) use space::{Holders, Request, UndoSpace};
 
 pub(crate) use versions::Older;

@@ -16,6 +16,9 @@
 //! **Invariant:** only the session writes entries into the chunks that it holds.
 
 mod back;
+mod several;
+
+pub use self::several::SeveralUndo;
 
 use super::arena::{Arena, Copies, Queued};
 use super::change::{Link, Undoable};

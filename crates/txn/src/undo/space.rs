@@ -30,7 +30,7 @@
 //! the queue check again. Then the one that joined last fails. That is the first one only if it is alone in the queue.
 
 use super::arena::{Arena, Queued};
-use super::session::Undo;
+use super::session::{SeveralUndo, Undo};
 use crate::halt::Halt;
 use crate::visibility::Visibility;
 use crate::visibility::view::KeptView;
@@ -142,6 +142,14 @@ impl UndoSpace {
             view.horizon()
         });
         reserved.is_ok()
+    }
+
+    /// Reserves space for several entries. Returns false if there is none without a wait.
+    pub(crate) fn try_reserve_several(&self, undo: &mut Undo, view: &mut KeptView, several: &SeveralUndo) -> bool {
+        undo.try_reserve_several(several, || {
+            *view = self.visibility.refresh_view();
+            view.horizon()
+        })
     }
 
     /// Waits in the queue until the requested space is reserved. The caller has returned its log space before, because

@@ -7,7 +7,7 @@ use crate::sessions::Lease;
 use crate::undo::{Before, Link, MAX_STRUCTURE, UndoPtr, Undoable};
 use crate::visibility::View;
 use foreshore_base::Lsn;
-use foreshore_buffer::format::UNDOABLE;
+use foreshore_buffer::format::{SEVERAL, UNDOABLE};
 use foreshore_buffer::{Change, ExclusiveGuard};
 use foreshore_sync::model::mutant;
 use foreshore_wal::Dep;
@@ -53,24 +53,55 @@ impl Txn {
     /// besides the pages and the transaction itself. If the change is [`UNDOABLE`], the newest undo entry belongs to
     /// it.
     pub fn log_change(&mut self, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
+        assert!(change.flags & SEVERAL == 0, "several changes are logged as one");
+        self.log_changes(u64::from(change.flags & UNDOABLE != 0), change, dep, pages)
+    }
+
+    /// Logs several changes by one record, which has the flag [`SEVERAL`] and their number. As many of the newest undo
+    /// entries belong to them, in their order. Otherwise it does what [`log_change`](Self::log_change) does.
+    pub fn log_several(
+        &mut self,
+        count: u16,
+        change: &Change<'_>,
+        dep: Dep,
+        pages: &mut [&mut ExclusiveGuard<'_>],
+    ) -> Lsn {
+        assert!(count > 0 && change.flags == UNDOABLE | SEVERAL, "{count} changes with flags {:#x}", change.flags);
+        self.log_changes(u64::from(count), change, dep, pages)
+    }
+
+    /// Logs a record with `count` changes that a rollback takes back.
+    #[inline]
+    fn log_changes(
+        &mut self,
+        count: u64,
+        change: &Change<'_>,
+        dep: Dep,
+        pages: &mut [&mut ExclusiveGuard<'_>],
+    ) -> Lsn {
         let xid = self.run().xid.expect("a transaction that changes has an xid");
         let is_late = mutant("txn: the first record is noted behind it");
         if !is_late {
             self.before_record();
         }
-        let dep = dep.transaction(self.run().trail.last_lsn).observed(self.run().trail.observed);
+        let before = self.run().trail.last_lsn;
+        // Of several changes, each needs an LSN that no earlier record of the transaction has.
+        let least = Lsn(before.0 + count.saturating_sub(1));
+        let dep = dep.transaction(least).observed(self.run().trail.observed);
         let lease = self.lease_mut();
         let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
         if is_late {
             self.before_record();
         }
         let lease = self.lease_mut();
-        if change.flags & UNDOABLE != 0 {
-            let body = lease.undo.stamp_newest(lsn);
-            lease.session.charge_undo_log(compensation_cost(body));
+        if count > 0 {
+            let cost = match count {
+                1 => compensation_cost(lease.undo.stamp_newest(lsn)),
+                _ => lease.undo.stamp_several(count, lsn),
+            };
+            lease.session.charge_undo_log(cost);
         }
-        let before = self.run().trail.last_lsn;
-        assert!(before < lsn, "{xid} logs a change at {lsn}, behind its record at {before}");
+        assert!(least < lsn, "{xid} logs {count} changes at {lsn}, behind its record at {before}");
         self.run_mut().trail.last_lsn = lsn;
         lsn
     }
@@ -80,6 +111,17 @@ impl Txn {
     /// with a kind of the resource manager's own. Called under the latch that covers the row. The row's last holder has
     /// ended or is this transaction.
     pub fn push_undo(&mut self, change: &Undoable<'_>) -> UndoPtr {
+        self.push(change, false)
+    }
+
+    /// Does the same as [`push_undo`](Self::push_undo) for one of several changes, for which space was reserved by
+    /// [`try_reserve_several`](Self::try_reserve_several).
+    pub fn push_one_of_several(&mut self, change: &Undoable<'_>) -> UndoPtr {
+        self.push(change, true)
+    }
+
+    #[inline]
+    fn push(&mut self, change: &Undoable<'_>, is_one_of_several: bool) -> UndoPtr {
         assert!(self.run().xid.is_some(), "a transaction that changes has an xid");
         assert!(change.structure <= MAX_STRUCTURE, "{} bytes for changes of structure", change.structure);
         if change.structure > 0 {
@@ -90,6 +132,8 @@ impl Txn {
             Some(before) if before.lock != UndoPtr::NULL => self.lease_mut().undo.take_lock(before.lock),
             Some(before) => self.behind(before),
         };
+        // Space for several was reserved in one place.
+        let link = Link { kept: link.kept && !is_one_of_several, ..link };
         let mut change = *change;
         // No reader ever sees a value that this transaction itself has replaced, and the body suffices for the undo.
         if let Some(before) = change.before.as_mut().filter(|before| self.run().xid == Some(before.xid)) {

@@ -5,7 +5,7 @@ use crate::format::MARK_LEN;
 use crate::manager::TxnManager;
 use crate::resource::compensation_cost;
 use crate::sessions::Lease;
-use crate::undo::{MAX_STRUCTURE, Request};
+use crate::undo::{MAX_STRUCTURE, Request, SeveralUndo};
 use foreshore_base::{Error, GroupNo, Result, Xid};
 use foreshore_wal::{Session, SpaceWait};
 
@@ -49,6 +49,20 @@ impl Txn {
         self.reserve_log(bytes, compensation_cost(undo_bytes) + MAX_STRUCTURE)?;
         self.run_mut().reserved = (bytes, Some(undo_bytes));
         Ok(())
+    }
+
+    /// Ensures that a record of `log_bytes` with several changes and their undo entries can be added. Returns false if
+    /// that needs a wait for undo space. The caller holds no latch, and does not wait before it enters the changes.
+    ///
+    /// # Errors
+    /// `DiskFull`, `LogSpace`, `Poisoned`. Nothing has changed then.
+    pub fn try_reserve_several(&mut self, log_bytes: usize, several: &SeveralUndo) -> Result<bool> {
+        let (manager, Lease { undo, view, .. }) = self.manager_and_lease();
+        if !manager.undo.try_reserve_several(undo, view, several) {
+            return Ok(false);
+        }
+        self.reserve_log(log_bytes + Session::cost(MARK_LEN), several.log())?;
+        Ok(true)
     }
 
     /// Ends an operation. Log space that it reserved and did not use is returned. An idle transaction must not keep it,
