@@ -58,7 +58,6 @@ mod record;
 mod recover;
 mod redistribute;
 mod relocate;
-mod remove_several;
 mod row;
 mod rows_record;
 mod sample;
@@ -72,7 +71,7 @@ mod write;
 
 pub use census::Census;
 pub use content::{ChainContent, ChainPart, Entries, NodeContent, StoredRow};
-pub use cursor::{Cursor, End};
+pub use cursor::{Cursor, End, RemovedFirst};
 pub use load::Loader;
 pub use many::Batch;
 pub use merge::Merged;

@@ -235,11 +235,16 @@ impl Tree {
 /// Returns a live writer of a row in a leaf. If it is rolled back, it may need the space that the row had. An inner
 /// node has none.
 pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Damage> {
+    let mut ended = Xid::ZERO;
     for at in 0..if node.is_leaf() { node.len() } else { 0 } {
         let xid = node.row(at)?.header.xid;
+        if xid == ended {
+            continue;
+        }
         if txn.is_live(xid) {
             return Ok(Some(xid));
         }
+        ended = xid;
     }
     Ok(None)
 }
@@ -254,12 +259,17 @@ pub(crate) fn live_writer(node: &Node<'_>, txn: &Txn) -> Result<Option<Xid>, Dam
 /// Locks refer to keys and need no ghost. At a restart the conditions do not hold yet, and nothing is purged.
 fn ghosts_of(node: &Node<'_>, is_settled: impl Fn(Xid) -> bool) -> Result<Ghosts, Damage> {
     let mut ghosts = Ghosts { body: Vec::new(), held: 0, oldest: Xid(u64::MAX) };
+    // Neighbours have mostly been deleted by one transaction.
+    let mut known = (Xid(u64::MAX), false);
     for at in 0..node.len() {
         let Row { header, .. } = node.row(at)?;
         if !header.is_ghost() {
             continue;
         }
-        if is_settled(header.xid) {
+        if known.0 != header.xid {
+            known = (header.xid, is_settled(header.xid));
+        }
+        if known.1 {
             ghosts.body.put_u16(at as u16);
         } else {
             ghosts.held += 1;

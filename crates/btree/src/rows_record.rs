@@ -43,16 +43,16 @@ pub(crate) struct RowsBody {
 }
 
 impl RowsBody {
-    /// Begins a body without rows in `bytes`, which is empty and has space for `len` bytes.
-    pub(crate) fn begin(mut bytes: Vec<u8>, len: usize, root: PageId, owner: u64) -> Self {
-        assert!(bytes.is_empty(), "a body begins behind {} bytes", bytes.len());
-        bytes.reserve(len);
+    /// Begins a body without rows, which gets `len` bytes.
+    pub(crate) fn begin(len: usize, root: PageId, owner: u64) -> Self {
+        let mut bytes = Vec::with_capacity(len);
         bytes.put_u16(0);
         bytes.put_u64(root.0);
         bytes.put_u64(owner);
         Self { bytes, rows: 0 }
     }
 
+    /// Adds a row, whose key is above those of the rows before.
     pub(crate) fn push(&mut self, row: &DeletedRow<'_>) {
         self.bytes.put_u64(row.old_owner);
         self.bytes.put_short_bytes(row.key);

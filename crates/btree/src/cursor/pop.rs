@@ -25,7 +25,7 @@ use crate::write::ROW_BODY;
 use foreshore_base::Result;
 use foreshore_base::limits::MAX_INLINE_VALUE;
 use foreshore_buffer::{PageRead, change_cost};
-use foreshore_lock::{LockWait, NewRange, TableMode};
+use foreshore_lock::{Interval, LockWait, NewRange, TableMode};
 use foreshore_sync::model::mutant;
 use foreshore_txn::{Isolation, RowHolder, RowPosition, Txn};
 use std::ops::{Bound, Range, RangeBounds};
@@ -193,11 +193,15 @@ impl Tree {
     /// Covers the keys from one end of a span up to `key`, if the transaction locks them. The inner `None` stands for
     /// no lock, the outer one for a lock that needs a wait.
     fn cover_up_to(&self, txn: &mut Txn, span: &Span, end: End, key: &[u8]) -> Option<Option<NewRange>> {
+        self.cover_passed(txn, || span.passed(end, &Rest::Row(key.to_vec())))
+    }
+
+    /// Covers the keys of an interval, as [`cover_up_to`](Self::cover_up_to) does.
+    pub(super) fn cover_passed(&self, txn: &mut Txn, passed: impl FnOnce() -> Interval) -> Option<Option<NewRange>> {
         if txn.isolation() != Isolation::Serializable {
             return Some(None);
         }
-        let interval = span.passed(end, &Rest::Row(key.to_vec()));
         let (locks, owner) = txn.locks();
-        locks.try_cover(owner, self.table(), &interval).map(Some)
+        locks.try_cover(owner, self.table(), &passed()).map(Some)
     }
 }

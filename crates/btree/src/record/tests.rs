@@ -16,7 +16,7 @@ fn kinds_are_named_once() {
 #[test]
 fn a_record_of_deleted_rows_has_these_bytes_and_others_are_refused() {
     let owner = RowHeader { xid: foreshore_base::Xid(9), flags: crate::format::GHOST, undo: 0 }.owner();
-    let mut rows = RowsBody::begin(Vec::new(), 0, PageId(7), owner);
+    let mut rows = RowsBody::begin(0, PageId(7), owner);
     let both = [DeletedRow { old_owner: 5, key: b"ab" }, DeletedRow { old_owner: 6, key: b"b" }];
     both.iter().for_each(|row| rows.push(row));
     let (count, body) = rows.end();

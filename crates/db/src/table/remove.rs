@@ -16,7 +16,7 @@ use crate::Result;
 use crate::live::Scratch;
 use foreshore_base::Lsn;
 use foreshore_base::key::{Key, Value};
-use foreshore_btree::Cursor;
+use foreshore_btree::{Cursor, RemovedFirst};
 use foreshore_txn::{Isolation, Txn};
 use std::collections::VecDeque;
 use std::fmt;
@@ -144,6 +144,14 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         let mut count = 0;
         let mut keys = Vec::new();
         loop {
+            if let Some((removed, rest)) = self.remove_first(&left)? {
+                count += removed as u64;
+                match rest {
+                    Some(lower) => left.lower = lower,
+                    None => return Ok(count),
+                }
+                continue;
+            }
             let is_over = self.read_ahead(&left, MOST, |cursor, txn| {
                 let Some(key) = cursor.next_key(txn)? else { return Ok(None) };
                 keys.push(key.to_vec());
@@ -171,6 +179,21 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Returns whether rows may change between a read by this transaction and their removal.
     fn may_change(&self) -> Result<bool> {
         self.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))
+    }
+
+    /// Removes the first rows of a span by one step. Returns how many, and the bound from which rows are left; `None` if
+    /// they take more than one step, or if the table may have indexes.
+    fn remove_first(&self, left: &Span) -> Result<Option<RemovedFirst>> {
+        self.tx.with(|engine, live| {
+            let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
+            let writer = &mut Writer { engine, txn, reindexed, dropped, inserted };
+            let mut step = None;
+            self.remove_plain(writer, |txn| {
+                step = self.tree.remove_first(txn, (left.lower.clone(), left.upper.clone()))?;
+                Ok(step.as_ref().is_some_and(|(count, _)| *count > 0))
+            })?;
+            Ok(step)
+        })
     }
 
     /// Removes the rows of encoded keys, which ascend, by one operation, and returns how many there were. Neighbours are
