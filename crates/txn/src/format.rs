@@ -23,6 +23,8 @@
 //!  | undone, u64         |                  |
 //! ```
 //!
+//! A record may have several changes ([`SEVERAL`](foreshore_buffer::format::SEVERAL)), each with an LSN of its own.
+//!
 //! A rollback goes from the newest change of its transaction to the oldest. So a compensation implies that all newer
 //! changes are undone. A change that a restart could not undo is *skipped*. The record of the skip precedes the
 //! compensation of any older change. The change remains to be undone until a compensation names it.

@@ -50,6 +50,8 @@ enum Op {
     Take(Way, usize, usize),
     /// Removes the row at one end of a range.
     Pop(End, usize, usize),
+    /// Removes all rows of a range, and returns their number.
+    Clear(usize, usize),
     Put(usize, u16),
     Insert(usize, u16),
     Update(usize, u16),
@@ -88,6 +90,7 @@ fn run(bed: &Bed, txn: &mut Txn, op: Op) -> Result<Seen> {
             let popped = pop(bed, txn, end, (KEYS[from], KEYS[to]))?;
             Seen::Rows(popped.into_iter().map(|(key, value)| (key, tag(&value))).collect())
         }
+        Op::Clear(from, to) => Seen::Row(Some(clear(bed, txn, (KEYS[from], KEYS[to]))?)),
         Op::Put(key, new) => old(tree.put(txn, KEYS[key], &value(new))?),
         Op::Insert(key, new) => match tree.insert_new(txn, KEYS[key], &value(new)) {
             Ok(()) => Seen::Row(None),
@@ -118,6 +121,27 @@ fn pop(bed: &Bed, txn: &mut Txn, end: End, (from, to): (&[u8], &[u8])) -> Result
     Ok(Some((key, value)))
 }
 
+/// Removes all rows of a range in which no row is fixed. As tables do it: several at once, or each after a scan.
+fn clear(bed: &Bed, txn: &mut Txn, (from, to): (&[u8], &[u8])) -> Result<u16> {
+    let (mut lower, upper) = (Bound::Included(from.to_vec()), Bound::Included(to.to_vec()));
+    let mut count = 0;
+    loop {
+        if let Some((removed, rest)) = bed.tree.remove_first(txn, (lower.clone(), upper.clone()))? {
+            count += removed as u16;
+            let Some(rest) = rest else { return Ok(count) };
+            lower = rest;
+            continue;
+        }
+        let mut cursor = bed.tree.range(txn, lower.as_ref().map(Vec::as_slice), Bound::Included(to))?;
+        let Some(key) = cursor.next_key(txn)?.map(<[u8]>::to_vec) else { return Ok(count) };
+        if bed.tree.remove_several(txn, std::slice::from_ref(&key))? == 0 {
+            assert!(bed.tree.remove(txn, &key)?.is_some(), "a row that is locked");
+        }
+        count += 1;
+        lower = Bound::Excluded(key);
+    }
+}
+
 /// Returns the result of the operation alone, on rows in memory.
 fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
     let at = |key: usize| KEYS[key].to_vec();
@@ -130,6 +154,11 @@ fn replay(rows: &mut BTreeMap<Vec<u8>, u16>, op: Op) -> Seen {
         Op::Remove(key) => rows.remove(KEYS[key]),
         Op::Settle => None,
         Op::Save | Op::Back => unreachable!("of the transaction"),
+        Op::Clear(from, to) => {
+            let before = rows.len();
+            rows.retain(|key, _| !(at(from)..=at(to)).contains(key));
+            Some((before - rows.len()) as u16)
+        }
         Op::Pop(end, from, to) => {
             let mut range = rows.range(at(from)..=at(to)).map(|(key, tag)| (key.clone(), *tag));
             let row = if end == End::Front { range.next() } else { range.next_back() };
@@ -191,13 +220,17 @@ fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     (ops.collect(), rng.below(4) > 0)
 }
 
-/// A script that takes rows from the ends of two ranges without fixed rows, and inserts and reads there.
+/// A script that takes rows from the ends of two ranges without fixed rows, or all of them, and inserts and reads there.
 fn popping(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     let (mut ops, commits) = script(rng, number);
     for op in &mut ops {
         if rng.below(3) > 0 {
             let (from, to) = [(0, 1), (2, 3)][rng.below(2)];
-            *op = Op::Pop(if rng.below(2) == 0 { End::Front } else { End::Back }, from, to);
+            *op = match rng.below(3) {
+                0 => Op::Clear(from, to),
+                1 => Op::Pop(End::Front, from, to),
+                _ => Op::Pop(End::Back, from, to),
+            };
         }
     }
     (ops, commits)
@@ -458,6 +491,38 @@ fn a_row_is_taken_once() {
 #[should_panic]
 fn a_row_is_taken_twice_from_a_leaf_that_has_changed() {
     shuttle_mutated("sabotage: a pop changes a leaf that has changed", 10 * ITERATIONS, two_take_a_row);
+}
+
+/// Two transactions remove the only row of a range.
+fn two_clear_a_range() {
+    let bed = bed();
+    let clearers = [(); 2].map(|()| {
+        let bed = bed.clone();
+        thread::spawn(move || {
+            let mut txn = begin(&bed);
+            let removed = match clear(&bed, &mut txn, (KEYS[0], KEYS[1])) {
+                Ok(count) => count,
+                Err(Error::Deadlock { .. }) => return 0,
+                Err(error) => panic!("{error:?}"),
+            };
+            drop(txn.commit().expect("a commit"));
+            removed
+        })
+    });
+    let removed = clearers.map(|clearer| clearer.join().expect("a thread"));
+    assert_ne!(removed, [1; 2], "a row is removed twice");
+}
+
+#[test]
+fn a_row_is_removed_once() {
+    shuttle(ITERATIONS, two_clear_a_range);
+}
+
+#[test]
+#[should_panic]
+fn a_row_is_removed_twice_from_a_leaf_that_has_changed() {
+    let name = "sabotage: several rows are removed from a leaf that has changed";
+    shuttle_mutated(name, 10 * ITERATIONS, two_clear_a_range);
 }
 
 /// A database in which the locks of a transaction in a table are one interval.

@@ -67,6 +67,7 @@ mod raw_tables;
 mod read_only;
 mod redo_workers;
 mod removals;
+mod removed_runs;
 mod rename;
 mod repair;
 mod restart;

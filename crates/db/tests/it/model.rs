@@ -13,6 +13,9 @@ enum Operation {
     Insert(String, String),
     InsertNew(String, String),
     Remove(String),
+    RemoveRange(Bound<String>, Bound<String>),
+    /// Removes rows with values shorter than this.
+    Retain(usize),
     Get(String),
     GetMany(Vec<String>),
     GetForUpdate(String),
@@ -48,6 +51,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => (key(), value()).prop_map(|(key, value)| Operation::Insert(key, value)),
         3 => (key(), value()).prop_map(|(key, value)| Operation::InsertNew(key, value)),
         4 => key().prop_map(Operation::Remove),
+        2 => (bound(), bound()).prop_map(|(from, to)| Operation::RemoveRange(from, to)),
+        1 => (0_usize..2000).prop_map(Operation::Retain),
         3 => key().prop_map(Operation::Get),
         2 => prop::collection::vec(key(), 0..40).prop_map(Operation::GetMany),
         2 => key().prop_map(Operation::GetForUpdate),
@@ -144,6 +149,18 @@ impl Run {
     }
 }
 
+fn is_in(bounds: (Bound<&str>, Bound<&str>), key: &str) -> bool {
+    (match bounds.0 {
+        Bound::Included(from) => key >= from,
+        Bound::Excluded(from) => key > from,
+        Bound::Unbounded => true,
+    }) && (match bounds.1 {
+        Bound::Included(to) => key <= to,
+        Bound::Excluded(to) => key < to,
+        Bound::Unbounded => true,
+    })
+}
+
 fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
     let table = tx.open(TEXTS).unwrap();
     match operation {
@@ -156,6 +173,17 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
             Err(error) => panic!("{error:?}"),
         },
         Operation::Remove(key) => assert_eq!(table.remove(&**key).unwrap(), model.remove(key)),
+        Operation::RemoveRange(from, to) => {
+            let bounds = (from.as_ref().map(String::as_str), to.as_ref().map(String::as_str));
+            let count = model.len();
+            model.retain(|key, _| !is_in(bounds, key));
+            assert_eq!(table.remove_range(bounds).unwrap(), (count - model.len()) as u64);
+        }
+        Operation::Retain(len) => {
+            let count = model.len();
+            model.retain(|_, value| value.len() >= *len);
+            assert_eq!(table.retain(|_, value| value.len() >= *len).unwrap(), (count - model.len()) as u64);
+        }
         Operation::Get(key) => assert_eq!(table.get(&**key).unwrap().as_ref(), model.get(key)),
         Operation::GetMany(keys) => {
             let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
@@ -169,19 +197,8 @@ fn apply(tx: &Transaction, model: &mut Model, operation: &Operation) {
             let mut down: Vec<_> = table.range(bounds).rev().map(Result::unwrap).collect();
             down.reverse();
             assert_eq!(found, down);
-            let is_in = |key: &str| {
-                (match bounds.0 {
-                    Bound::Included(from) => key >= from,
-                    Bound::Excluded(from) => key > from,
-                    Bound::Unbounded => true,
-                }) && (match bounds.1 {
-                    Bound::Included(to) => key <= to,
-                    Bound::Excluded(to) => key < to,
-                    Bound::Unbounded => true,
-                })
-            };
-            let wanted: Vec<_> =
-                model.iter().filter(|(key, _)| is_in(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+            let wanted = model.iter().filter(|(key, _)| is_in(bounds, key));
+            let wanted: Vec<_> = wanted.map(|(key, value)| (key.clone(), value.clone())).collect();
             assert_eq!(found, wanted);
         }
         Operation::Savepoint

@@ -53,6 +53,13 @@ impl Plan {
         self.changes.insert((name, key), None);
     }
 
+    /// Removes all rows of a range, whose keys are multiples of ten, by one call.
+    fn remove_range(&mut self, tx: &Transaction, name: &'static str, range: std::ops::Range<u64>) {
+        let keys: Vec<u64> = range.clone().filter(|key| key % 10 == 0).collect();
+        assert_eq!(tx.open(table(name)).unwrap().remove_range(range).unwrap(), keys.len() as u64);
+        self.changes.extend(keys.into_iter().map(|key| ((name, key), None)));
+    }
+
     fn apply(&self, contents: &mut Contents) {
         if let Some(gone) = self.drops {
             contents.retain(|&(name, _), _| name != gone);
@@ -169,6 +176,7 @@ fn history(db: &Db, sim: &Sim, start: State, seed: u64) -> History {
     let loser = db.begin();
     loser.open(table(ROWS)).unwrap().insert(395, &value(1, 200)[..]).unwrap();
     loser.open(table(ROWS)).unwrap().remove(590).unwrap();
+    assert_eq!(loser.open(table(ROWS)).unwrap().remove_range(520..580).unwrap(), 6);
     history.prepare(db, "a", |tx, plan| {
         plan.put(tx, ROWS, 10, &value(7, 500));
         plan.put(tx, ROWS, 10, &value(8, 20));
@@ -218,6 +226,13 @@ fn history(db: &Db, sim: &Sim, start: State, seed: u64) -> History {
         plan.put(tx, ROWS, 10, &value(11, 600));
         plan.remove(tx, ROWS, 40);
         plan.put(tx, ROWS, 30, &value(12, 10));
+        plan.remove_range(tx, ROWS, 400..500);
+        // Some of these rows were removed, and are back; one is removed again.
+        let savepoint = tx.savepoint().unwrap();
+        tx.open(table(ROWS)).unwrap().remove_range(200..290).unwrap();
+        tx.rollback_to(&savepoint).unwrap();
+        plan.kept.extend((200..290).step_by(10).map(|key| (ROWS, key)));
+        plan.put(tx, ROWS, 440, &value(13, 100));
     });
     if (seed / 2).is_multiple_of(2) {
         history.roll_back(db, "b")

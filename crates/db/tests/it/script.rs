@@ -159,9 +159,16 @@ impl Script {
         let key = self.random.below(120) as u32;
         let name = format!("name {}", self.random.below(20));
         match self.random.below(12) {
-            0 | 1 => {
+            0 => {
                 let old = tx.open(ROWS)?.remove(key)?;
                 assert_eq!(old, after.rows.remove(&key));
+            }
+            1 => {
+                let end = key + self.random.below(30) as u32;
+                let removed = tx.open(ROWS)?.remove_range(key..end)?;
+                let before = after.rows.len();
+                after.rows.retain(|number, _| !(key..end).contains(number));
+                assert_eq!(removed, (before - after.rows.len()) as u64);
             }
             2 => {
                 let number = self.random.below(1000);

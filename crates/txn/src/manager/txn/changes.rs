@@ -86,7 +86,8 @@ impl Txn {
         }
         let before = self.run().trail.last_lsn;
         // Of several changes, each needs an LSN that no earlier record of the transaction has.
-        let least = Lsn(before.0 + count.saturating_sub(1));
+        let others = count.saturating_sub(1);
+        let least = if mutant("sabotage: changes of one record share LSNs") { before } else { Lsn(before.0 + others) };
         let dep = dep.transaction(least).observed(self.run().trail.observed);
         let lease = self.lease_mut();
         let lsn = foreshore_buffer::change(&mut lease.session, dep, xid.0, change, pages);
