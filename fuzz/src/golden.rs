@@ -142,6 +142,7 @@ fn change(tx: &Transaction, from: u64) -> Result<()> {
         numbers.insert(n + 5000, -1)?;
         numbers.insert(n + 60, 7)?;
     }
+    numbers.remove_range(from + 40..from + 60)?;
     let documents = tx.open(DOCUMENTS)?;
     // Several transactions are under way at once.
     let own = from / 100;

@@ -145,7 +145,14 @@ impl Machine {
                     Err(error) => return Err(error),
                 }
             }
-            4 | 5 => assert_eq!(table.remove(&*key)?, rows.remove(&key)),
+            4 => assert_eq!(table.remove(&*key)?, rows.remove(&key)),
+            5 => {
+                let to = crate::model::key(input);
+                let removed = table.remove_range((Bound::Included(&*key), Bound::Excluded(&*to)))?;
+                let before = rows.len();
+                rows.retain(|row, _| *row < key || *row >= to);
+                assert_eq!(removed, (before - rows.len()) as u64);
+            }
             6 => assert_eq!(table.get_for_update(&*key)?, rows.get(&key).cloned()),
             _ => {
                 let to = crate::model::key(input);

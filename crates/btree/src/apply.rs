@@ -34,10 +34,7 @@ pub(crate) fn apply(record: &ChangeRecord<'_>, index: usize, page: &mut impl Pag
             apply_row(RowChange { kind, body }, page)
         }
         (TreeKind::RowsDelete, 0) => delete_rows(page, &RowsDelete::decode(body)?),
-        (TreeKind::Purge, 0) => {
-            let ghosts = decode_purge(body)?;
-            node::retain(page, |entry| ghosts.binary_search(&entry).is_err())
-        }
+        (TreeKind::Purge, 0) => purge(page, &decode_purge(body)?),
         (TreeKind::Split, 0) => split_left(page, &Split::decode(body)?, second()?),
         (TreeKind::Load | TreeKind::Unload, _) => apply_load(kind, record, index, page),
         (TreeKind::Split, 1) => node::apply_image(page, record.table, Split::decode(body)?.image),
@@ -186,6 +183,11 @@ fn apply_row(change: RowChange<'_>, page: &mut impl PageMut) -> Result<(), Damag
         }
         _ => Err(UNKNOWN),
     }
+}
+
+/// Removes entries, which ascend, from a leaf.
+fn purge(page: &mut impl PageMut, ghosts: &[usize]) -> Result<(), Damage> {
+    node::retain(page, |entry| ghosts.binary_search(&entry).is_err())
 }
 
 /// Makes rows of a leaf ghosts.

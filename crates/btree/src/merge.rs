@@ -198,10 +198,16 @@ impl Tree {
     /// Estimates, without holding both latches, whether the left of two nodes can take the content of the right one.
     /// Returns false if a rollback may need the free space.
     fn would_fit(&self, merging: &mut Merging<'_>, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
+        // A page may have been freed meanwhile, and may now belong to another tree.
+        let is_empty = |node: Node<'_>| node.is_leaf() && node.len() == 0 && !has_open_split(&node);
+        if Node::parse(&right.shared()).is_ok_and(is_empty) {
+            let left_page = left.shared();
+            let Ok(first) = Node::parse(&left_page) else { return Ok(false) };
+            return merging.is_live(&first).map(|is_live| !is_live).map_err(|why| self.corrupted(left.pid(), why));
+        }
         let mut copy = [0; PAGE_SIZE];
         copy.copy_from_slice(&left.shared());
         let right_page = right.shared();
-        // A page may have been freed meanwhile, and may now belong to another tree.
         let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
         if has_open_split(&second) {
             return Ok(false);

@@ -109,13 +109,21 @@ impl Tree {
     pub fn purge_leaf(&self, txn: &mut Txn, key: &[u8], all: bool) -> Result<PurgedLeaf> {
         txn.freeing(|txn| {
             let mut page = [0; PAGE_SIZE];
-            let pid = self.copy_node::<true>(&mut Structure::of_freeing(txn), Goal::At(key), 0, &mut page)?;
-            let (found, body) = self.survey(pid, &page, all, txn)?;
+            let (pid, position) =
+                self.copy_node_at::<true>(&mut Structure::of_freeing(txn), Goal::At(key), 0, &mut page)?;
+            let (mut found, mut body) = self.survey(pid, &page, all, txn)?;
             if body.is_empty() {
                 return Ok(found);
             }
-            let mut leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
-            let (mut found, body) = self.survey(leaf.pid(), &leaf, all, txn)?;
+            Structure::of_freeing(txn).reserve(PURGE_COST)?;
+            let mut leaf = match self.pool().exclusive_at(position) {
+                Some(unchanged) => unchanged,
+                None => {
+                    let leaf: ExclusiveGuard<'_> = self.find(&mut Structure::of_freeing(txn), key, 0, PURGE_COST)?;
+                    (found, body) = self.survey(leaf.pid(), &leaf, all, txn)?;
+                    leaf
+                }
+            };
             if !body.is_empty() {
                 self.log_purge(&mut Structure::of_freeing(txn), &mut leaf, &body)?;
                 self.weigh(&mut found, &self.parse(leaf.pid(), &leaf)?, txn)?;

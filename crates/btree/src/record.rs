@@ -8,7 +8,7 @@
 //!  row-erase     leaf                         key len u16, key
 //!  row-restore   leaf                         owner u64 | key len u16, key | prefix u16 | cut u16 | middle (rest)
 //!  row-lock      none: undo entry only        root u64 | old owner u64 | key
-//!  rows-delete   leaf                         rows u16 | root u64 | owner u64 | n x { old owner u64 | key len u16, key }
+//!  rows-delete   leaf                         n u16 | root u64 | owner u64 | n x { old owner u64 | key len u16, key }
 //!  purge         leaf                         entry index u16, each
 //!  split         left, right*, map            from u16 | separator len u16, separator | image of right
 //!  link          parent, left                 right u64 | separator
@@ -108,7 +108,8 @@ foreshore_space::record_kinds! {
     }
 }
 
-const _: () = assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::RowsDelete as u8 <= *TREE_KINDS.end());
+const _: () =
+    assert!(TreeKind::RowInsert as u8 == *TREE_KINDS.start() && TreeKind::RowsDelete as u8 <= *TREE_KINDS.end());
 
 /// Body of [`TreeKind::RowInsert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,6 +61,7 @@ impl RowsBody {
 
     /// Returns the number of rows, and the whole body.
     pub(crate) fn end(mut self) -> (u16, Vec<u8>) {
+        assert!(self.rows > 0 && self.bytes.len() > ROWS_FRONT, "{} rows in {} bytes", self.rows, self.bytes.len());
         self.bytes[..2].copy_from_slice(&self.rows.to_le_bytes());
         (self.rows, self.bytes)
     }

@@ -1,6 +1,6 @@
 //! The logging of page changes: the one place that appends the record, marks the pages dirty and sets their LSNs.
 
-use crate::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
+use crate::format::{CLR, ChangeRecord, MAX_CHANGE_PAGES, SEVERAL, UNDOABLE, change_header_len};
 use crate::guard::ExclusiveGuard;
 use foreshore_base::{Lsn, PageId, TableId};
 use foreshore_wal::{Dep, Record, Session};
@@ -49,6 +49,8 @@ pub fn change(
     pages: &mut [&mut ExclusiveGuard<'_>],
 ) -> Lsn {
     assert!((1..=MAX_CHANGE_PAGES).contains(&pages.len()), "a change of {} pages", pages.len());
+    let is_undone = change.flags & (UNDOABLE | SEVERAL) != 0;
+    assert!(change.flags & CLR == 0 || !is_undone, "a compensation is to be undone: flags {:#x}", change.flags);
     assert!(change.body.len() <= MAX_BODY_PARTS, "a body in {} parts", change.body.len());
     let init = u32::from(change.init_mask);
     assert!(init >> pages.len() == 0, "a change of {} pages initialises {init:#b}", pages.len());

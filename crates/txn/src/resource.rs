@@ -49,8 +49,8 @@ pub trait ResourceManager: Send + Sync {
     }
 
     /// Returns the changes of a record that a restart has read from the log and that has
-    /// [`SEVERAL`](foreshore_buffer::format::SEVERAL), in their order: kind and body of each. By default there are none,
-    /// for a resource manager that logs no such records.
+    /// [`SEVERAL`](foreshore_buffer::format::SEVERAL), in their order: kind and body of each. By default there are
+    /// none, for a resource manager that logs no such records.
     ///
     /// # Errors
     /// `Corrupted` for a body that no engine writes.

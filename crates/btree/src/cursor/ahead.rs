@@ -7,7 +7,7 @@ use crate::node::{Damage, Goal, Node};
 use crate::tree::{Structure, Tree};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, Result};
-use foreshore_buffer::{AccessPattern, Scan};
+use foreshore_buffer::{AccessPattern, PagePosition, Scan};
 use foreshore_txn::{Snapshot, Txn};
 
 /// The state of read-ahead. It does not start at the first leaf, because most scans are short. Then it doubles its
@@ -81,12 +81,23 @@ impl Tree {
         level: u8,
         page: &mut [u8; PAGE_SIZE],
     ) -> Result<PageId> {
+        self.copy_node_at::<ONCE>(structure, goal, level, page).map(|(pid, _)| pid)
+    }
+
+    /// Does the same as [`copy_node`](Self::copy_node), and returns the position of the page, too.
+    pub(crate) fn copy_node_at<const ONCE: bool>(
+        &self,
+        structure: &mut Structure<'_>,
+        goal: Goal<'_>,
+        level: u8,
+        page: &mut [u8; PAGE_SIZE],
+    ) -> Result<(PageId, PagePosition)> {
         let mut restarts = Restarts::default();
         loop {
             let node: ReadGuard<'_, ONCE> = self.find_again(structure, goal, level, 0, &mut restarts)?;
             node.page().copy_to(0..PAGE_SIZE, page);
             if node.holds() {
-                return Ok(node.pid());
+                return Ok((node.pid(), node.position()));
             }
             self.restart(&mut restarts);
         }

@@ -58,6 +58,8 @@ struct Run {
     undo: SeveralUndo,
     /// Bytes of the record behind its front.
     body: usize,
+    /// Whether deleted rows lie before the end of the run.
+    has_ghosts: bool,
     /// The last writer that was asked about, and whether it is the transaction itself.
     writer: Option<(Xid, bool)>,
 }
@@ -103,6 +105,7 @@ impl Run {
             }
         };
         if place.header.is_ghost() {
+            self.has_ghosts = true;
             return Ok(Entry::Passed);
         }
         let key = place.key.len();
@@ -157,38 +160,43 @@ impl Tree {
         let Some(first) = keys.first() else { return Ok(0) };
         self.lock_by(txn, TableMode::IntentExclusive, LockWait::Wait)?;
         txn.freeing(|txn| {
-            let mut run = Run::new();
-            let leaf = self.leaf_to_read(txn, Goal::At(first))?;
-            let position = leaf.position();
-            // An inconsistent page and a damaged one are left to the removal of a single row.
-            let Ok(node) = self.node(&leaf) else { return Ok(0) };
-            for key in keys {
-                let next = run.rows.last().map_or(0, |last| last.at + 1);
-                let is_next = next < node.len() && node.compare_key(next, key).is_ok_and(Ordering::is_eq);
-                let found = if is_next { Ok(Ok(next)) } else { node.search(key) };
-                let Ok(Ok(at)) = found else { break };
-                let Ok(Entry::Added) = run.add(txn, self, &node, at) else { break };
-            }
+            let Some((leaf, run)) = self.run_of(txn, first, keys)? else { return Ok(0) };
             if !self.reserve_run(txn, &run) {
                 return Ok(0);
             }
-            let removed = self.remove_run(txn, position, &run)?;
+            let removed = self.remove_run(txn, leaf, &run)?;
             txn.after_xid().map(|()| removed.unwrap_or_default())
         })
     }
 
+    /// Makes the run of the first of `keys`, in the leaf of `first`.
+    fn run_of(&self, txn: &mut Txn, first: &[u8], keys: &[Vec<u8>]) -> Result<Option<(PagePosition, Run)>> {
+        let leaf = self.leaf_to_read(txn, Goal::At(first))?;
+        // An inconsistent page and a damaged one are left to the removal of a single row.
+        let Ok(node) = self.node(&leaf) else { return Ok(None) };
+        let mut run = Run::new();
+        for key in keys {
+            let next = run.rows.last().map_or(0, |last| last.at + 1);
+            let is_next = next < node.len() && node.compare_key(next, key).is_ok_and(Ordering::is_eq);
+            let found = if is_next { Ok(Ok(next)) } else { node.search(key) };
+            let Ok(Ok(at)) = found else { break };
+            let Ok(Entry::Added) = run.add(txn, self, &node, at) else { break };
+        }
+        Ok(Some((leaf.position(), run)))
+    }
+
     /// Reads the first leaf of a span, and removes the rows in it. Returns how many, and the end of the step.
     fn remove_in(&self, txn: &mut Txn, span: &Span) -> Result<Option<(usize, Rest)>> {
-        let mut run = Run::new();
-        let leaf = self.leaf_to_read(txn, span.goal(End::Front))?;
-        // An inconsistent page and a damaged one are left to the scan.
-        let Ok(node) = self.node(&leaf) else { return Ok(None) };
-        let Ok(Some(rest)) = self.run_in(txn, span, &node, &mut run) else { return Ok(None) };
+        let Some((leaf, run, rest)) = self.run_of_span(txn, span)? else { return Ok(None) };
         if !run.rows.is_empty() && !self.reserve_run(txn, &run) {
             return Ok(None);
         }
         let Some(covered) = self.cover_passed(txn, || span.passed(End::Front, &rest)) else { return Ok(None) };
-        let step = if run.rows.is_empty() { self.pass_leaf(&leaf) } else { self.remove_run(txn, leaf.position(), &run) };
+        let step = if run.rows.is_empty() {
+            Ok(self.pass_leaf(leaf, run.has_ghosts))
+        } else {
+            self.remove_run(txn, leaf, &run)
+        };
         if !matches!(step, Ok(Some(_)))
             && let Some(covered) = covered
         {
@@ -200,6 +208,16 @@ impl Tree {
             false => (count, Rest::Row(run.key(count - 1).to_vec())),
         });
         txn.after_xid().map(|()| step)
+    }
+
+    /// Makes the run of the first leaf of a span. Returns it with the end of the step.
+    fn run_of_span(&self, txn: &mut Txn, span: &Span) -> Result<Option<(PagePosition, Run, Rest)>> {
+        let leaf = self.leaf_to_read(txn, span.goal(End::Front))?;
+        // An inconsistent page and a damaged one are left to the scan.
+        let Ok(node) = self.node(&leaf) else { return Ok(None) };
+        let mut run = Run::new();
+        let Ok(Some(rest)) = self.run_in(txn, span, &node, &mut run) else { return Ok(None) };
+        Ok(Some((leaf.position(), run, rest)))
     }
 
     /// Makes the run of the entries of a span in a leaf. Returns the end of the step; `None` if it takes no entry.
@@ -226,17 +244,17 @@ impl Tree {
     }
 
     /// Ends a step in a leaf in which the span has no row. Returns `None` if the leaf has changed.
-    fn pass_leaf(&self, leaf: &ReadGuard<'_>) -> Result<Option<usize>> {
-        let Ok(node) = self.node(leaf) else { return Ok(None) };
-        let low = node.copy_low(Vec::new());
+    fn pass_leaf(&self, position: PagePosition, has_ghosts: bool) -> Option<usize> {
+        let leaf = ReadGuard::<false>::at(self.pool(), position)?;
+        let node = self.node(&leaf).ok()?;
+        let low = node.copy_low(Vec::new()).ok()?;
         let is_unchanged = leaf.holds();
-        if let Ok(low) = low
-            && is_unchanged
-        {
-            // It is empty, or has deleted rows.
+        if is_unchanged && has_ghosts {
             self.note_ghost(leaf.pid(), &low);
+        } else if is_unchanged {
+            self.note_if_empty(leaf.pid(), &node);
         }
-        Ok(is_unchanged.then_some(0))
+        is_unchanged.then_some(0)
     }
 
     /// Reserves log and undo space for a run. Returns false if there is too little; the removal of a single row, which
@@ -250,7 +268,9 @@ impl Tree {
     /// if the leaf has changed.
     fn remove_run(&self, txn: &mut Txn, position: PagePosition, run: &Run) -> Result<Option<usize>> {
         let unchanged = match mutant("sabotage: several rows are removed from a leaf that has changed") {
-            true => Some(self.find_again(&mut Structure::of(txn), Goal::At(run.key(0)), 0, 0, &mut Restarts::default())?),
+            true => {
+                Some(self.find_again(&mut Structure::of(txn), Goal::At(run.key(0)), 0, 0, &mut Restarts::default())?)
+            }
             false => self.pool().exclusive_at(position),
         };
         let Some(mut leaf) = unchanged else { return Ok(None) };
@@ -269,6 +289,7 @@ impl Tree {
         txn.return_buffer(undo);
         let Some((key, at)) = last else { return Ok(None) };
         let (count, body) = body.end();
+        assert!(usize::from(count) <= run.rows.len(), "{count} rows of a run of {} are removed", run.rows.len());
         assert_fits(&body, most, "a removal of several rows");
         let (kind, flags) = (TreeKind::RowsDelete as u8, UNDOABLE | SEVERAL);
         let change = Change { kind, flags, init_mask: 0, table: self.table(), body: &[&body] };

@@ -4,8 +4,8 @@
 
 use super::{Damage, Node, Place, common};
 use crate::format::{
-    AT_GARBAGE, AT_HEAP, AT_LEFTMOST, AT_RIGHT, AT_RUN, AT_SLOTS, HAS_HIGH, LEAF_HEADER, MAX_SHARED, RUN_END_BITS,
-    RowHeader, SLOT, SLOTS, key_head,
+    AT_GARBAGE, AT_HEAP, AT_HIGH, AT_LEFTMOST, AT_RIGHT, AT_RUN, AT_SLOTS, HAS_HIGH, INCOMPLETE, LEAF_HEADER,
+    MAX_SHARED, RUN_END_BITS, RowHeader, SLOT, SLOTS, key_head,
 };
 use foreshore_base::limits::{MAX_INLINE_VALUE, MAX_KEY, PAGE_SIZE};
 use foreshore_base::{PageId, TableId};
@@ -284,9 +284,24 @@ pub(super) fn set_right(page: &mut impl PageMut, right: PageId) {
     page.write(AT_RIGHT, &right.0.to_le_bytes());
 }
 
+/// Gives a node another high fence, which fits and leaves the shared prefix as it is, and another right sibling. The
+/// node is then complete.
+pub(super) fn replace_high(page: &mut impl PageMut, high: Option<&[u8]>, right: PageId) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    let (heap, garbage) = (node.heap(), node.garbage() + node.high()?.map_or(0, <[u8]>::len));
+    let at = high.map_or(0, |high| push_heap(page, heap, &[high]));
+    put_u16(page, AT_HIGH, at);
+    put_u16(page, AT_HIGH + 2, high.map_or(0, <[u8]>::len));
+    put_u16(page, AT_GARBAGE, garbage);
+    set_right(page, right);
+    let has_high = if high.is_some() { HAS_HIGH } else { 0 };
+    set_flags(page, has_high, (HAS_HIGH | INCOMPLETE) & !has_high);
+    Ok(())
+}
+
 /// Writes the fences to the heap of a node that has neither fences nor entries so far.
 pub(super) fn set_fences(page: &mut impl PageMut, low: &[u8], high: Option<&[u8]>) -> Result<(), Damage> {
-    for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, crate::format::AT_HIGH)] {
+    for (fence, field) in [(Some(low), crate::format::AT_LOW), (high, AT_HIGH)] {
         let Some(fence) = fence else { continue };
         let node = Node::parse(page.bytes())?;
         if fence.len() > node.contiguous() {

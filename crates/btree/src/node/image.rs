@@ -6,9 +6,9 @@
 //!
 //! The gap between slots and heap is not logged; in a node that was just built it is zeros.
 
-use super::edit::{copy_entries, init, insert_inner, set_fences, set_flags, set_leftmost, set_right};
-use super::{Damage, Node};
-use crate::format::{AT_LOW, AT_SLOTS, HAS_HIGH, INCOMPLETE, LEAF_HEADER, SLOT, SLOTS};
+use super::edit::{copy_entries, init, insert_inner, replace_high, set_fences, set_flags, set_leftmost, set_right};
+use super::{Damage, Node, common};
+use crate::format::{AT_LOW, AT_SLOTS, HAS_HIGH, INCOMPLETE, LEAF_HEADER, MAX_SHARED, SLOT, SLOTS};
 use foreshore_base::codec::{Decoder, Put, Short, u16_at};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{PageId, TableId};
@@ -62,6 +62,9 @@ pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Re
     if from.is_incomplete() {
         return Err("a node absorbs one whose split is open");
     }
+    if left.is_leaf() && from.len() == 0 && has_room_for_fence(&left, &from)? {
+        return replace_high(page, from.high()?, from.right());
+    }
     let leftmost = if left.is_leaf() { None } else { Some(left.leftmost()?) };
     let mut fresh = build_part(&left, 0..left.len(), (left.low()?, from.high()?), from.right(), leftmost)?;
     if !from.is_leaf() {
@@ -72,6 +75,13 @@ pub(crate) fn absorb(page: &mut impl PageMut, right: PageId, image: &[u8]) -> Re
     page.write(PAGE_HEADER, &fresh[PAGE_HEADER..]);
     set_flags(page, has_high, (HAS_HIGH | INCOMPLETE) & !has_high);
     Ok(())
+}
+
+/// Returns whether a leaf can take the high fence of its right sibling and keep its entries where they are.
+fn has_room_for_fence(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
+    let high = right.high()?;
+    let shared = high.map_or(0, |high| common(left.low().unwrap_or_default(), high)).min(MAX_SHARED);
+    Ok(shared == left.shared() && high.map_or(0, <[u8]>::len) <= left.contiguous())
 }
 
 /// Removes the rows of an image, which are the first rows of the leaf. The leaf then begins where they end.

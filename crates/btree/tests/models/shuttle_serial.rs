@@ -220,7 +220,7 @@ fn script(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     (ops.collect(), rng.below(4) > 0)
 }
 
-/// A script that takes rows from the ends of two ranges without fixed rows, or all of them, and inserts and reads there.
+/// A script that takes rows from the ends of two ranges without fixed rows, or all rows, and inserts and reads there.
 fn popping(rng: &mut Rng, number: u16) -> (Vec<Op>, bool) {
     let (mut ops, commits) = script(rng, number);
     for op in &mut ops {

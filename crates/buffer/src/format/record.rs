@@ -23,8 +23,8 @@ pub const UNDOABLE: u8 = 1;
 /// Flag of a compensation: the change takes back another and is itself never undone.
 pub const CLR: u8 = 2;
 
-/// Flag of an [`UNDOABLE`] record of several changes, which a rollback takes back one by one. Its body begins with their
-/// number, u16.
+/// Flag of an [`UNDOABLE`] record of several changes, which a rollback takes back one by one. Its body begins with
+/// their number, u16.
 ///
 /// Each change has an LSN of its own, by which compensations name it. The last one has that of the record, and each
 /// other the one before that of the next. No other record of the transaction has one of these LSNs.
@@ -77,13 +77,14 @@ impl<'a> ChangeRecord<'a> {
         index < MAX_CHANGE_PAGES && self.init_mask & (1 << index) != 0
     }
 
-    /// Returns the LSNs of the changes that a rollback takes back, if the record has the LSN `lsn`. The range is empty if
-    /// there are none. The error says what does not fit.
+    /// Returns the LSNs of the changes that a rollback takes back, if the record has the LSN `lsn`. The range is empty
+    /// if there are none. The error says what does not fit.
     pub fn undoable(&self, lsn: Lsn) -> Result<RangeInclusive<u64>, &'static str> {
         let count = match self.flags & (UNDOABLE | CLR | SEVERAL) {
             UNDOABLE => 1,
             flags if flags == UNDOABLE | SEVERAL => {
-                let count = Decoder::new(self.body).u16().map_err(|Short| "a record of several changes is too short")?;
+                let count =
+                    Decoder::new(self.body).u16().map_err(|Short| "a record of several changes is too short")?;
                 u64::from(count)
             }
             flags if flags & SEVERAL != 0 => return Err("a record of several changes is not undoable"),

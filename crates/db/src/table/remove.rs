@@ -181,8 +181,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|_, live| Ok(live.txn.isolation() == Isolation::ReadCommitted))
     }
 
-    /// Removes the first rows of a span by one step. Returns how many, and the bound from which rows are left; `None` if
-    /// they take more than one step, or if the table may have indexes.
+    /// Removes the first rows of a span by one step. Returns how many, and the bound from which rows are left. Returns
+    /// `None` if they take more than one step, or if the table may have indexes.
     fn remove_first(&self, left: &Span) -> Result<Option<RemovedFirst>> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
@@ -196,8 +196,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         })
     }
 
-    /// Removes the rows of encoded keys, which ascend, by one operation, and returns how many there were. Neighbours are
-    /// removed by one step if the table has no indexes.
+    /// Removes the rows of encoded keys, which ascend, by one operation, and returns how many there were. Neighbours
+    /// are removed by one step if the table has no indexes.
     fn remove_all(&self, mut keys: &[Vec<u8>]) -> Result<u64> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();

@@ -1,5 +1,6 @@
 use super::*;
 use foreshore_base::{GroupNo, TableId};
+use foreshore_buffer::format::{SEVERAL, UNDOABLE};
 
 const TREE_KIND: u8 = 40;
 
@@ -64,6 +65,32 @@ fn a_compensation_takes_its_change_out_and_is_never_undone() {
     let outcome = analysis.finish().unwrap();
     assert_eq!(left(&outcome, &[(10, 1), (20, 1), (30, 1)]), [(1, vec![10])]);
     assert_eq!(outcome.losers[&Xid(1)].last_lsn, Lsn(50));
+}
+
+#[test]
+fn each_of_several_changes_of_a_record_is_compensated_by_itself() {
+    let several = change(UNDOABLE | SEVERAL, &[3, 0]);
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    analysis.note(at(1, 10), &change(UNDOABLE, &[])).unwrap();
+    analysis.note(at(1, 20), &several).unwrap();
+    analysis.note(at(1, 30), &change(CLR, &20_u64.to_le_bytes())).unwrap();
+    let outcome = analysis.finish().unwrap();
+    assert_eq!(left(&outcome, &[(10, 1), (18, 1), (19, 1), (20, 1)]), [(1, vec![10, 18, 19])]);
+    // The last of them is undone first.
+    let mut analysis = Analysis::new(Lsn::ZERO, Xid(100), 64);
+    analysis.note(at(1, 20), &several).unwrap();
+    analysis.note(at(1, 30), &change(CLR, &18_u64.to_le_bytes())).unwrap();
+    analysis.note(at(1, 31), &change(CLR, &19_u64.to_le_bytes())).unwrap();
+    assert!(analysis.finish().is_err());
+    for (flags, body, lsn) in [
+        (SEVERAL, &[3, 0][..], 20),
+        (UNDOABLE | SEVERAL, &[3], 20),
+        (UNDOABLE | SEVERAL, &[0, 0], 20),
+        (UNDOABLE | SEVERAL, &[3, 0], 2),
+    ] {
+        let noted = Analysis::new(Lsn::ZERO, Xid(100), 64).note(at(1, lsn), &change(flags, body));
+        assert!(noted.is_err(), "flags {flags}, body {body:?} at {lsn}");
+    }
 }
 
 #[test]

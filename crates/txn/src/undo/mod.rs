@@ -39,8 +39,8 @@ pub use change::{Before, MAX_STRUCTURE, UndoEntry, Undoable};
 pub use fetch::Fetched;
 pub use file::SpillFile;
 pub use pointer::UndoPtr;
-pub(crate) use session::{Place, Undo};
 pub use session::SeveralUndo;
+pub(crate) use session::{Place, Undo};
 pub(crate) use space::{Holders, Request, UndoSpace};
 
 pub(crate) use versions::Older;

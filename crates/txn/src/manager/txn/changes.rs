@@ -72,13 +72,7 @@ impl Txn {
 
     /// Logs a record with `count` changes that a rollback takes back.
     #[inline]
-    fn log_changes(
-        &mut self,
-        count: u64,
-        change: &Change<'_>,
-        dep: Dep,
-        pages: &mut [&mut ExclusiveGuard<'_>],
-    ) -> Lsn {
+    fn log_changes(&mut self, count: u64, change: &Change<'_>, dep: Dep, pages: &mut [&mut ExclusiveGuard<'_>]) -> Lsn {
         let xid = self.run().xid.expect("a transaction that changes has an xid");
         let is_late = mutant("txn: the first record is noted behind it");
         if !is_late {
@@ -96,10 +90,11 @@ impl Txn {
         }
         let lease = self.lease_mut();
         if count > 0 {
-            let cost = match count {
-                1 => compensation_cost(lease.undo.stamp_newest(lsn)),
-                _ => lease.undo.stamp_several(count, lsn),
-            };
+            let mut cost = 0;
+            match count {
+                1 => cost = compensation_cost(lease.undo.stamp_newest(lsn)),
+                _ => lease.undo.stamp_several(count, lsn, |body| cost += compensation_cost(body)),
+            }
             lease.session.charge_undo_log(cost);
         }
         assert!(least < lsn, "{xid} logs {count} changes at {lsn}, behind its record at {before}");

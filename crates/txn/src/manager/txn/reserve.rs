@@ -61,7 +61,8 @@ impl Txn {
         if !manager.undo.try_reserve_several(undo, view, several) {
             return Ok(false);
         }
-        self.reserve_log(log_bytes + Session::cost(MARK_LEN), several.log())?;
+        let (entries, body) = several.bodies();
+        self.reserve_log(log_bytes + Session::cost(MARK_LEN), entries * compensation_cost(body))?;
         Ok(true)
     }
 

@@ -5,22 +5,23 @@
 //! limits of a transaction are those for single entries.
 
 use super::Undo;
-use crate::resource::compensation_cost;
 use crate::undo::entry;
 use crate::undo::holder::{SPARE, YOUNG};
 use crate::undo::pointer::CHUNK_WORDS;
 use foreshore_base::{Csn, Lsn};
 use foreshore_sync::pause;
 
-/// The undo space, in memory and in the log, that several changes need.
+/// The undo space that several changes need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SeveralUndo {
     /// The words of all entries.
     words: usize,
     /// The words of the largest entry.
     most: usize,
-    /// Log for their compensations.
-    log: u64,
+    /// The number of entries.
+    entries: u64,
+    /// The bytes of the largest body.
+    body: usize,
 }
 
 impl SeveralUndo {
@@ -33,14 +34,15 @@ impl SeveralUndo {
         if fits {
             self.words += words;
             self.most = self.most.max(words);
-            self.log += compensation_cost(body);
+            self.entries += 1;
+            self.body = self.body.max(body);
         }
         fits
     }
 
-    /// Returns the bytes of log that are charged for the compensations.
-    pub(crate) const fn log(&self) -> u64 {
-        self.log
+    /// Returns the number of entries, and the bytes of the largest body.
+    pub(crate) const fn bodies(&self) -> (u64, usize) {
+        (self.entries, self.body)
     }
 }
 
@@ -68,16 +70,15 @@ impl Undo {
     }
 
     /// Sets the LSNs of the newest `count` entries: that of the newest is `lsn`, and each other has the one before that
-    /// of the next. Returns the log that is charged for their compensations.
-    pub(crate) fn stamp_several(&mut self, count: u64, lsn: Lsn) -> u64 {
-        let (mut at, mut cost) = (self.newest, 0);
+    /// of the next. Passes the length of each body to `stamped`.
+    pub(crate) fn stamp_several(&mut self, count: u64, lsn: Lsn, mut stamped: impl FnMut(usize)) {
+        let mut at = self.newest;
         for newer in 0..count {
             let entry = self.arena.entry(at).expect("an undoable change has an undo entry before it is logged");
             assert!(entry.lsn() == Lsn::ZERO, "an undo entry is stamped once");
             entry.set_lsn(Lsn(lsn.0 - newer));
-            cost += compensation_cost(entry.body_len());
+            stamped(entry.body_len());
             at = entry.previous();
         }
-        cost
     }
 }
