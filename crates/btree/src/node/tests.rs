@@ -69,6 +69,30 @@ fn heads_order_keys_as_their_bytes_do() {
     assert_eq!(contents(&page).into_keys().collect::<Vec<_>>(), keys);
 }
 
+/// The entries stay where they are if they can, and the result is that of a rebuild in every other way.
+#[test]
+fn a_leaf_absorbs_an_empty_one_in_place() {
+    for (high, is_in_place) in
+        [(Some(&[0, 0, 9][..]), true), (Some(&[0, 0, 7, 200]), true), (Some(&[0, 5]), false), (None, false)]
+    {
+        let (mut left, right) = (fenced_leaf(&[0, 0]), if high.is_some() { PageId(11) } else { PageId::ZERO });
+        [1_u8, 3, 2].into_iter().for_each(|key| put(&mut left, &[0, 0, key], &[key; 50]).unwrap());
+        let before = (contents(&left), Node::parse(&left).unwrap().tuple(0).unwrap().0);
+        let fences = (&[0, 0, 4][..], high);
+        let empty = build_part(&Node::parse(&leaf()).unwrap(), 0..0, fences, right, None).unwrap();
+        let mut image = Vec::new();
+        encode_image(&mut image, &empty).unwrap();
+        absorb(&mut left, PageId(9), &image).unwrap();
+        let after = Node::parse(&left).unwrap();
+        assert_eq!(contents(&left), before.0);
+        assert_eq!((after.high().unwrap(), after.right(), after.is_incomplete()), (high, right, false));
+        assert_eq!(after.tuple(0).unwrap().0 == before.1 && after.garbage() > 0, is_in_place, "{high:?}");
+        let free = after.free();
+        compact(&mut left).unwrap();
+        assert_eq!(Node::parse(&left).unwrap().free(), free, "{high:?}");
+    }
+}
+
 #[test]
 fn heads_leave_out_what_all_keys_share() {
     let mut page = fenced_leaf(&[0; 7]);
