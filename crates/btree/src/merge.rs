@@ -23,7 +23,7 @@
 //! page, as the records of [`crate::drop`] do.
 
 use crate::descend::Unlinked;
-use crate::neighbours::{Pair, are_neighbours, fits, pairs_of};
+use crate::neighbours::{Content, Pair, are_neighbours, pairs_of};
 use crate::node::{CAPACITY, Damage, Goal, Node, build_part, encode_image};
 use crate::purge::live_writer;
 use crate::record::{Absorb, Link, TreeKind};
@@ -199,24 +199,23 @@ impl Tree {
     /// Returns false if a rollback may need the free space.
     fn would_fit(&self, merging: &mut Merging<'_>, left: &Pinned<'_>, right: &Pinned<'_>) -> Result<bool> {
         // A page may have been freed meanwhile, and may now belong to another tree.
-        let is_empty = |node: Node<'_>| node.is_leaf() && node.len() == 0 && !has_open_split(&node);
-        if Node::parse(&right.shared()).is_ok_and(is_empty) {
-            let left_page = left.shared();
-            let Ok(first) = Node::parse(&left_page) else { return Ok(false) };
-            return merging.is_live(&first).map(|is_live| !is_live).map_err(|why| self.corrupted(left.pid(), why));
-        }
-        let mut copy = [0; PAGE_SIZE];
-        copy.copy_from_slice(&left.shared());
-        let right_page = right.shared();
-        let (Ok(first), Ok(second)) = (Node::parse(&copy), Node::parse(&right_page)) else { return Ok(false) };
-        if has_open_split(&second) {
-            return Ok(false);
-        }
         let damage = |why| self.corrupted(right.pid(), why);
-        if !fits(&first, &second, merging.most).map_err(damage)? {
-            return Ok(false);
+        let content = match Node::parse(&right.shared()) {
+            Ok(second) if !has_open_split(&second) => Content::of(&second).map_err(damage)?,
+            _ => return Ok(false),
+        };
+        let takes = |first: Node<'_>| Ok(content.fits(&first, merging.most)? && !merging.is_live(&first)?);
+        match Node::parse(&left.shared()).map(takes) {
+            Ok(Ok(true)) => {}
+            Ok(Err(why)) => return Err(self.corrupted(left.pid(), why)),
+            Ok(Ok(false)) | Err(_) => return Ok(false),
         }
-        Ok(!merging.is_live(&first).map_err(damage)? && !merging.is_live(&second).map_err(damage)?)
+        if content.entries == 0 {
+            return Ok(true);
+        }
+        Node::parse(&right.shared())
+            .map_or(Ok(false), |second| merging.is_live(&second).map(|live| !live))
+            .map_err(damage)
     }
 
     /// Runs the first step. Returns the left node, latched; `None` if the two are no longer neighbours.
@@ -266,7 +265,8 @@ impl Tree {
         let damage = |why| self.corrupted(pair.right, why);
         let mut right = right.exclusive();
         let node = self.parse(pair.right, &right)?;
-        if has_open_split(&node) || !fits(&self.parse(pair.left, left)?, &node, most).map_err(damage)? {
+        let content = Content::of(&node).map_err(damage)?;
+        if has_open_split(&node) || !content.fits(&self.parse(pair.left, left)?, most).map_err(damage)? {
             return Ok(false);
         }
         let mut body = Vec::with_capacity(MAX_ABSORB_BODY);

@@ -44,13 +44,26 @@ pub(crate) fn are_neighbours(parent: &Node<'_>, pair: &Pair) -> Result<bool, Dam
     Ok(left == pair.left && parent.child(at)? == pair.right)
 }
 
-/// Returns whether `left` can take the content of `right` and then has at most `most` bytes in use. An empty left node
-/// takes anything.
-pub(crate) fn fits(left: &Node<'_>, right: &Node<'_>, most: usize) -> Result<bool, Damage> {
-    let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
-    let entries = [left.entry_bytes()?, right.entry_bytes()?];
-    let fences = left.low()?.len() + right.high()?.map_or(0, <[u8]>::len);
-    let sum = entries[0] + entries[1] + separator + fences;
-    let most = if entries.contains(&0) { CAPACITY } else { most };
-    Ok(sum <= most)
+/// The bytes of a node that its left neighbour takes in a merge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content {
+    pub(crate) entries: usize,
+    /// The separator, which an inner node takes as an entry, and the high fence.
+    fences: usize,
+}
+
+impl Content {
+    pub(crate) fn of(right: &Node<'_>) -> Result<Self, Damage> {
+        let separator = if right.is_leaf() { 0 } else { SLOT + INNER_HEADER + right.low()?.len() };
+        Ok(Self { entries: right.entry_bytes()?, fences: separator + right.high()?.map_or(0, <[u8]>::len) })
+    }
+
+    /// Returns whether `left` can take the content and then has at most `most` bytes in use. If one of the two nodes is
+    /// empty, the other may be full.
+    pub(crate) fn fits(self, left: &Node<'_>, most: usize) -> Result<bool, Damage> {
+        let entries = left.entry_bytes()?;
+        let sum = entries + self.entries + left.low()?.len() + self.fences;
+        let most = if entries == 0 || self.entries == 0 { CAPACITY } else { most };
+        Ok(sum <= most)
+    }
 }

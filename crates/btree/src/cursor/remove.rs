@@ -45,6 +45,8 @@ use std::ops::Bound;
 /// Rows of a leaf for which memory is taken at first.
 const SOME: usize = 64;
 
+const OUT_OF_ORDER: Damage = "keys are out of order";
+
 /// How many rows a step has removed, and the lower bound of those that are left, `None` if none are.
 pub type RemovedFirst = (usize, Option<Bound<Vec<u8>>>);
 
@@ -60,6 +62,8 @@ struct Run {
     body: usize,
     /// Whether deleted rows lie before the end of the run.
     has_ghosts: bool,
+    /// The key of the last entry if its row is deleted, otherwise empty.
+    ghost: Vec<u8>,
     /// The last writer that was asked about, and whether it is the transaction itself.
     writer: Option<(Xid, bool)>,
 }
@@ -104,8 +108,15 @@ impl Run {
                 mine
             }
         };
+        let last = self.rows.len().checked_sub(1).map(|last| self.key(last));
+        let before = if self.ghost.is_empty() { last } else { Some(&self.ghost[..]) };
+        if before.map_or(Ok(false), |before| node.compare_key(at, before).map(Ordering::is_le))? {
+            return Err(OUT_OF_ORDER);
+        }
+        self.ghost.clear();
         if place.header.is_ghost() {
             self.has_ghosts = true;
+            node.append_to(place.key, &mut self.ghost);
             return Ok(Entry::Passed);
         }
         let key = place.key.len();
@@ -116,12 +127,15 @@ impl Run {
         node.append_to(place.key.clone(), &mut self.keys);
         self.ends.push(self.keys.len());
         self.rows.push(Found { at, place, mine });
-        let added = self.rows.len() - 1;
-        // Redo searches the keys, and refuses a record in which they are out of order.
-        if added > 0 && self.key(added - 1) >= self.key(added) {
-            return Err("keys are out of order");
-        }
         Ok(Entry::Added)
+    }
+
+    /// Checks that a search finds each row, as redo and rollbacks do. The entries ascend from the first row to the last,
+    /// so the searches for these two show it for all.
+    fn must_be_found<P: PageRead>(&self, node: &NodeView<P>) -> Result<(), Damage> {
+        let ends = [0, self.rows.len().saturating_sub(1)];
+        let ends = ends.into_iter().filter_map(|index| Some((self.rows.get(index)?.at, index)));
+        ends.map(|(at, index)| node.must_lead_to(self.key(index), at)).collect()
     }
 }
 
@@ -182,7 +196,7 @@ impl Tree {
             let Ok(Ok(at)) = found else { break };
             let Ok(Entry::Added) = run.add(txn, self, &node, at) else { break };
         }
-        Ok(Some((leaf.position(), run)))
+        Ok(run.must_be_found(&node).is_ok().then(|| (leaf.position(), run)))
     }
 
     /// Reads the first leaf of a span, and removes the rows in it. Returns how many, and the end of the step.
@@ -193,7 +207,7 @@ impl Tree {
         }
         let Some(covered) = self.cover_passed(txn, || span.passed(End::Front, &rest)) else { return Ok(None) };
         let step = if run.rows.is_empty() {
-            Ok(self.pass_leaf(leaf, run.has_ghosts))
+            Ok(self.pass_leaf(txn, leaf, run.has_ghosts))
         } else {
             self.remove_run(txn, leaf, &run)
         };
@@ -217,7 +231,8 @@ impl Tree {
         let Ok(node) = self.node(&leaf) else { return Ok(None) };
         let mut run = Run::new();
         let Ok(Some(rest)) = self.run_in(txn, span, &node, &mut run) else { return Ok(None) };
-        Ok(Some((leaf.position(), run, rest)))
+        // Keys that no consistent page had are not locked.
+        Ok(leaf.holds().then(|| (leaf.position(), run, rest)))
     }
 
     /// Makes the run of the entries of a span in a leaf. Returns the end of the step; `None` if it takes no entry.
@@ -232,10 +247,12 @@ impl Tree {
         let (mut last, mut memory) = (None, Vec::new());
         for at in inside.clone() {
             if let Entry::Stops = run.add(txn, self, node, at)? {
+                run.must_be_found(node)?;
                 return last.map(|last| span.rest_behind(node, last, End::Front, &mut memory)).transpose();
             }
             last = Some(at);
         }
+        run.must_be_found(node)?;
         span.rest_of(node, &inside, End::Front, &mut memory).map(Some)
     }
 
@@ -243,8 +260,10 @@ impl Tree {
         self.find_again(&mut Structure::of(txn), goal, 0, 0, &mut Restarts::default())
     }
 
-    /// Ends a step in a leaf in which the span has no row. Returns `None` if the leaf has changed.
-    fn pass_leaf(&self, position: PagePosition, has_ghosts: bool) -> Option<usize> {
+    /// Ends a step in a leaf in which the span has no row. Returns `None` if the leaf has changed, or if the
+    /// transaction's snapshot is cancelled: rows that it sees may have been purged.
+    fn pass_leaf(&self, txn: &Txn, position: PagePosition, has_ghosts: bool) -> Option<usize> {
+        txn.check_conflict(self.table(), &[], Xid::ZERO).ok()?;
         let leaf = ReadGuard::<false>::at(self.pool(), position)?;
         let node = self.node(&leaf).ok()?;
         let low = node.copy_low(Vec::new()).ok()?;

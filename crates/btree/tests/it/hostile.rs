@@ -240,6 +240,30 @@ fn a_row_that_was_inserted_out_of_order_is_written_again() {
     assert_eq!(bed.tree.put(&mut txn, &[35], b"second").unwrap().as_deref(), Some(&b"first"[..]));
 }
 
+/// Redo and rollbacks search the rows, and would not find these.
+#[test]
+fn rows_around_a_deleted_one_that_is_out_of_order_are_not_removed_together() {
+    for damaged in [false, true] {
+        let bed = Bed::new(64);
+        let rows = [10_u8, 20, 30, 40, 50];
+        bed.run(|txn| rows.iter().try_for_each(|&n| bed.tree.put(txn, &[n], b"value").map(drop)));
+        bed.run(|txn| bed.tree.remove(txn, &[30]));
+        if damaged {
+            let mut page = bed.pool.exclusive(bed.tree.root()).unwrap();
+            page.mark_dirty();
+            let at = page.windows(6).position(|bytes| bytes == b"\x1evalue").unwrap();
+            page.write(at, &[45]);
+            page.write(64 + 2 * 8 + 4, &(45_u32 << 24).to_le_bytes());
+        }
+        let mut txn = bed.begin();
+        let before = bed.log.current();
+        let removed = bed.tree.remove_first(&mut txn, (Bound::Unbounded, Bound::Unbounded)).unwrap();
+        assert_eq!(removed.map(|(count, _)| count), (!damaged).then_some(4));
+        assert_eq!(bed.log.current() == before, damaged);
+        txn.rollback().unwrap();
+    }
+}
+
 /// A damaged row of the catalogue may name one. A scan would come to the high fence of such a root again and again.
 #[test]
 fn a_root_that_is_a_node_below_the_root_is_refused() {

@@ -30,6 +30,9 @@ const MOST: usize = 256;
 /// Limit of the encoded bytes of a batch, without its last row.
 const MOST_BYTES: usize = 64 << 10;
 
+/// Rows that are removed one by one after a step for several was refused; twice as many after each further refusal.
+const AFTER_REFUSAL: usize = 8;
+
 /// A row that was read, with its encoded key.
 struct Read<K: Key, V: Value> {
     encoded: Vec<u8>,
@@ -122,7 +125,8 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Removes the rows with keys in `range` and returns how many. Values are decoded only if the table has
     /// indexes. Locks as [`range`](Self::range) does. At
     /// [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) the keys are read in batches, each batch as of its
-    /// own time: rows that are inserted meanwhile may stay.
+    /// own time: rows that are inserted meanwhile may stay. Locks the table as every write does, even if it finds no
+    /// row: it waits for an index build or a load of the table by others.
     ///
     /// # Errors
     /// Those of every method.
@@ -186,7 +190,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     fn remove_first(&self, left: &Span) -> Result<Option<RemovedFirst>> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
-            let writer = &mut Writer { engine, txn, reindexed, dropped, inserted };
+            let writer = &mut Writer { engine, txn, indexes, dropped, inserted };
             let mut step = None;
             self.remove_plain(writer, |txn| {
                 step = self.tree.remove_first(txn, (left.lower.clone(), left.upper.clone()))?;
@@ -202,18 +206,21 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
         self.tx.with(|engine, live| {
             let (txn, Scratch { found, indexes, dropped, inserted, .. }) = live.parts();
             let writer = &mut Writer { engine, txn, indexes, dropped, inserted };
-            let mut count = 0;
-            while let Some(first) = keys.first() {
+            let (mut count, mut refused) = (0, 0);
+            while !keys.is_empty() {
                 let mut several = 0;
                 self.remove_plain(writer, |txn| {
                     several = self.tree.remove_several(txn, keys)?;
                     Ok(several > 0)
                 })?;
-                count += match several {
-                    0 => u64::from(self.store(writer, Write::remove(first), found)?),
-                    several => several as u64,
-                };
-                keys = &keys[several.max(1)..];
+                count += several as u64;
+                // What refuses a step, such as short space, may refuse the next ones.
+                refused = if several > 0 { 0 } else { refused + 1 };
+                let singly = if several > 0 { 0 } else { keys.len().min(AFTER_REFUSAL << (refused - 1)) };
+                for key in &keys[several..several + singly] {
+                    count += u64::from(self.store(writer, Write::remove(key), found)?);
+                }
+                keys = &keys[several + singly..];
             }
             Ok(count)
         })

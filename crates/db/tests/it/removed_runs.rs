@@ -3,7 +3,7 @@
 use crate::script::{disk, open, options};
 use crate::support::{DIR, NUMBERS, fill, in_memory, numbers};
 use foreshore::{Db, Error, Isolation, TableDef, Transaction, TxnOptions};
-use foreshore_io::sim::Persist;
+use foreshore_io::sim::{Fault, FaultKind, Persist};
 use std::time::Duration;
 
 const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted];
@@ -43,29 +43,92 @@ fn neighbours_take_one_record_and_no_more_log_than_their_keys() {
 #[test]
 fn a_reader_sees_every_removed_row_after_splits_and_merges() {
     let db = options(&disk(1)).memory_limit(64 << 20).open(DIR).unwrap();
-    fill(&db, MANY);
+    let put = |numbers: std::ops::Range<u64>| {
+        db.run(|tx| {
+            let table = tx.open(NUMBERS)?;
+            numbers.clone().try_for_each(|number| table.put(number, if number % 5 == 0 { number as i64 } else { -1 }))
+        })
+        .unwrap();
+    };
+    (0..10).for_each(|part| put(part * 1000..(part + 1) * 1000));
+    // Four of five go before the reader comes, and their leaves are merged beside it.
+    db.run(|tx| tx.open(NUMBERS)?.retain(|number, _| number % 5 == 0).map(drop)).unwrap();
     let old = db.read();
-    let rows = || (0..MANY).map(|number| (number, number as i64));
+    let rows = || (0..10_000).step_by(5).map(|number| (number, number as i64));
+    let counts = || (db.stats().tree.leaf_splits, db.stats().tree.merges);
     // One row after another removed and inserted again, so the versions of neighbours go different ways.
     for round in 1..4 {
-        db.run(|tx| tx.open(NUMBERS)?.remove_range(300..1700).map(drop)).unwrap();
+        let (_, merges) = counts();
+        db.run(|tx| tx.open(NUMBERS)?.remove_range(1500..8500).map(drop)).unwrap();
+        (0..200).for_each(|_| db.step());
+        assert!(round > 1 || counts().1 > merges + 10, "{} merges", counts().1 - merges);
         assert!(old.open(NUMBERS).unwrap().iter().map(Result::unwrap).eq(rows()), "round {round}, removed");
+        let (splits, _) = counts();
         db.run(|tx| {
             let table = tx.open(NUMBERS)?;
             // More than were removed: leaves split between them.
-            (300..1700).filter(|number| number % round == 0).try_for_each(|number| table.put(number, -1))?;
-            (0..3000).try_for_each(|number| table.put(10_000 * round + number, -1))
+            (1500..8500).filter(|number| number % 5 <= round).try_for_each(|number| table.put(number, -1))
         })
         .unwrap();
+        assert!(counts().0 > splits + 10, "{} splits", counts().0 - splits);
         (0..50).for_each(|_| db.step());
         let found = old.open(NUMBERS).unwrap();
         assert!(found.iter().map(Result::unwrap).eq(rows()), "round {round}, inserted");
-        assert!((0..MANY).all(|number| found.get(number).unwrap() == Some(number as i64)), "round {round}");
+        assert!(rows().all(|(number, value)| found.get(number).unwrap() == Some(value)), "round {round}");
     }
     db.run(|tx| tx.open(NUMBERS)?.clear()).unwrap();
     (0..50).for_each(|_| db.step());
     assert!(old.open(NUMBERS).unwrap().iter().map(Result::unwrap).eq(rows()));
     db.check().unwrap();
+}
+
+/// The rows that the snapshot sees are purged, and their leaf tells of no change.
+#[test]
+fn a_removal_with_a_cancelled_snapshot_finds_no_empty_range() {
+    for clears in [false, true] {
+        let db = options(&disk(1)).open(DIR).unwrap();
+        fill(&db, 100);
+        let own =
+            TxnOptions::new().isolation(Isolation::Snapshot).label("own").snapshot_max_age(Duration::from_millis(5));
+        let tx = db.begin_with(own);
+        let table = tx.open(NUMBERS).unwrap();
+        assert_eq!(table.get(15).unwrap(), Some(15));
+        db.run(|tx| tx.open(NUMBERS)?.clear()).unwrap();
+        let is_purged = (0..10_000).any(|round| {
+            db.run(|tx| tx.open(TableDef::<u64, i64>::new("other"))?.put(round, 1)).unwrap();
+            db.step();
+            db.stats().txn.snapshots_cancelled > 0 && db.stats().tree.purges > 0
+        });
+        assert!(is_purged, "{:?}", db.stats().tree);
+        let removed = if clears { table.clear() } else { table.remove_range(10..20) };
+        assert!(matches!(removed, Err(Error::SnapshotTooOld { label: "own", .. })), "{removed:?}");
+    }
+}
+
+/// Rows together take the log space of each, not that of the longest for each.
+#[test]
+fn a_long_key_among_short_ones_needs_little_space_on_a_full_disk() {
+    const TEXTS: TableDef<&str, u64> = TableDef::new("texts");
+    let sim = disk(1);
+    let db = open(&sim).unwrap();
+    let long = "5".repeat(900);
+    db.run(|tx| {
+        let table = tx.open(TEXTS)?;
+        table.put(&*long, 0)?;
+        (10..60).try_for_each(|number| table.put(&*format!("{number}"), number))
+    })
+    .unwrap();
+    let tx = db.begin();
+    let table = tx.open(TEXTS).unwrap();
+    table.put("0", 0).unwrap();
+    sim.inject(Fault { at: sim.ops(), kind: FaultKind::Enospc, sticky: true });
+    let others = begin(&db, Isolation::Snapshot);
+    let refused = (0..100_000).find_map(|number| others.open(NUMBERS).and_then(|table| table.put(number, 1)).err());
+    assert!(matches!(refused, Some(Error::DiskFull { .. })), "{refused:?}");
+    let before = db.stats().log.records;
+    assert_eq!(table.remove_range("1"..).unwrap(), 51);
+    assert_eq!(db.stats().log.records - before, 1, "one record");
+    tx.commit().unwrap();
 }
 
 #[test]
@@ -103,13 +166,23 @@ fn a_row_that_others_have_locked_keeps_the_rows_from_it_on() {
         let tx = begin(&db, level);
         assert_eq!(tx.open(NUMBERS).unwrap().remove_range(..60).unwrap(), 60, "{level:?}");
         tx.rollback().unwrap();
-        for range in [60..70, 55..65, 75..90] {
+        for (range, before) in [(60..70, 0), (75..90, 5), (55..65, 5)] {
             let tx = begin(&db, level);
-            let removed = tx.open(NUMBERS).unwrap().remove_range(range.clone());
+            let table = tx.open(NUMBERS).unwrap();
+            let removed = table.remove_range(range.clone());
             assert!(matches!(removed, Err(Error::LockTimeout { .. })), "{level:?}, {range:?}: {removed:?}");
+            assert_eq!(
+                table.range(range.clone()).map(Result::unwrap).map(|row| row.0).next(),
+                Some(range.start + before),
+                "{level:?}"
+            );
+            if range.start == 55 {
+                tx.commit().unwrap();
+            }
         }
         drop((shares, writes));
-        assert_eq!(numbers(&db).len(), 100);
+        let left: Vec<u64> = numbers(&db).into_iter().map(|row| row.0).collect();
+        assert!(left.into_iter().eq((0..100).filter(|number| !(55..60).contains(number))), "{level:?}");
     }
 }
 

@@ -54,7 +54,7 @@ impl Session {
     }
 
     /// Publishes whether the transaction holds log space for its rollback, and returns it.
-    fn show_holds(&self) -> bool {
+    pub(super) fn show_holds(&self) -> bool {
         let holds = self.undo_log.granted() > 0;
         self.own_slot().note_holds(holds);
         holds

@@ -36,6 +36,32 @@ impl Session {
         }
     }
 
+    /// Does the same as [`reserve_undo_log`](Self::reserve_undo_log), and waits for nothing. Returns false if there is
+    /// too little space now. Reservations stay.
+    ///
+    /// # Errors
+    /// The error of making log space, unless the disk is full; `Poisoned`.
+    pub fn try_reserve_undo_log(&mut self, bytes: u64) -> Result<bool> {
+        if !self.own_slot().holds_space() {
+            self.own_slot().note_holds(true);
+        }
+        let missing = self.undo_log.missing(bytes);
+        if missing == 0 {
+            return Ok(true);
+        }
+        self.check_stop()?;
+        match self.undo_log.take(&self.core.segments, missing, self.frees) {
+            Err(Error::DiskFull { .. }) => {
+                // Other sessions may have parked because this one seemed to hold space.
+                if !self.show_holds() && self.core.segments.returns().is_waited_for() {
+                    self.core.segments.returns().notify();
+                }
+                Ok(false)
+            }
+            taken => taken.map(|()| true),
+        }
+    }
+
     fn check_stop(&self) -> Result<()> {
         self.core.pipeline.progress().stop_error().map_or(Ok(()), Err)
     }

@@ -162,6 +162,30 @@ fn a_refused_session_does_not_wait_for_one_that_is_left_open() {
     drop(session);
 }
 
+/// It does not even ask idle sessions for their blocks, and takes what is there.
+#[test]
+fn a_request_that_does_not_wait_is_refused_until_space_is_there() {
+    let sim = Sim::new(8);
+    let (log, mut session, _) = charged(&sim);
+    let asked = Arc::new(Mutex::new(0));
+    log.on_shortage({
+        let asked = Arc::clone(&asked);
+        move || {
+            *asked.lock().unwrap() += 1;
+            0
+        }
+    });
+    let mut other = log.session().unwrap();
+    assert!(!other.try_reserve_undo_log(400 << 10).unwrap());
+    assert_eq!(*asked.lock().unwrap(), 0);
+    assert!(matches!(other.reserve_undo_log(400 << 10), Err(Error::DiskFull { .. })));
+    assert!(*asked.lock().unwrap() > 0);
+    session.end_undo_log();
+    assert!(other.try_reserve_undo_log(400 << 10).unwrap());
+    other.charge_undo_log(400 << 10);
+    assert!(matches!(session.try_reserve_undo_log(2 << 20), Ok(false)), "nor is it granted twice");
+}
+
 /// A refused session takes the blocks that idle sessions keep for later.
 #[test]
 fn a_refused_session_takes_what_idle_ones_keep() {

@@ -52,7 +52,8 @@ impl Txn {
     }
 
     /// Ensures that a record of `log_bytes` with several changes and their undo entries can be added. Returns false if
-    /// that needs a wait for undo space. The caller holds no latch, and does not wait before it enters the changes.
+    /// that needs a wait for undo space or for the log space of compensations. The caller holds no latch, and does not
+    /// wait before it enters the changes.
     ///
     /// # Errors
     /// `DiskFull`, `LogSpace`, `Poisoned`. Nothing has changed then.
@@ -61,9 +62,11 @@ impl Txn {
         if !manager.undo.try_reserve_several(undo, view, several) {
             return Ok(false);
         }
-        let (entries, body) = several.bodies();
-        self.reserve_log(log_bytes + Session::cost(MARK_LEN), entries * compensation_cost(body))?;
-        Ok(true)
+        // One record takes as much of a full disk as another. The wait for that comes first: it returns undo log.
+        let session = self.session();
+        let reserved = session.reserve(log_bytes + Session::cost(MARK_LEN));
+        let reserved = reserved.and_then(|()| session.try_reserve_undo_log(several.undo_log()));
+        reserved.map_err(|error| self.manager.xids.name_log_holder(error))
     }
 
     /// Ends an operation. Log space that it reserved and did not use is returned. An idle transaction must not keep it,

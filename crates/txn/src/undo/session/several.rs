@@ -5,6 +5,7 @@
 //! limits of a transaction are those for single entries.
 
 use super::Undo;
+use crate::resource::compensation_cost;
 use crate::undo::entry;
 use crate::undo::holder::{SPARE, YOUNG};
 use crate::undo::pointer::CHUNK_WORDS;
@@ -18,10 +19,8 @@ pub struct SeveralUndo {
     words: usize,
     /// The words of the largest entry.
     most: usize,
-    /// The number of entries.
-    entries: u64,
-    /// The bytes of the largest body.
-    body: usize,
+    /// The log space of all compensations.
+    undo_log: u64,
 }
 
 impl SeveralUndo {
@@ -34,15 +33,14 @@ impl SeveralUndo {
         if fits {
             self.words += words;
             self.most = self.most.max(words);
-            self.entries += 1;
-            self.body = self.body.max(body);
+            self.undo_log += compensation_cost(body);
         }
         fits
     }
 
-    /// Returns the number of entries, and the bytes of the largest body.
-    pub(crate) const fn bodies(&self) -> (u64, usize) {
-        (self.entries, self.body)
+    /// Returns the log space of all compensations.
+    pub(crate) const fn undo_log(&self) -> u64 {
+        self.undo_log
     }
 }
 
