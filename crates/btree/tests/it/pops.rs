@@ -168,3 +168,29 @@ fn what_has_changed_since_is_a_conflict_for_a_snapshot_and_is_left_to_the_scan()
         assert_eq!(pop(&bed, &mut txn, ALL, End::Back, None).unwrap().map(|(number, _)| number), Some(8));
     }
 }
+
+/// Others have read a row in the middle of a leaf. The rows before it are removed, counted and committed.
+#[test]
+fn a_removal_of_several_rows_ends_before_one_that_others_have_locked() {
+    for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
+        let bed = Bed::new(64);
+        bed.run(|txn| (0..100_u8).try_for_each(|n| bed.tree.put(txn, &[n], b"value").map(drop)));
+        let mut shares = bed.begin();
+        assert!(bed.tree.get(&mut shares, &[60], &mut Vec::new()).unwrap());
+        let mut txn = bed.txns.begin(TxnOptions { isolation, ..TxnOptions::default() }).unwrap();
+        let step =
+            |txn: &mut Txn, from: Bound<Vec<u8>>| bed.tree.remove_first(txn, (from, Excluded(vec![65]))).unwrap();
+        let first = step(&mut txn, Included(vec![55]));
+        assert_eq!(first, Some((5, Some(Excluded(vec![59])))), "{isolation:?}");
+        assert_eq!(step(&mut txn, Excluded(vec![59])), None, "{isolation:?}");
+        shares.rollback().unwrap();
+        assert_eq!(step(&mut txn, Excluded(vec![59])), Some((5, None)), "{isolation:?}");
+        drop(txn.commit().unwrap());
+        let left: Vec<_> = bed.contents().into_keys().collect();
+        assert!(left.into_iter().eq((0..55).chain(65..100).map(|n| vec![n])), "{isolation:?}");
+        bed.log.force(bed.log.current()).unwrap();
+        let (bed, _) = bed.crash();
+        bed.verify();
+        assert_eq!(bed.contents().len(), 90, "{isolation:?}");
+    }
+}
