@@ -2,7 +2,7 @@
 
 use crate::format::{ABORT, CLR_PREFIX, END, MARK_LEN, MAX_PASSED, PASS, encode_mark};
 use crate::logged::LoggedChange;
-use crate::undo::{UndoEntry, UndoPtr, Undoable};
+use crate::undo::{SeveralUndo, UndoEntry, UndoPtr, Undoable};
 use crate::visibility::Visibility;
 use foreshore_base::{Error, Lsn, Result, TableId, Xid};
 use foreshore_buffer::format::{CLR, UNDOABLE};
@@ -128,6 +128,15 @@ const LONGER: usize = 16;
 /// body, and the compensation changes at most two pages.
 pub(crate) fn compensation_cost(body: usize) -> u64 {
     undo_log_cost(UndoContext::clr_cost(2, body + LONGER))
+}
+
+impl SeveralUndo {
+    /// Adds a change whose entry has a body of `body` bytes, and `rest` more bytes of the value before. Returns false
+    /// and adds nothing if one chunk has too little space for all entries.
+    #[must_use]
+    pub fn add(&mut self, body: usize, rest: usize) -> bool {
+        self.add_entry(body + rest, compensation_cost(body))
+    }
 }
 
 /// The rollback of one transaction, at run time or at restart.

@@ -130,8 +130,8 @@ impl Run {
         Ok(Entry::Added)
     }
 
-    /// Checks that a search finds each row, as redo and rollbacks do. The entries ascend from the first row to the last,
-    /// so the searches for these two show it for all.
+    /// Checks that a search finds each row, as redo and rollbacks do. The entries ascend from the first row to the
+    /// last, so the searches for these two show it for all.
     fn must_be_found<P: PageRead>(&self, node: &NodeView<P>) -> Result<(), Damage> {
         let ends = [0, self.rows.len().saturating_sub(1)];
         let ends = ends.into_iter().filter_map(|index| Some((self.rows.get(index)?.at, index)));

@@ -98,7 +98,7 @@ fn an_empty_leaf_whose_fence_fits_no_neighbour_is_left_as_it_is() {
     // The fence between `a` and `b` is short, and those between rows of `b` are long.
     let key = |letter: char, number: usize| format!("{letter}{number:0500}").into_bytes();
     let put = |bed: &Bed, key: &[u8]| bed.run(|txn| bed.tree.put(txn, key, &[7; 70]).map(drop));
-    // Returns the first row that begins one more leaf.
+    // Returns the row that begins one more leaf. The row before goes to that leaf, too.
     let fill_leaf = |bed: &Bed, letter| {
         let before = bed.verify().leaves;
         let begins = |number: &usize| {
@@ -109,18 +109,19 @@ fn an_empty_leaf_whose_fence_fits_no_neighbour_is_left_as_it_is() {
     };
     let of_a_leaf = fill_leaf(&Bed::new(64), 'a');
     let bed = Bed::new(64);
-    (0..of_a_leaf).for_each(|number| put(&bed, &key('a', number)));
-    put(&bed, &key('b', 0));
+    (1..of_a_leaf).for_each(|number| put(&bed, &key('a', number)));
+    (0..2).for_each(|number| put(&bed, &key('b', number)));
+    put(&bed, &key('a', 0));
     assert_eq!(bed.verify().leaves, 2);
     let behind = fill_leaf(&bed, 'b');
-    put(&bed, &key('b', behind + 1));
     assert_eq!(bed.verify().leaves, 3);
-    (0..behind).for_each(|number| drop(bed.run(|txn| bed.tree.remove(txn, &key('b', number)))));
+    (0..behind - 1).for_each(|number| drop(bed.run(|txn| bed.tree.remove(txn, &key('b', number)))));
     bed.log.force(bed.log.current()).unwrap();
     let mut live = bed.begin();
-    bed.tree.put(&mut live, &key('b', behind + 1), &[8; 70]).unwrap();
+    bed.tree.put(&mut live, &key('b', behind), &[8; 70]).unwrap();
     let (mut txn, emptied) = (bed.begin(), key('b', 0));
     assert!(bed.tree.purge_leaf(&mut txn, &emptied, true).unwrap().is_thin);
+    assert_eq!(bed.verify().ghosts, 0, "it is empty");
     let before = (bed.log.current(), bed.log.stats().records);
     let merged = bed.tree.merge_leaf(&mut txn, &emptied).unwrap();
     assert_eq!((merged.pages, bed.verify().leaves), (0, 3), "its fence does not fit");

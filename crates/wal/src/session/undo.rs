@@ -50,7 +50,9 @@ impl Session {
             return Ok(true);
         }
         self.check_stop()?;
-        match self.undo_log.take(&self.core.segments, missing, self.frees) {
+        let taken = self.undo_log.take(&self.core.segments, missing, self.frees);
+        assert!(taken.is_err() || self.undo_log.missing(bytes) == 0, "{bytes} bytes of undo log are granted in part");
+        match taken {
             Err(Error::DiskFull { .. }) => {
                 // Other sessions may have parked because this one seemed to hold space.
                 if !self.show_holds() && self.core.segments.returns().is_waited_for() {

@@ -5,7 +5,6 @@
 //! limits of a transaction are those for single entries.
 
 use super::Undo;
-use crate::resource::compensation_cost;
 use crate::undo::entry;
 use crate::undo::holder::{SPARE, YOUNG};
 use crate::undo::pointer::CHUNK_WORDS;
@@ -24,16 +23,15 @@ pub struct SeveralUndo {
 }
 
 impl SeveralUndo {
-    /// Adds a change whose entry has a body of `body` bytes, and `rest` more bytes of the value before. Returns false
-    /// and adds nothing if one chunk has too little space for all entries.
-    #[must_use]
-    pub fn add(&mut self, body: usize, rest: usize) -> bool {
-        let words = entry::words(body + rest);
+    /// Adds an entry of `bytes`, whose compensation takes `undo_log` bytes of log. Returns false and adds nothing if
+    /// one chunk has too little space for all entries.
+    pub(crate) fn add_entry(&mut self, bytes: usize, undo_log: u64) -> bool {
+        let words = entry::words(bytes);
         let fits = self.words + words <= CHUNK_WORDS;
         if fits {
             self.words += words;
             self.most = self.most.max(words);
-            self.undo_log += compensation_cost(body);
+            self.undo_log += undo_log;
         }
         fits
     }
@@ -78,5 +76,28 @@ impl Undo {
             stamped(entry.body_len());
             at = entry.previous();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_added_up_as_far_as_one_chunk_has_space() {
+        let (mut several, mut words, mut undo_log) = (SeveralUndo::default(), 0, 0);
+        for bytes in (120..).step_by(7) {
+            words += entry::words(bytes);
+            let before = several.undo_log();
+            assert_eq!(before, undo_log);
+            let fits = several.add_entry(bytes, bytes as u64 + 1);
+            assert_eq!(fits, words <= CHUNK_WORDS, "{words} words");
+            if !fits {
+                assert_eq!((several.undo_log(), several.most), (before, entry::words(bytes - 7)));
+                break;
+            }
+            undo_log += bytes as u64 + 1;
+        }
+        assert!(several.words > CHUNK_WORDS / 2 && several.words <= CHUNK_WORDS, "{} words", several.words);
     }
 }
