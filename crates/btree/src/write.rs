@@ -246,9 +246,12 @@ impl Tree {
         let mut entered = None;
         loop {
             let outcome = self.try_write(txn, (key, intent, is_retired), old);
-            // The turn ends before a wait, because it excludes transactions that this one may have to wait for next.
-            let (locks, owner) = txn.locks();
-            locks.end_exclusive(owner);
+            // The turn ends before any other wait, because it excludes transactions that this one may have to wait for
+            // next. A writer that finds the key shared again keeps its place.
+            if !matches!(outcome, Ok(Try::Shared)) {
+                let (locks, owner) = txn.locks();
+                locks.end_exclusive(owner);
+            }
             match outcome? {
                 done @ (Try::Replaced(_) | Try::Inserted | Try::Skipped) => return Ok(done),
                 Try::Contended(boundary) => {

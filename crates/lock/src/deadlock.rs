@@ -26,6 +26,10 @@
 //! transactions, in the same waits, before and after that second reading. Locks are held to the end, so every edge then
 //! still stands, unless a waiter gave up. In that case a wait may be refused that would have ended, which costs one
 //! retry.
+//!
+//! Walks for a transaction of the own thread and those of waits for memory are not confirmed. Such a walk may join two
+//! edges that never stood at one time, for instance if a scan takes its interval back and waits. The wait is then
+//! refused, or ends too early, which costs one retry as well.
 
 use crate::graph::WaitGraph;
 use crate::slot::Edge;

@@ -3,8 +3,7 @@
 //! | part | where | changed by |
 //! |---|---|---|
 //! | intervals by owner (disjoint, ordered by low bound), and all by key | the table's list in a stripe, latched | the owner |
-//! | count of owners with intervals in a stripe | an atomic of the stripe | the owner, with its intervals |
-//! | count of owners with intervals | a padded atomic per shard of tables | the owner, with its intervals |
+//! | counts of owners with intervals: of each stripe, and their sum | atomics of the shard, side by side | the owner, with its intervals |
 //! | writers queued on a key that is covered, and their count | the queue of the shard ([`crate::writer_queue`]) | the writer |
 //! | scans that wait for such a writer | the same queue | the scan |
 //!
@@ -26,6 +25,10 @@
 //! list has the interval. Otherwise the scan validates after the writer's latch. If the counts were not zero before,
 //! the latch of the list orders the two.
 //!
+//! The stripes are read one after another. That is sound, other than with a sum of counts, because an owner never
+//! changes its stripe. An interval that is added in a stripe which the writer has passed belongs to a scan step that
+//! validates after the writer's latch.
+//!
 //! Intervals consist of keys, not of pages. So splits, merges and purges move no lock, and no ghost is kept for a lock.
 //!
 //! **Order of release.** The intervals are removed first. Then the counts are decremented with release order, so a
@@ -43,8 +46,8 @@
 //! - A scan adds its interval, fences, and loads the count of queued writers. If one of them goes first, the scan takes
 //!   the addition back, which wakes that writer, and waits behind it. It loads the count before the addition too, so
 //!   that few additions are taken back.
-//! - A scan that removes intervals loads that count afterwards, and wakes the writers that no interval covers any more.
-//!   It needs no fence: a writer that has found an interval under the mutex of its stripe had queued before that.
+//! - A scan that removes intervals loads that count under the mutex of its stripe, or later. It wakes the writers in
+//!   them that no other owner covers. It needs no fence: a writer that has found one of them there had queued before.
 //! - A writer queues, fences, and looks for intervals.
 //!
 //! An addition that has merged intervals cannot be taken back, and stays like a widened one.
@@ -73,15 +76,12 @@ const STRIPES: usize = if cfg!(foreshore_loom) { 2 } else { 16 };
 /// The intervals of the owners whose numbers map to one stripe, in the tables of a shard.
 #[derive(Debug)]
 struct Stripe {
-    /// Contract: the number of pairs of a table and an owner that has intervals in it. It is smaller between the first
-    /// addition and the increment, and larger between the removal of intervals and the decrement.
-    holders: AtomicU32,
     tables: Mutex<TableLists>,
 }
 
 impl Stripe {
     fn new() -> Self {
-        Self { holders: AtomicU32::new(0), tables: Mutex::new(LockRank::RangeLocks, TableLists::new()) }
+        Self { tables: Mutex::new(LockRank::RangeLocks, TableLists::new()) }
     }
 
     /// Reads the list of a table. `None` if it has none.
@@ -108,11 +108,20 @@ impl Stripe {
     }
 }
 
+/// The counts of a shard. They lie side by side, because each change is of two, and a writer may load all.
+#[derive(Debug)]
+struct Holders {
+    /// Contract: the sum of `in_stripe`. It differs from it only while an owner changes both.
+    all: AtomicU32,
+    /// Contract: for each stripe, the number of pairs of a table and an owner that has intervals in it. It is smaller
+    /// between the first addition and the increment, and larger between the removal of intervals and the decrement.
+    in_stripe: [AtomicU32; STRIPES],
+}
+
 /// The tables whose ids map to one shard.
 #[derive(Debug)]
 struct RangeShard {
-    /// Contract: the sum of the counts of the stripes. It differs from it only while an owner changes both.
-    holders: CachePadded<AtomicU32>,
+    holders: CachePadded<Holders>,
     stripes: [CachePadded<Stripe>; STRIPES],
     queue: CachePadded<WriterQueue>,
 }
@@ -121,7 +130,8 @@ impl RangeShard {
     fn new() -> Self {
         let stripes = std::array::from_fn(|_| CachePadded::new(Stripe::new()));
         let queue = CachePadded::new(WriterQueue::new());
-        Self { holders: CachePadded::new(AtomicU32::new(0)), stripes, queue }
+        let in_stripe = std::array::from_fn(|_| AtomicU32::new(0));
+        Self { holders: CachePadded::new(Holders { all: AtomicU32::new(0), in_stripe }), stripes, queue }
     }
 
     fn stripe(&self, owner: u32) -> &Stripe {
@@ -132,9 +142,9 @@ impl RangeShard {
     fn announce(&self, owner: u32) {
         rmw::contended(1);
         // ORDERING: store, fence, look; see `extended`.
-        self.stripe(owner).holders.fetch_add(1, Ordering::Relaxed);
+        self.holders.in_stripe[owner as usize % STRIPES].fetch_add(1, Ordering::Relaxed);
         // ORDERING: as above.
-        self.holders.fetch_add(1, Ordering::Relaxed);
+        self.holders.all.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Uncounts an owner whose intervals in a table were removed.
@@ -142,7 +152,7 @@ impl RangeShard {
         rmw::contended(1);
         // ORDERING: count down, Release: a writer that reads zero sees this transaction's commit; pairs with `is_zero`.
         let order = if mutant("range: relaxed retirement") { Ordering::Relaxed } else { Ordering::Release };
-        for holders in [&self.stripe(owner).holders, &self.holders] {
+        for holders in [&self.holders.in_stripe[owner as usize % STRIPES], &self.holders.all] {
             // ORDERING: as above.
             let before = holders.fetch_sub(1, order);
             assert!(before > 0, "an owner is uncounted once");
@@ -150,7 +160,8 @@ impl RangeShard {
     }
 }
 
-/// Returns whether no owner is counted. The caller has fenced before.
+/// Returns whether no owner is counted. A writer has fenced before, and relies on a zero. For any other caller, a zero
+/// that is out of date is harmless.
 fn is_zero(holders: &AtomicU32) -> bool {
     // ORDERING: store, fence, look; that fence is of `ShareCounts::is_zero` or `WriterQueue::enter`, before this.
     // It pairs with the one in `extended`. Acquire, pairs with `retire`.
@@ -225,41 +236,49 @@ impl RangeLocks {
     /// Undoes the newest addition, and wakes the writers that it has blocked.
     pub(crate) fn undo_add(&self, slots: &Slots, held: &mut Held, table: TableId, change: Change) {
         let (shard, owner) = (self.shard(table), held.owner());
-        let left = shard.stripe(owner).change(table, |ranges| ranges.undo_add(owner, change));
+        let left = shard.stripe(owner).change(table, |ranges| ranges.undo_add(owner, &change));
         held.note_ranges(table, left);
         if left.is_none() {
             shard.retire(owner);
         }
-        if !mutant("range: an addition is taken back without a wake") {
-            self.wake_uncovered(slots, table);
+        if !shard.queue.is_empty() && !mutant("range: an addition is taken back without a wake") {
+            let is_in = |intervals: &[Interval], key: &[u8]| intervals.iter().any(|interval| interval.contains(key));
+            let is_removed = |key: &[u8]| is_in(&change.added, key) && !is_in(&change.removed, key);
+            slots.wake(&self.uncovered(None, table, is_removed));
         }
     }
 
     /// Removes all intervals of `owner` in a table, and wakes the writers that they have blocked.
     pub(crate) fn release(&self, slots: &Slots, owner: u32, table: TableId) {
         let shard = self.shard(table);
-        loop {
-            // Dropped without the latch.
-            let removal: Removal = shard.stripe(owner).change(table, |ranges| ranges.remove_some(owner));
-            if removal.is_done {
-                break;
+        let looks_first = mutant("range: a release looks for other owners before it removes");
+        let mut is_done = false;
+        while !is_done {
+            let early = (looks_first && !shard.queue.is_empty()).then(|| self.uncovered(Some(owner), table, |_| true));
+            // Under the mutex of the stripe: a writer that has found an interval there is counted. A later one finds
+            // none, and waits for none.
+            let (removal, is_waited_for): (Removal, bool) = shard.stripe(owner).change(table, |ranges| {
+                let is_waited_for = !shard.queue.is_empty();
+                (ranges.remove_some(owner, !is_waited_for), is_waited_for)
+            });
+            is_done = removal.is_done;
+            if is_done {
+                shard.retire(owner);
             }
-            self.wake_uncovered(slots, table);
+            if is_waited_for && !mutant("range: a removal wakes no writer") {
+                let is_removed = |key: &[u8]| removal.intervals.contains(key);
+                slots.wake(&early.unwrap_or_else(|| self.uncovered(None, table, is_removed)));
+            }
         }
-        shard.retire(owner);
-        self.wake_uncovered(slots, table);
     }
 
-    /// Wakes the queued writers whose keys no other owner covers. The caller has removed intervals.
-    fn wake_uncovered(&self, slots: &Slots, table: TableId) {
-        let queue = &self.shard(table).queue;
-        if queue.is_empty() || mutant("range: a removal wakes no writer") {
-            return;
-        }
-        let is_free = |writer: &Queued| self.other_at(writer.owner, Target::row(table, &writer.key)).is_none();
-        let woken: Vec<u32> =
-            queue.writers(table).iter().filter(|writer| is_free(writer)).map(|writer| writer.owner).collect();
-        slots.wake(&woken);
+    /// Returns the queued writers whose keys `is_removed` selects and no owner other than `besides` covers; without
+    /// `besides`, none other than the writer. The caller has removed the intervals of these keys.
+    fn uncovered(&self, besides: Option<u32>, table: TableId, is_removed: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+        let writers = self.shard(table).queue.writers_where(table, |writer| is_removed(&writer.key));
+        let besides = |writer: &Queued| besides.unwrap_or(writer.owner);
+        let is_free = |writer: &&Queued| self.other_at(besides(writer), Target::row(table, &writer.key)).is_none();
+        writers.iter().filter(is_free).map(|writer| writer.owner).collect()
     }
 
     /// Returns the key of a queued writer that goes before a scan, if there is one. The scan is listed as waiting until
@@ -284,16 +303,20 @@ impl RangeLocks {
     /// Returns whether another owner covers the key. The caller has fenced, and has checked the key's point locks
     /// before.
     pub(crate) fn is_covered_by_other(&self, owner: u32, target: Target<'_>) -> bool {
-        if is_zero(&self.shard(target.table).holders) || mutant("sabotage: a writer does not look at intervals") {
+        if is_zero(&self.shard(target.table).holders.all) || mutant("sabotage: a writer does not look at intervals") {
             return false;
         }
         self.other_at(owner, target).is_some()
     }
 
-    /// Returns an owner other than `owner` that covers the key. The caller has fenced.
+    /// Returns an owner other than `owner` that covers the key. A writer that relies on `None` has fenced.
     pub(crate) fn other_at(&self, owner: u32, target: Target<'_>) -> Option<u32> {
-        let mut used = self.shard(target.table).stripes.iter().filter(|stripe| !is_zero(&stripe.holders));
-        used.find_map(|stripe| {
+        let shard = self.shard(target.table);
+        let mut stripes = shard.holders.in_stripe.iter().zip(&shard.stripes);
+        stripes.find_map(|(holders, stripe)| {
+            if is_zero(holders) {
+                return None;
+            }
             rmw::contended(2);
             stripe.read(target.table, |ranges| ranges.other_at(owner, target.key)).flatten()
         })
@@ -329,9 +352,9 @@ impl RangeLocks {
     /// deadlocks relies on the order of their mutexes.
     pub(crate) fn covering(&self, owner: u32, table: TableId, into: &mut Vec<u32>) {
         let shard = self.shard(table);
-        let Some(writer) = shard.queue.writers(table).into_iter().find(|writer| writer.owner == owner) else { return };
+        let Some(key) = shard.queue.key_of(owner, table) else { return };
         for stripe in &shard.stripes {
-            stripe.read(table, |ranges| ranges.others_at(owner, &writer.key, into));
+            stripe.read(table, |ranges| ranges.others_at(owner, &key, into));
         }
     }
 

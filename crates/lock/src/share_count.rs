@@ -11,7 +11,7 @@
 //!    finds zero comes after the reader's commit. A reader may remove an entry earlier if it has returned nothing that
 //!    it read under the entry. It may also do so if an interval of its own covers the key.
 //! 4. Each slot has one counter, never a sum over several. A sum that is read piece by piece may be zero although the
-//!    true sum never was.
+//!    true sum never was. [`crate::range`] says why its counts of stripes may be read so.
 
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU32, Ordering, fence};

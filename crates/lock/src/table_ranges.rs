@@ -53,12 +53,13 @@ pub(crate) struct Addition {
     pub(crate) change: Change,
 }
 
-/// The intervals that were removed. A caller drops them without the latch.
+/// The result of a removal. A caller drops it without the latch.
 #[derive(Debug)]
 pub(crate) struct Removal {
     /// Whether the owner has no interval left.
     pub(crate) is_done: bool,
-    _intervals: Intervals,
+    /// The intervals that were removed; may be empty if their memory is kept.
+    pub(crate) intervals: Intervals,
     _tree: IntervalTree,
 }
 
@@ -106,10 +107,11 @@ impl TableRanges {
         });
         let held = &mut self.held[at].1;
         let change = held.add(interval);
-        update(&mut self.by_key, owner, &change);
+        update(&mut self.by_key, owner, &change.removed, &change.added);
         let is_merged = held.len() > most;
         if is_merged {
-            update(&mut self.by_key, owner, &held.merge_down_to(most.min(MERGED)));
+            let merge = held.merge_down_to(most.min(MERGED));
+            update(&mut self.by_key, owner, &merge.removed, &merge.added);
         }
         let cost = cost_of(held);
         debug_assert!(self.is_sound(), "an interval of owner {owner} was added: {self:?}");
@@ -118,12 +120,11 @@ impl TableRanges {
 
     /// Undoes an addition to the intervals of `owner`, unless they were merged since. The caller undoes the newest
     /// addition first. Returns the cost of the remaining intervals; `None` if none is left.
-    pub(crate) fn undo_add(&mut self, owner: u32, change: Change) -> Option<usize> {
+    pub(crate) fn undo_add(&mut self, owner: u32, change: &Change) -> Option<usize> {
         let at = self.find(owner).expect("an undone addition was made");
         let held = &mut self.held[at].1;
-        if held.undo_add(&change) {
-            let Change { removed, added } = change;
-            update(&mut self.by_key, owner, &Change { removed: added, added: removed });
+        if held.undo_add(change) {
+            update(&mut self.by_key, owner, &change.added, &change.removed);
         }
         let left = (!held.is_empty()).then(|| cost_of(held));
         if left.is_none() {
@@ -140,8 +141,8 @@ impl TableRanges {
         self.held.is_sorted_by(|(a, _), (b, _)| a < b) && self.by_key.len() == held
     }
 
-    /// Removes some intervals of `owner`, which has at least one. The caller drops the result without the latch.
-    pub(crate) fn remove_some(&mut self, owner: u32) -> Removal {
+    /// Removes some intervals of `owner`, which has at least one. `keeps` permits to keep the memory of a small list.
+    pub(crate) fn remove_some(&mut self, owner: u32, keeps: bool) -> Removal {
         let at = self.find(owner).expect("intervals that go are held");
         if self.held.len() == 1 {
             // The only owner: all intervals go at once.
@@ -149,7 +150,8 @@ impl TableRanges {
             let is_small = self.by_key.capacity() <= KEPT;
             let tree = if is_small { IntervalTree::default() } else { mem::take(&mut self.by_key) };
             self.by_key.clear();
-            return Removal { is_done: true, _intervals: self.keep(intervals), _tree: tree };
+            let intervals = if keeps { self.keep(intervals) } else { intervals };
+            return Removal { is_done: true, intervals, _tree: tree };
         }
         let held = &mut self.held[at].1;
         let mut intervals = held.take_last(BATCH);
@@ -157,10 +159,10 @@ impl TableRanges {
         let is_done = held.is_empty();
         if is_done {
             self.held.remove(at);
-            intervals = self.keep(intervals);
+            intervals = if keeps { self.keep(intervals) } else { intervals };
         }
         debug_assert!(self.is_sound(), "intervals of owner {owner} were released: {self:?}");
-        Removal { is_done, _intervals: intervals, _tree: IntervalTree::default() }
+        Removal { is_done, intervals, _tree: IntervalTree::default() }
     }
 
     /// Keeps the memory of a small list for the next owner, and returns any other list.
@@ -212,17 +214,17 @@ impl TableLists {
     }
 }
 
-/// Applies a change of the intervals of `owner` to the tree.
-fn update(tree: &mut IntervalTree, owner: u32, change: &Change) {
+/// Replaces intervals of `owner` in the tree.
+fn update(tree: &mut IntervalTree, owner: u32, removed: &[Interval], added: &[Interval]) {
     // In the common case a scan moves only the end of one interval.
-    if let ([old], [new]) = (&change.removed[..], &change.added[..])
+    if let ([old], [new]) = (removed, added)
         && old.low() == new.low()
     {
         tree.replace(owner, new);
         return;
     }
-    change.removed.iter().for_each(|old| tree.remove(owner, old.low()));
-    change.added.iter().for_each(|new| tree.insert(owner, new.clone()));
+    removed.iter().for_each(|old| tree.remove(owner, old.low()));
+    added.iter().for_each(|new| tree.insert(owner, new.clone()));
 }
 
 /// Returns the memory of intervals, in units of [`UNIT_BYTES`].

@@ -53,7 +53,7 @@ impl WriterQueue {
     /// Returns whether no writer is queued.
     pub(crate) fn is_empty(&self) -> bool {
         // ORDERING: store, fence, look; after an addition the caller has fenced, which pairs with the fence in `enter`.
-        // After a removal: a writer that found the interval had queued before, by the mutex of the stripe.
+        // At a removal: a writer that found the interval had queued before, by the mutex of the stripe.
         self.queued.load(Ordering::Relaxed) == 0
     }
 
@@ -76,14 +76,15 @@ impl WriterQueue {
     /// Removes a writer, and returns the scans that may have waited for it.
     pub(crate) fn leave(&self, owner: u32, table: TableId) -> Vec<u32> {
         rmw::contended(1);
-        self.change(table, |queue| {
+        let woken = self.change(table, |queue| {
             let at = queue.writers.iter().position(|writer| writer.owner == owner);
             let writer = queue.writers.remove(at.expect("a writer leaves the queue once"));
             // ORDERING: Relaxed, a scan that loads the old count takes the mutex, and finds the writer gone.
             self.queued.fetch_sub(1, Ordering::Relaxed);
             let waited = queue.scans.iter().filter(|(_, interval)| interval.contains(&writer.key));
             waited.map(|&(scan, _)| scan).collect()
-        })
+        });
+        woken.expect("a table with a queued writer has a queue")
     }
 
     /// Returns the writers of other transactions on keys of an interval.
@@ -95,21 +96,30 @@ impl WriterQueue {
     /// leaves.
     pub(crate) fn stand_behind(&self, owner: u32, table: TableId, interval: &Interval) -> Vec<Queued> {
         rmw::contended(2);
+        let reads_first = mutant("range: a scan reads the writers before it is listed");
+        let early = reads_first.then(|| self.writers_in(owner, table, interval));
         let mut tables = self.tables.lock();
         let queue = tables.entry(table).or_default();
         queue.scans.retain(|&(scan, _)| scan != owner);
         queue.scans.push((owner, interval.clone()));
-        queue.writers_in(owner, interval)
+        early.unwrap_or_else(|| queue.writers_in(owner, interval))
     }
 
-    /// Removes a scan from those that wait.
+    /// Removes a scan from those that wait, if it is listed.
     pub(crate) fn cancel(&self, owner: u32, table: TableId) {
         self.change(table, |queue| queue.scans.retain(|&(scan, _)| scan != owner));
     }
 
-    /// Returns the queued writers of a table.
-    pub(crate) fn writers(&self, table: TableId) -> Vec<Queued> {
-        self.read(table, |queue| queue.writers.clone()).unwrap_or_default()
+    /// Returns the writers of a table that `selects` selects.
+    pub(crate) fn writers_where(&self, table: TableId, selects: impl Fn(&Queued) -> bool) -> Vec<Queued> {
+        let selected = |queue: &TableQueue| queue.writers.iter().filter(|writer| selects(writer)).cloned().collect();
+        self.read(table, selected).unwrap_or_default()
+    }
+
+    /// Returns the key on which a writer is queued.
+    pub(crate) fn key_of(&self, owner: u32, table: TableId) -> Option<Vec<u8>> {
+        let key = |queue: &TableQueue| Some(queue.writers.iter().find(|writer| writer.owner == owner)?.key.clone());
+        self.read(table, key).flatten()
     }
 
     /// Returns the writers of other transactions on keys of the interval that a waiting scan requests.
@@ -126,15 +136,31 @@ impl WriterQueue {
         self.tables.lock().get(&table).map(read)
     }
 
-    /// Changes the queue of a table, which ends when it is empty.
-    fn change<R>(&self, table: TableId, change: impl FnOnce(&mut TableQueue) -> R) -> R {
+    /// Changes the queue of a table, if it has one. An empty queue ends.
+    fn change<R>(&self, table: TableId, change: impl FnOnce(&mut TableQueue) -> R) -> Option<R> {
         rmw::contended(2);
         let mut tables = self.tables.lock();
-        let queue = tables.get_mut(&table).expect("a table with a waiter has a queue");
+        let queue = tables.get_mut(&table)?;
         let changed = change(queue);
         if queue.writers.is_empty() && queue.scans.is_empty() {
             tables.remove(&table);
         }
-        changed
+        Some(changed)
+    }
+}
+
+#[cfg(all(test, not(foreshore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_that_is_not_listed_can_be_cancelled() {
+        let (queue, table) = (WriterQueue::new(), TableId(1));
+        queue.cancel(1, table);
+        let key = Interval::of_key(b"k");
+        assert!(queue.stand_behind(1, table, &key).is_empty());
+        queue.cancel(2, table);
+        queue.cancel(1, table);
+        assert!(queue.tables.lock().is_empty(), "an empty queue ends");
     }
 }

@@ -49,7 +49,7 @@ lock_ranks! {
     TableLocks,
     /// A shard of the shared row locks.
     RowLocks,
-    /// A shard of the range locks.
+    /// A stripe or the queue of a shard of the range locks.
     RangeLocks,
     /// State of one transaction that waiting transactions read.
     LockOwner,

@@ -84,7 +84,9 @@ impl LockManager {
 
     /// Returns whether another transaction has the key shared, by a point lock or by an interval.
     ///
-    /// The caller is a writer that holds the page's exclusive latch and has not logged yet:
+    /// The caller is a writer that holds the page's exclusive latch and has not logged yet. The lock that it finds may
+    /// be an interval that [`try_cover`](Self::try_cover) takes back at once. So a writer that does not wait is
+    /// sometimes refused by a scan that gets nothing.
     ///
     /// - If there is a row, it asks after it has stored its xid in the row's header.
     /// - On `true` it restores the old header, unlatches and calls [`wait_exclusive`](Self::wait_exclusive).
@@ -95,22 +97,25 @@ impl LockManager {
     }
 
     /// Waits until no other transaction has the key shared, by a point lock or by an interval. On return, new readers
-    /// of the key and new intervals that contain it wait for this writer.
+    /// of the key and new intervals that contain it wait for this writer. There are two exceptions: locks that are
+    /// merged over the key, and an interval that [`try_cover`](Self::try_cover) takes back at once.
     ///
     /// A writer that has the key shared itself (an upgrade) goes ahead of the others, because they wait for its lock
     /// too. Two upgrades of one key are a deadlock.
     ///
-    /// The caller then latches the page and checks again. **Whatever it finds**, it calls
-    /// [`end_exclusive`](Self::end_exclusive) before it waits for anything else. The turn keeps out readers, which may
-    /// include the transaction that a header names by then.
+    /// The caller then latches the page and checks again. If it finds the key shared again, it calls this again, and
+    /// keeps its place. **Whatever else it finds**, it calls [`end_exclusive`](Self::end_exclusive) before it waits.
+    /// The turn keeps out readers, which may include the transaction that a header names by then.
     ///
     /// # Errors
     /// [`Deadlock`](Error::Deadlock), [`LockTimeout`](Error::LockTimeout). There is no turn to end then.
     pub fn wait_exclusive(&self, owner: &mut Owner, target: Target<'_>, timeout: Duration) -> Result<()> {
         let held = &mut owner.held;
-        assert!(held.turn().is_none(), "one turn at a time");
         let (index, turn) = (held.owner(), (self.keys.hash(target), target.table));
-        self.keys.enter_turn(held, turn.0, target);
+        match held.take_turn() {
+            Some(kept) => assert_eq!(kept, turn, "one turn at a time"),
+            None => self.keys.enter_turn(held, turn.0, target),
+        }
         let attempt = || self.keys.is_turn_of(index, turn.0, target).then_some(()).ok_or(LockName::row(target));
         let wait = (index, Edge::Turn(turn.0, turn.1));
         let granted = self.waits.until_granted(self.graph(), wait, timeout, attempt);
@@ -130,7 +135,8 @@ impl LockManager {
     }
 
     /// Covers the keys of `interval` to the end of the transaction, if that needs no wait. Otherwise returns `None`,
-    /// and nothing has changed. [`uncover`](Self::uncover) undoes what it returns.
+    /// and nothing has changed, but writers may have found the keys covered meanwhile. [`uncover`](Self::uncover)
+    /// undoes what it returns.
     ///
     /// The caller reads the leaf before the call and validates it afterwards. The lock takes effect at that validation.
     /// Nothing is covered if the transaction's lock of the table permits it to read the whole table.

@@ -291,3 +291,36 @@ fn a_reader_under_an_interval_keeps_no_other_reader_waiting() {
         assert!(ended.iter().all(|(read, _)| matches!(read, Ok(1))), "woken while the first goes on");
     });
 }
+
+/// A scan's locks are merged over the key of a writer that has its turn. The writer waits again, and keeps its place
+/// before a writer that came later.
+#[test]
+fn a_writer_that_finds_its_key_shared_again_keeps_its_place() {
+    let options = LockOptions { max_owners: 3, share_slots: 64, memory_units: 160, ..LockOptions::default() };
+    let locks = Arc::new(LockManager::new(options));
+    let owners = ["scan", "first", "second"].map(|label| locks.lease(label).expect("three slots"));
+    let [mut scan, mut first, mut second] = owners;
+    let middle = key(1);
+    let wait = &|owner: &mut Owner| locks.wait_exclusive(owner, Target::row(TABLE, &middle), PATIENCE);
+    let until_waits = |waits| {
+        while locks.stats().waits < waits {
+            thread::yield_now();
+        }
+    };
+    wait(&mut first).expect("free");
+    for row in (0..1000).filter(|&row| row != 1) {
+        locks.share(&mut scan, Target::row(TABLE, &key(row)), Duration::ZERO).expect("free");
+    }
+    assert!(locks.shared_by_other(&first, Target::row(TABLE, &middle)), "merged over the key");
+    thread::scope(|scope| {
+        let late = scope.spawn(|| wait(&mut second));
+        until_waits(1);
+        let again = scope.spawn(move || wait(&mut first).map(|()| first));
+        until_waits(2);
+        locks.finish(&mut scan, None);
+        let mut first = again.join().expect("no panic").expect("the scan has ended");
+        assert!(!late.is_finished(), "the turn of the first writer");
+        locks.end_exclusive(&mut first);
+        late.join().expect("no panic").expect("the first writer has ended its turn");
+    });
+}
