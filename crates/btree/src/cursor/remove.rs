@@ -134,8 +134,8 @@ impl Run {
     /// last, so the searches for these two show it for all.
     fn must_be_found<P: PageRead>(&self, node: &NodeView<P>) -> Result<(), Damage> {
         let ends = [0, self.rows.len().saturating_sub(1)];
-        let ends = ends.into_iter().filter_map(|index| Some((self.rows.get(index)?.at, index)));
-        ends.map(|(at, index)| node.must_lead_to(self.key(index), at)).collect()
+        let mut ends = ends.into_iter().filter_map(|index| Some((self.rows.get(index)?.at, index)));
+        ends.try_for_each(|(at, index)| node.must_lead_to(self.key(index), at))
     }
 }
 

@@ -189,7 +189,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// `None` if they take more than one step, or if the table may have indexes.
     fn remove_first(&self, left: &Span) -> Result<Option<RemovedFirst>> {
         self.tx.with(|engine, live| {
-            let (txn, Scratch { reindexed, dropped, inserted, .. }) = live.parts();
+            let (txn, Scratch { indexes, dropped, inserted, .. }) = live.parts();
             let writer = &mut Writer { engine, txn, indexes, dropped, inserted };
             let mut step = None;
             self.remove_plain(writer, |txn| {
