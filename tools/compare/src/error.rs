@@ -13,12 +13,14 @@ pub(crate) enum Error {
         name: String,
         known: Vec<&'static str>,
     },
-    /// An engine, or a variant of one, that is not known.
+    /// An engine that is not known.
     Engine {
         /// The name that was asked for.
         name: String,
         known: Vec<&'static str>,
     },
+    /// A variant that the engine does not have for this workload.
+    Variant { name: String, known: String },
     /// An option out of its range.
     Option { name: &'static str, value: String, expected: &'static str },
     /// A session that lacks a call.
@@ -51,6 +53,7 @@ impl fmt::Display for Error {
         match self {
             Self::Workload { name, known } => write!(f, "no workload `{name}`: there are {}", known.join(", ")),
             Self::Engine { name, known } => write!(f, "no engine `{name}`: there are {}", known.join(", ")),
+            Self::Variant { name, known } => write!(f, "no variant `{name}`: there are {known}"),
             Self::Option { name, value, expected } => write!(f, "--{name} is {value}: expected {expected}"),
             Self::Unable { call } => write!(f, "the session has no call {call}"),
             Self::Failed { engine, call, cause } => write!(f, "{engine}: {call} failed: {cause}"),

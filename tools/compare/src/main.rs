@@ -38,7 +38,7 @@ use crate::{
     spec::Spec,
 };
 use clap::Parser as _;
-use std::{path::Path, process::ExitCode};
+use std::{fs::File, io::Write as _, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -72,16 +72,21 @@ fn measure(spec: &Spec) -> Result<bool> {
 /// Runs a comparison, prints it, and returns whether all checks hold.
 fn compare(mut cli: Cli) -> Result<bool> {
     let workload = cli.checked()?;
+    // Opened first: a report that cannot be written would be lost.
+    let file = match cli.json.as_deref() {
+        Some(path) if path != Path::new("-") => Some(File::create(path).map_err(Error::io("create", path))?),
+        _ => None,
+    };
     let report = rounds::run(&cli, workload)?;
     let json =
         || report.json().map_err(|error| Error::Child { row: "the report".to_owned(), cause: error.to_string() });
-    match cli.json.as_deref() {
-        Some(path) if path == Path::new("-") => println!("{}", json()?),
-        Some(path) => {
-            std::fs::write(path, json()? + "\n").map_err(Error::io("write", path))?;
+    match (cli.json.as_deref(), file) {
+        (Some(path), Some(mut file)) => {
             print!("{}", report.table());
+            writeln!(file, "{}", json()?).map_err(Error::io("write", path))?;
         }
-        None => print!("{}", report.table()),
+        (Some(_), None) => println!("{}", json()?),
+        (None, _) => print!("{}", report.table()),
     }
     Ok(report.passed())
 }

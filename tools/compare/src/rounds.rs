@@ -84,15 +84,29 @@ pub(crate) fn plan(cli: &Cli, workload: Workload) -> Result<Vec<Vec<Spec>>> {
     for name in &cli.engines {
         let (engine, variant) = name.split_once(':').map_or((name.as_str(), None), |(e, v)| (e, Some(v)));
         let is_missing = engines::missing().any(|missing| missing == engine);
-        let has = |variant: &str| {
-            let kind = engines::named(engine);
-            let variants = |(shape, durable)| kind.map(|kind| (kind.variants)(Purpose::new(workload, shape, durable)));
-            let all = shapes(cli, workload).flat_map(|shape| [(shape, true), (shape, false)]);
-            all.filter_map(variants).flatten().any(|known| known.name == variant)
-        };
-        let is_known = engines::named(engine).is_some() && variant.is_none_or(has);
-        if !is_known && !is_missing {
+        let Some(kind) = engines::named(engine) else {
+            if is_missing {
+                continue;
+            }
             return Err(engines::unknown(name.clone()));
+        };
+        let Some(variant) = variant else { continue };
+        let asked = shapes(cli, workload).flat_map(|shape| [(shape, true), (shape, false)]);
+        let known: Vec<(bool, &str)> = asked
+            .flat_map(|(shape, durable)| {
+                let variants = (kind.variants)(Purpose::new(workload, shape, durable));
+                variants.into_iter().map(move |known| (durable, known.name))
+            })
+            .collect();
+        if !known.iter().any(|&(_, known)| known == variant) {
+            let mut names: Vec<&str> = known.into_iter().map(|(_, known)| known).collect();
+            names.sort_unstable();
+            names.dedup();
+            return Err(Error::Variant { name: name.clone(), known: names.join(", ") });
+        }
+        if !cli.durabilities(workload).into_iter().any(|durable| known.contains(&(durable, variant))) {
+            let expected = "with --lazy a variant whose commits may be lost, else one whose commits are durable";
+            return Err(Error::Option { name: "engines", value: name.clone(), expected });
         }
     }
     let sizes = if workload == Workload::Values { &cli.sizes[..] } else { &[0] };
@@ -257,7 +271,11 @@ mod tests {
         let (durable, lazy) = (["pipelined", "blocking"], ["async", "nosync"]);
         assert_eq!(names, [durable, durable, lazy, lazy]);
         assert!(matches!(planned("tpcb --engines oracle"), Err(Error::Engine { .. })));
-        assert!(matches!(planned("tpcb --engines lmdb:fast"), Err(Error::Engine { .. })));
+        assert!(
+            matches!(planned("tpcb --engines lmdb:fast"), Err(Error::Variant { known, .. }) if known.contains("nosync"))
+        );
+        let refused = |arguments| matches!(planned(arguments), Err(Error::Option { name: "engines", .. }));
+        assert!(refused("tpcb --engines lmdb:nosync") && refused("tpcb --lazy --engines lmdb:default"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) fn missing() -> impl Iterator<Item = &'static str> {
     OF_THE_SYSTEM.into_iter().filter(|name| named(name).is_none())
 }
 
-/// Returns the error for an engine, or a variant of one, that is not known. It names all engines, missing ones too.
+/// Returns the error for an engine that is not known. It names all engines, missing ones too.
 pub(crate) fn unknown(name: String) -> Error {
     Error::Engine { name, known: ALL.iter().map(|kind| kind.name).chain(missing()).collect() }
 }
