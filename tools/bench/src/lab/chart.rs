@@ -34,6 +34,13 @@ pub(super) enum Data {
     Bars { parts: Vec<String>, bars: Vec<(String, Vec<f64>)> },
 }
 
+impl Panel {
+    /// Returns whether the axes have a place for a point: zero has none on a logarithmic one.
+    fn has_place_for(&self, (x, y): (f64, f64)) -> bool {
+        self.x.has_place_for(x) && self.y.has_place_for(y)
+    }
+}
+
 /// A named line.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
@@ -51,7 +58,7 @@ impl Axis {
     }
 
     fn has_place_for(&self, value: f64) -> bool {
-        if self.scale == Scale::Linear { value >= 0.0 } else { value > 0.0 }
+        value.is_finite() && if self.scale == Scale::Linear { value >= 0.0 } else { value > 0.0 }
     }
 }
 

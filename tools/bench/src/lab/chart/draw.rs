@@ -237,7 +237,9 @@ fn builder<'a, 'b>(area: &'a Area<'b>, left: i32) -> ChartBuilder<'a, 'b, SVGBac
 }
 
 fn draw_lines(area: &Area<'_>, panel: &Panel, lines: &[Series], looks: &[Look]) -> Drawn {
-    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let placed = |line: &Series| line.points.iter().copied().filter(|point| panel.has_place_for(*point)).collect();
+    let lines: Vec<(&str, Vec<(f64, f64)>)> = lines.iter().map(|line| (line.name.as_str(), placed(line))).collect();
+    let points = || lines.iter().flat_map(|(_, points)| points.iter());
     let x = AxisRange::of(panel.x.scale, points().map(|point| point.0));
     let y = AxisRange::of(panel.y.scale, points().map(|point| point.1));
     let mut chart = builder(area, 62).build_cartesian_2d(x, y)?;
@@ -248,13 +250,13 @@ fn draw_lines(area: &Area<'_>, panel: &Panel, lines: &[Series], looks: &[Look]) 
     mesh.set_all_tick_mark_size(units(3)).draw()?;
     // On the whole area, because the marks at the ends of the axes stand out.
     let (left, top) = area.get_base_pixel();
-    for line in lines {
+    for (name, points) in &lines {
         let place = |point: &(f64, f64)| {
             let (x, y) = chart.backend_coord(point);
             (x - left, y - top)
         };
-        let places: Vec<(i32, i32)> = line.points.iter().map(place).collect();
-        look(looks, &line.name).draw(area, places.clone(), &places)?;
+        let places: Vec<(i32, i32)> = points.iter().map(place).collect();
+        look(looks, name).draw(area, places.clone(), &places)?;
     }
     Ok(())
 }

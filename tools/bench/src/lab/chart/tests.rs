@@ -99,3 +99,13 @@ fn lines_of_one_x_become_bars() {
     );
     assert_eq!(bars.as_slice(), [("faa".to_owned(), vec![1.0, 0.0]), ("lanes".to_owned(), vec![0.0, 4.0])]);
 }
+
+#[test]
+fn a_point_without_a_place_is_left_out() {
+    let line = |points| Data::Lines(vec![Series { name: "faa".to_owned(), points }]);
+    let panel = |data| Panel { title: String::new(), x: PLOT.x.clone(), y: PLOT.y.clone(), data };
+    // No record was written in the time, or none of them was counted.
+    let points = vec![(1.0, 3e6), (2.0, 0.0), (4.0, f64::NAN), (8.0, f64::INFINITY), (16.0, -1.0)];
+    assert_eq!(elements(&Figure::new(&[panel(line(points))]).whole)["circle"], 1 + 1);
+    assert_eq!(elements(&Figure::new(&[panel(line(vec![(2.0, 0.0)]))]).whole)["circle"], 1);
+}
