@@ -3,7 +3,7 @@
 use super::device;
 use super::history::{Level, Row, Step};
 use super::plan::one_in;
-use super::rows::{key, key_number, value, value_number};
+use super::rows::{before_merge, key, key_number, value, value_number};
 use super::session::Session;
 use super::shared::Stop;
 use super::work::{RawTable, decoded, pair};
@@ -34,7 +34,7 @@ impl Session<'_> {
         keys: u16,
         steps: &mut Vec<Step>,
     ) -> Result<(), Stop> {
-        match self.random().below(12) {
+        match self.random().below(14) {
             0 | 1 => self.pop(open, row.0, steps),
             2 | 3 => self.update(open, row, steps),
             4..=6 => self.enter(open, row, steps),
@@ -54,6 +54,7 @@ impl Session<'_> {
             8 => self.extract(open, row, keys, steps),
             9 => self.remove_many(open, row, keys, steps),
             10 => self.count(open, row, keys, steps),
+            11 | 12 => self.merge(open, row, steps),
             _ => self.walk(open, row, steps),
         }
     }
@@ -87,6 +88,15 @@ impl Session<'_> {
         if found.is_some() || new.is_some() {
             steps.push(Step::Write { row, value: new });
         }
+        Ok(())
+    }
+
+    /// Merges an operand into a row.
+    fn merge(&self, open: &RawTable<'_>, row: Row, steps: &mut Vec<Step>) -> Result<(), Stop> {
+        let operand = self.shared().moment();
+        let merged = value_number(&open.merge(&key(row.1)[..], value(operand))?)?;
+        let found = before_merge(merged, operand);
+        steps.extend([Step::Read { row, found, is_locked: true }, Step::Write { row, value: Some(merged) }]);
         Ok(())
     }
 

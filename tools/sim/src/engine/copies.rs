@@ -15,6 +15,7 @@
 use super::check::{Asked, Found, Prepared, check_recovered};
 use super::history::{NEVER, Outcome, Rows, Txn};
 use super::inspect::{checked, names, read};
+use super::numbers;
 use super::part::{Parts, Place};
 use super::plan::{self, Trouble, one_in, one_of};
 use super::shared::{Shared, Stop};
@@ -259,6 +260,7 @@ impl Copies {
         let db = options.open(TARGET).map_err(|error| format!("open what was restored: {error} ({error:?})"))?;
         schedule::progress();
         let (rows, prepared) = (read(&db)?, names(&db)?);
+        numbers::check_restored(&db)?;
         if prepared.is_empty() {
             checked(&db)?;
         }

@@ -7,6 +7,7 @@ use super::copies::{Copies, Left};
 use super::device::{self, Device};
 use super::history::{Outcome, Rows, TABLES, Txn};
 use super::inspect::{checked, names, read, within_limits};
+use super::numbers::{self, Numbers};
 use super::part::{Parts, Place};
 use super::plan::{self, Trouble, one_in, one_of};
 use super::report::Report;
@@ -67,6 +68,7 @@ pub(super) struct Lives {
     txns: Vec<Txn>,
     prepared: BTreeMap<String, Prepared>,
     moment: u64,
+    numbers: Numbers,
     keys: (u16, u16),
     copies: Copies,
     report: Report,
@@ -90,6 +92,7 @@ impl Lives {
             txns: Vec::new(),
             prepared: BTreeMap::new(),
             moment: 1,
+            numbers: Numbers::default(),
             keys,
             report: Report::default(),
         }
@@ -122,6 +125,7 @@ impl Lives {
             self.random = self.parts.random(&self.place.part(ENDING));
             let db = self.open()?;
             self.compare(&db)?;
+            numbers::create(&db)?;
             if life == 0 && is_large && self.choices(FILLING).is_some() {
                 self.fill(&db).map_err(|error| format!("fill the last table: {error} ({error:?})"))?;
             }
@@ -261,6 +265,7 @@ impl Lives {
         let mut shared =
             Shared::new(db, (&self.disk, met), self.keys, trouble, self.moment, std::mem::take(&mut self.prepared));
         shared.is_prompt = self.is_prompt;
+        *shared.numbers.lock() = std::mem::take(&mut self.numbers).restarted();
         shared.resolves_one_in = one_of(&mut self.random, &[1, 1, 8]);
         let shared = Arc::new(shared);
         self.work(&shared)?;
@@ -270,6 +275,7 @@ impl Lives {
         self.moment = shared.moments.load(Ordering::Relaxed);
         let is_closed = shared.is_closing();
         self.txns = shared.txns.into_inner();
+        self.numbers = shared.numbers.into_inner();
         self.prepared = shared.prepared.into_inner();
         self.report.txns += self.txns.len();
         self.report.commits += self.txns.iter().filter(|txn| matches!(txn.outcome, Outcome::Committed(_))).count();

@@ -8,9 +8,10 @@
 //! 3. Sessions run transactions beside the engine's own threads, until they are through or a fault has stopped the
 //!    database.
 //! 4. What they were told is checked ([`check::check`]), and memory against its limits.
-//! 5. Some lives make a backup, full or incremental, and some runs have an archive. What is restored from them is
+//! 5. No number of a table's sequence is handed out twice in a run, and what is restored hands out none that has a row.
+//! 6. Some lives make a backup, full or incremental, and some runs have an archive. What is restored from them is
 //!    compared, too.
-//! 6. It is closed, or stopped and opened again, or power is lost.
+//! 7. It is closed, or stopped and opened again, or power is lost.
 //!
 //! A run that gets stuck is stopped by the scheduler, which says what each thread waits for.
 
@@ -33,11 +34,15 @@ mod life;
 #[cfg(foreshore_sim)]
 mod load;
 #[cfg(foreshore_sim)]
+mod numbers;
+#[cfg(foreshore_sim)]
 mod plan;
 #[cfg(foreshore_sim)]
 mod report;
 #[cfg(foreshore_sim)]
 mod run;
+#[cfg(foreshore_sim)]
+mod sequence;
 #[cfg(foreshore_sim)]
 mod session;
 #[cfg(foreshore_sim)]

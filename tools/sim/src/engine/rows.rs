@@ -2,6 +2,9 @@
 
 use crate::random::mixed;
 
+/// Stands for no row in the number of a merged value. No value has it.
+const NO_ROW: u64 = 0;
+
 /// The encoded key of a number, in the order of the numbers. Some are long.
 pub(super) fn key(number: u16) -> Vec<u8> {
     let filler = match number {
@@ -50,6 +53,18 @@ pub(super) fn value_number(bytes: &[u8]) -> Result<u64, String> {
     number.filter(|&number| value(number) == bytes).ok_or_else(|| {
         format!("a value of {} bytes that no session wrote: {:?}…", bytes.len(), &bytes[..bytes.len().min(16)])
     })
+}
+
+/// The number of the value that a merge makes of the one before. It depends on the order of the operands.
+pub(super) const fn merged(before: Option<u64>, operand: u64) -> u64 {
+    let before = if let Some(number) = before { number } else { NO_ROW };
+    before.rotate_left(9) ^ mixed(operand)
+}
+
+/// The number of the value that an operand was merged into, if there was a row.
+pub(super) fn before_merge(merged: u64, operand: u64) -> Option<u64> {
+    let before = (merged ^ mixed(operand)).rotate_right(9);
+    (before != NO_ROW).then_some(before)
 }
 
 /// The first number from `number` on whose value is large.

@@ -91,6 +91,8 @@ impl<'s> Session<'s> {
         let options = CompactOptions::new().share(if one_in(&mut self.random, 2) { 100 } else { 50 });
         let compacted = self.shared.db.compact_with(options, |_| {
             steps += 1;
+            // Its pauses are as long as its work, in which the clock may have jumped.
+            schedule::progress();
             if steps < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         compacted.map(drop).map_err(Stop::from)

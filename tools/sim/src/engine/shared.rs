@@ -2,6 +2,7 @@
 
 use super::check::Prepared;
 use super::history::Txn;
+use super::numbers::Numbers;
 use super::plan::Trouble;
 use foreshore::{Db, Error};
 use foreshore_io::Sim;
@@ -23,6 +24,7 @@ pub(super) struct Shared {
     /// Moments, and numbers of values.
     pub(super) moments: AtomicU64,
     pub(super) txns: Mutex<Vec<Txn>>,
+    pub(super) numbers: Mutex<Numbers>,
     pub(super) prepared: Mutex<BTreeMap<String, Prepared>>,
     /// Whether threads that can run do. Then only a transaction that waits to be resolved explains a wait without end.
     pub(super) is_prompt: bool,
@@ -80,6 +82,7 @@ impl Shared {
             is_closing: AtomicBool::new(false),
             moments: AtomicU64::new(first),
             txns: Mutex::new(LockRank::Leaf, Vec::new()),
+            numbers: Mutex::new(LockRank::Leaf, Numbers::default()),
             prepared: Mutex::new(LockRank::Leaf, prepared),
             killed: Mutex::new(LockRank::Leaf, None),
             wrong: Mutex::new(LockRank::Leaf, None),

@@ -1,7 +1,8 @@
-//! The tables of a run as sessions open them. One has indexes, which every write has to keep.
+//! The tables of a run as sessions open them. All have a merge operator, and one has indexes, which every write keeps.
 
 use super::history::TABLES;
-use foreshore::{IndexDef, ReadTransaction, TableDef};
+use super::rows::{merged, value, value_number};
+use foreshore::{IndexDef, MergeDef, ReadTransaction, TableDef};
 
 pub(super) type Raw = TableDef<'static, &'static [u8], &'static [u8]>;
 
@@ -19,12 +20,22 @@ const BY_BOTH: IndexDef<&[u8], &[u8], (u8, &[u8])> =
         chosen.for_each(|&byte| keys.add((byte, key.as_slice())));
     });
 
+/// Makes a damaged value of a damaged one, which the session then notices.
+const MERGE: MergeDef<&[u8]> =
+    MergeDef::new(|before: Option<Vec<u8>>, operand: &Vec<u8>| match (before, value_number(operand)) {
+        (None, Ok(operand)) => value(merged(None, operand)),
+        (Some(before), Ok(operand)) => {
+            value_number(&before).map_or(before, |before| value(merged(Some(before), operand)))
+        }
+        (_, Err(_)) => operand.clone(),
+    });
+
 /// The names of the indexes.
 pub(super) const INDEXES: [&str; 2] = ["by group", "by both"];
 
 /// The definition of a table.
 pub(super) const fn definition(table: u8) -> Raw {
-    let plain = Raw::new(TABLES[table as usize]);
+    let plain = Raw::new(TABLES[table as usize]).with_merge(&MERGE);
     if table == INDEXED { plain.with_indexes(&[&BY_GROUP, &BY_BOTH]) } else { plain }
 }
 

@@ -58,6 +58,7 @@ impl Session<'_> {
                 }
                 8 if one_in(self.random(), 3) => self.sweep(tx, steps)?,
                 10 if one_in(self.random(), 2) => self.load(tx, steps)?,
+                11..=12 => self.number(tx)?,
                 9 => device::pause(Duration::from_micros(self.random().below(3_000))),
                 _ => self.operate(tx, steps)?,
             }
