@@ -7,8 +7,9 @@
 //!    that is durable. One thread at a time does so.
 //! 3. The numbers of the block are handed out from memory. What becomes of the transaction that asks does not matter.
 //! 4. A clear of a table that goes on with the numbers of another one removes the row that says so. Transactions that
-//!    have opened the table before may still ask for numbers. So the clear notes in memory whose they are. A start does
-//!    that for each table that a prepared transaction ends.
+//!    have opened the table before may still ask for numbers. So the clear notes in memory whose they are, before it
+//!    removes the row and before another thread reserves a block. A start does that for each table that a prepared
+//!    transaction ends.
 //!
 //! **Invariant:** a number is handed out after the durable commit that has reserved it. So it is not handed out again,
 //! whatever is rolled back or lost in a crash.
@@ -115,13 +116,21 @@ impl Sequences {
             return Err(Storage::Closed.into());
         };
         let of = self.source_of(admission, old)?;
+        {
+            // Under the turn: the next thread that has it reads this first. It might read the row only after this
+            // transaction has committed, and find none. A rollback changes neither: the old table keeps its numbers,
+            // and the id of the new one is not used again.
+            let mut known = self.known.lock();
+            known.insert(new, Numbers::Of(of));
+            if of != old {
+                known.insert(old, Numbers::Of(of));
+            }
+        }
         drop(turn);
+        pause::point("db: a clear has found the numbers of its table");
         self.tree.put_only(txn, &new.0.to_be_bytes(), &of.0.to_be_bytes(), &mut Vec::new())?;
-        // For this transaction. It stays after a rollback, and the id is not used again.
-        self.known.lock().insert(new, Numbers::Of(of));
         if of != old {
             // Transactions that have opened the old table do not need its row.
-            self.known.lock().insert(old, Numbers::Of(of));
             self.tree.remove_only(txn, &old.0.to_be_bytes(), &mut Vec::new())?;
         }
         Ok(())
@@ -158,6 +167,7 @@ impl Sequences {
             Some(Numbers::Left(_)) => return Ok(table),
             None => {}
         }
+        pause::point("db: a table is asked whose numbers it has");
         let (mut txn, mut row) = (admission.begin_for_running(TxnOptions::new().label(LABEL))?, Vec::new());
         let mut of = table;
         while self.tree.get_newest(&mut txn, &of.0.to_be_bytes(), &mut row)?

@@ -3,6 +3,7 @@
 use crate::support::{DIR, NUMBERS, TEXTS, fill, in_memory, numbers};
 use foreshore::{Db, Error, IndexDef, Isolation, Options, ReadOptions, Table, TableDef, Transaction, TxnOptions};
 use foreshore_io::{Fs, Mem};
+use foreshore_sync::pause;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -121,6 +122,50 @@ fn numbers_taken_around_a_clear_never_repeat() {
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), count, "a number was handed out twice");
+    db.check().unwrap();
+}
+
+/// The call asks whose numbers the table has while a clear of it runs. It might find neither the note of the clear nor
+/// the row that the clear removes.
+#[test]
+fn a_call_for_a_number_beside_a_clear_finds_whose_numbers_the_table_has() {
+    let (db, _fs) = in_memory();
+    let next = |db: &Db| db.run(|tx| tx.next_id(&tx.open(NUMBERS)?)).unwrap();
+    let last = next(&db);
+    assert!(db.run(|tx| tx.clear_table("numbers")).unwrap());
+    // Nothing is known now of the table, which goes on with the numbers of another one.
+    let db = db.reopen().unwrap();
+    let (begins, has_begun) = mpsc::channel();
+    let (arrives, has_arrived) = mpsc::channel();
+    let (clears, has_cleared) = mpsc::channel();
+    thread::scope(|scope| {
+        let (early, opened) = (db.begin(), mpsc::channel());
+        let call = scope.spawn(move || {
+            let before = early.open(NUMBERS).unwrap();
+            opened.0.send(()).unwrap();
+            has_begun.recv().unwrap();
+            let searches = arrives.clone();
+            pause::set("db: a table is asked whose numbers it has", move || {
+                searches.send(()).unwrap();
+                has_cleared.recv().unwrap();
+            });
+            let number = early.next_id(&before);
+            // It may not have been at that point.
+            let _ = arrives.send(());
+            number
+        });
+        opened.1.recv().unwrap();
+        pause::set("db: a clear has found the numbers of its table", move || {
+            begins.send(()).unwrap();
+            has_arrived.recv().unwrap();
+        });
+        assert!(db.run(|tx| tx.clear_table("numbers")).unwrap());
+        pause::set("nowhere", || ());
+        let _ = clears.send(());
+        let number = call.join().unwrap().unwrap();
+        assert!(number > last, "number {number} is handed out, and {last} was before");
+    });
+    assert!(next(&db) > last);
     db.check().unwrap();
 }
 
