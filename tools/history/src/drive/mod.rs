@@ -183,11 +183,11 @@ mod tests {
     use crate::check::Base;
 
     /// What the seed draws is met: prepared transactions after a loss of power, and undo that is read back from its
-    /// file.
+    /// file. How often depends on the machine, so there are more lives while something was not met twice.
     #[test]
     fn lives_meet_what_they_are_made_for() {
-        let (mut prepared, mut fetched) = (0, 0);
-        for seed in 1..=30 {
+        let (mut prepared, mut fetched, mut lives) = (0, 0, 0);
+        for seed in 1..=300 {
             let kind = if seed % 2 == 0 { Kind::Append } else { Kind::Register };
             let isolation = Base::Serializable;
             let config = Config { kind, isolation, sessions: 5, txns: 80, keys: 4, losses: 3, seed, planted: None };
@@ -195,10 +195,14 @@ mod tests {
                 let stats = db.stats();
                 prepared += usize::from(stats.prepared > 0);
                 fetched += usize::from(stats.txn.undo_fetches > 0);
+                lives += 1;
             };
             drive_watched(&config, &mut watch).unwrap();
+            if prepared > 1 && fetched > 1 {
+                break;
+            }
         }
-        println!("of 120 lives {prepared} begin with prepared transactions, {fetched} read undo from its file");
-        assert!(prepared > 1 && fetched > 1, "{prepared} and {fetched} of 120 lives");
+        println!("of {lives} lives {prepared} begin with prepared transactions, {fetched} read undo from its file");
+        assert!(prepared > 1 && fetched > 1, "{prepared} and {fetched} of {lives} lives");
     }
 }
