@@ -120,10 +120,10 @@ fn drive_watched(config: &Config, watch: &mut dyn FnMut(&Db)) -> Result<History,
         let goal = config.txns * (number + 1) / (config.losses + 1);
         let is_last = number == config.losses;
         if !is_last {
-            // There is about one operation to two transactions, so in half of the lives power is lost after the last
-            // one.
+            // How many operations come to a transaction depends on the machine; six are usual. So the numbers are of
+            // several sizes: power is lost anywhere, and in some lives after the last transaction.
             let txns = config.sessions * config.txns / (config.losses + 1);
-            let at = disk.ops() + 1 + random.below(txns + 1);
+            let at = disk.ops() + 1 + (random.below(txns + 1) << random.below(4));
             disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
         }
         work(&life, &db, &disk, &store, &recorder, &mut sessions, goal)?;
@@ -183,11 +183,11 @@ mod tests {
     use crate::check::Base;
 
     /// What the seed draws is met: prepared transactions after a loss of power, and undo that is read back from its
-    /// file. How often depends on the machine, so there are more lives while something was not met twice.
+    /// file.
     #[test]
     fn lives_meet_what_they_are_made_for() {
-        let (mut prepared, mut fetched, mut lives) = (0, 0, 0);
-        for seed in 1..=300 {
+        let (mut prepared, mut fetched) = (0, 0);
+        for seed in 1..=30 {
             let kind = if seed % 2 == 0 { Kind::Append } else { Kind::Register };
             let isolation = Base::Serializable;
             let config = Config { kind, isolation, sessions: 5, txns: 80, keys: 4, losses: 3, seed, planted: None };
@@ -195,14 +195,10 @@ mod tests {
                 let stats = db.stats();
                 prepared += usize::from(stats.prepared > 0);
                 fetched += usize::from(stats.txn.undo_fetches > 0);
-                lives += 1;
             };
             drive_watched(&config, &mut watch).unwrap();
-            if prepared > 1 && fetched > 1 {
-                break;
-            }
         }
-        println!("of {lives} lives {prepared} begin with prepared transactions, {fetched} read undo from its file");
-        assert!(prepared > 1 && fetched > 1, "{prepared} and {fetched} of {lives} lives");
+        println!("of 120 lives {prepared} begin with prepared transactions, {fetched} read undo from its file");
+        assert!(prepared > 1 && fetched > 1, "{prepared} and {fetched} of 120 lives");
     }
 }
