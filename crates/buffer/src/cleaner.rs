@@ -26,7 +26,7 @@
 use crate::flush_order::{Dirty, Place};
 use crate::format::AREA_PAGES;
 use crate::frame::FrameNo;
-use crate::guard::{LatchGuard, SharedGuard};
+use crate::guard::{ExclusiveGuard, LatchGuard, SharedGuard};
 use crate::home::Home;
 use crate::pass::Pass;
 use crate::residency::Residency;
@@ -128,6 +128,32 @@ impl Cleaner {
             self.residency.low().notify();
         }
         written.map(|()| (copied, busy))
+    }
+
+    /// Writes one dirty page home, which the caller has latched exclusively since it came into memory. Waits for the
+    /// disk under that latch. No round waits for a latch, so one is free in the end.
+    pub(crate) fn write_latched(&self, page: &ExclusiveGuard<'_>) -> Result<()> {
+        assert!(page.is_dirty(), "page {} is written home and clean", page.pid());
+        let unwinds = Unwinds(&self.home);
+        let mut round = self.rounds.take();
+        page.slot().frame().forget_redo();
+        round.copy_latched(page);
+        let written = self.write(&mut round);
+        if written.is_ok() {
+            self.home.note(&round);
+            page.slot().set_clean();
+        }
+        std::mem::forget(unwinds);
+        drop(round);
+        self.residency.low().notify();
+        written
+    }
+
+    /// Frees the frame of a latched page that no thread has pinned, without writing it.
+    pub(crate) fn discard(&self, page: ExclusiveGuard<'_>) {
+        // A round may have copied an earlier state of it, and expects the page in its frame.
+        self.rounds.wait_for(page.slot().no());
+        self.residency.discard(page);
     }
 
     fn write(&self, round: &mut Round<'_>) -> Result<()> {

@@ -320,7 +320,8 @@ impl Frame {
         let first = self.rec_group();
         match first {
             None => self.set_dirty(group),
-            // ORDERING: Relaxed, the latch orders it against the cleaner; other readers run after redo.
+            // ORDERING: Relaxed, the latch orders it against the cleaner. A checkpoint that reads the old value has
+            // found that redo of the page had not ended, and goes by that.
             Some(first) => self.rec_group.store(first.min(group).0, Ordering::Relaxed),
         }
         // ORDERING: Relaxed, read under the latch only.
@@ -344,7 +345,8 @@ impl Frame {
         }
     }
 
-    /// Ends the dirty state. The caller is the cleaner and holds a shared latch.
+    /// Ends the dirty state. The caller is the cleaner and holds a shared latch, or holds the exclusive one and has
+    /// written the page or drops it.
     pub fn set_clean(&self) {
         // ORDERING: Release, pairs with `meta`: a thread that sees the page clean may evict it, its home being synced.
         let before = self.meta.fetch_and(!DIRTY, Ordering::Release);

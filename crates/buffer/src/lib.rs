@@ -17,6 +17,7 @@
 //! | `scan_ring`, `replacer` | victims of scans first, then those of the policy |
 //! | `residency` | which page is in which frame; fixes pages in memory |
 //! | `stamps` | notices pages that the medium has not written |
+//! | `page_redo` | changes of the log that wait for their pages after a restart |
 //! | `home`, `rounds`, `pass`, `flush_order`, `cleaner` | writes dirty pages home, for frames and for checkpoints |
 //! | `reclaimer` | keeps frames free |
 //! | `read_ahead`, `loader` | reads pages into frames, with their neighbours and ahead of need |
@@ -47,6 +48,7 @@ mod memory;
 mod optimistic;
 mod options;
 mod page;
+mod page_redo;
 mod pass;
 mod pinned;
 mod pool;
@@ -79,6 +81,7 @@ pub use guard::{ExclusiveGuard, SharedGuard};
 pub use optimistic::OptimisticGuard;
 pub use options::{DoublewriteKind, MIN_FRAMES, PoolOptions};
 pub use page::{PageKind, PageMut, PageRead};
+pub use page_redo::{IfDamaged, PageRedo};
 pub use pinned::Pinned;
 pub use pool::Pool;
 pub use position::PagePosition;

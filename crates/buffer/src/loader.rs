@@ -19,11 +19,15 @@
 //!
 //! A neighbour counts neither as a miss nor as a use. Scans read no neighbours, since they read ahead.
 //!
+//! **Redo.** Changes of the log may wait for a page after a restart. They are applied before the latch of its frame is
+//! released (`page_redo.rs`), also to neighbours.
+//!
 //! While a thread holds the latches of vacant frames it waits for the read. It also waits for readers with a stale
 //! frame number, which release the latch at once.
 
 use crate::format::{Flaw, blank_page, verify_page};
 use crate::guard::ExclusiveGuard;
+use crate::page_redo::{IfDamaged, PageRedo, Unredone};
 use crate::quarantine::quarantine;
 use crate::read_ahead::ReadAhead;
 use crate::reclaimer::Reclaimer;
@@ -38,7 +42,8 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::spent::{self, Spent};
 use foreshore_sync::{NextWake, ShardedCounter, Step};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 /// Pages of a run, 64 KiB.
 const RUN: u64 = if MODEL { 2 } else { 8 };
@@ -56,11 +61,10 @@ pub(crate) enum Fill {
     ReadOrBlank,
     /// The page on disk, or a quarantined one if the page is damaged.
     ReadOrQuarantined,
-    /// A blank page, without a read.
+    /// A blank page, without a read unless changes wait for the page.
     Blank,
 }
 
-#[derive(Debug)]
 pub(crate) struct Loader {
     residency: Arc<Residency>,
     reclaimer: Arc<Reclaimer>,
@@ -68,6 +72,8 @@ pub(crate) struct Loader {
     stamps: Arc<Stamps>,
     reads_around: bool,
     ahead: Arc<ReadAhead>,
+    /// The changes that wait for their pages after a restart.
+    redo: OnceLock<Arc<dyn PageRedo>>,
     misses: ShardedCounter,
     pages_read: ShardedCounter,
     pages_ahead: ShardedCounter,
@@ -88,6 +94,7 @@ impl Loader {
             data,
             stamps,
             reads_around,
+            redo: OnceLock::new(),
             misses: ShardedCounter::new(),
             pages_read: ShardedCounter::new(),
             pages_ahead: ShardedCounter::new(),
@@ -96,6 +103,20 @@ impl Loader {
 
     pub(crate) fn ahead(&self) -> &Arc<ReadAhead> {
         &self.ahead
+    }
+
+    /// Has the changes applied to pages that come into memory. Called once, before the first page does.
+    pub(crate) fn set_redo(&self, redo: Arc<dyn PageRedo>) {
+        assert!(self.redo.set(redo).is_ok(), "a pool is restarted once");
+    }
+
+    /// Returns the path of the data file.
+    pub(crate) fn path(&self) -> &Path {
+        self.data.path()
+    }
+
+    pub(crate) fn page_redo(&self) -> Option<&dyn PageRedo> {
+        self.redo.get().map(|redo| &**redo)
     }
 
     /// Returns the counts of misses, of pages read, and of pages read ahead of need.
@@ -123,14 +144,63 @@ impl Loader {
         if !frame.enter(pid) {
             return Ok(None);
         }
+        let (redo, fill) = self.pending(pid, fill);
         let is_alone =
             !self.reads_around || pattern == AccessPattern::Scan || matches!(fill, Fill::Blank | Fill::ReadOrBlank);
         let run = if is_alone { None } else { self.read_around(pid) };
-        let image = if run.is_some() { run } else { self.read_alone(pid, fill)? };
-        Ok(Some(match image {
+        let image = match run {
+            Some(_) => run,
+            // If its log is redone without it, the page is lost.
+            None => {
+                self.read_alone(pid, fill).inspect_err(|error| redo.into_iter().for_each(|redo| redo.failed(error)))?
+            }
+        };
+        let page = match image {
             Some(image) => frame.fill(image.page(pid), pattern),
             None => frame.fill(&blank_page(pid), pattern),
-        }))
+        };
+        if redo.is_some() { self.redo(page).map(Some) } else { Ok(Some(page)) }
+    }
+
+    /// Returns what has changes waiting for a page that was entered, and the fill that these need.
+    fn pending(&self, pid: PageId, fill: Fill) -> (Option<&dyn PageRedo>, Fill) {
+        let is_kept = || fill == Fill::Blank && mutant("sabotage: a page made anew keeps its old redo");
+        let Some(redo) = self.page_redo().filter(|_| !is_kept()) else { return (None, fill) };
+        let fill = match (redo.pending(pid), fill) {
+            (None, fill) => return (None, fill),
+            (Some(IfDamaged::Blank), _) => Fill::ReadOrBlank,
+            (Some(IfDamaged::Quarantine), Fill::Read | Fill::Blank) => Fill::ReadOrQuarantined,
+            (Some(IfDamaged::Fail), Fill::Blank) => Fill::Read,
+            (Some(IfDamaged::Quarantine | IfDamaged::Fail), fill) => fill,
+        };
+        (Some(redo), fill)
+    }
+
+    /// Applies the changes that wait for a page: one that was filled in just now, or, before the database is open, one
+    /// in memory.
+    ///
+    /// # Errors
+    /// Those of [`PageRedo::redo`]; those of writing a quarantined page home. The page then leaves memory.
+    pub(crate) fn redo<'a>(&'a self, page: ExclusiveGuard<'a>) -> Result<ExclusiveGuard<'a>> {
+        let is_forgotten = || mutant("sabotage: a page is read without its redo");
+        let Some(redo) = self.page_redo().filter(|_| !is_forgotten()) else { return Ok(page) };
+        let page = if mutant("pool: a page is seen before its redo") { self.seen_before_redo(page)? } else { page };
+        let mut page = Unredone::new(self.reclaimer.cleaner(), redo, self.data.path(), page);
+        let redone = redo.redo(&mut page, &self.stamps);
+        let done = redone.and_then(|is_seen| match is_seen && page.is_quarantined() && page.is_dirty() {
+            true => self.reclaimer.cleaner().write_latched(&page),
+            false => Ok(()),
+        });
+        done.inspect_err(|error| redo.failed(error))?;
+        Ok(page.done())
+    }
+
+    /// Breaks the rule of `page_redo.rs`: latches the page anew. Only for models.
+    fn seen_before_redo<'a>(&'a self, page: ExclusiveGuard<'a>) -> Result<ExclusiveGuard<'a>> {
+        let pid = page.pid();
+        drop(page);
+        let again = self.residency.fix(pid, AccessPattern::Random);
+        again.ok_or_else(|| Error::OutOfFrames { frames: self.residency.memory().frames().len() })
     }
 
     /// Reads the run around a page that was entered, and loads its neighbours. Returns `None` if there are no
@@ -144,7 +214,8 @@ impl Loader {
                 continue;
             }
             if self.verify(&image, pid).is_ok() {
-                drop(frame.fill(image.page(pid), AccessPattern::Random));
+                // An error has stopped the log, or the redo of the page by itself reports it.
+                drop(self.redo(frame.fill(image.page(pid), AccessPattern::Random)));
                 self.pages_ahead.add(1);
             }
         }

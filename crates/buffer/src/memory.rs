@@ -170,7 +170,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Marks the page clean. The caller is the cleaner and holds a shared latch.
+    /// Marks the page clean. The caller is that of [`Frame::set_clean`].
     pub(crate) fn set_clean(self) {
         self.frame.set_clean();
         self.memory.cleaned.add(1);

@@ -1,10 +1,10 @@
 //! The pool: the interface for upper layers. It owns the parts and the threads, and has no logic of its own.
 
 mod open;
+mod redo;
 
 use crate::cleaner::Cleaner;
 use crate::flush_order;
-use crate::frame::Frame;
 use crate::guard::{ExclusiveGuard, SharedGuard};
 use crate::loader::{Fill, Loader};
 use crate::optimistic::OptimisticGuard;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// | methods | the caller has latched | a page that is not in memory |
 /// |---|---|---|
 /// | `shared`, `exclusive`, `optimistic`, `pin` | nothing | is read |
-/// | `create`, `pin_unread` | nothing | comes in blank, and is not read |
+/// | `create`, `pin_unread` | nothing | comes in blank; is read if it waits for its redo |
 /// | `exclusive_or_blank`, `exclusive_or_quarantined` | nothing | is read; damage is no error |
 /// | `try_optimistic`, `exclusive_resident` | nothing | `None` |
 /// | `try_shared`, `try_exclusive` | other pages | `None` |
@@ -220,7 +220,7 @@ impl Pool {
     /// and the caller adds the last LSN of the earlier use by [`foreshore_wal::Dep::freed`].
     ///
     /// # Errors
-    /// Those of reads, see [`Pool`], except for those of the page on disk.
+    /// Those of reads, see [`Pool`]. Those of the page on disk only if changes wait for it.
     pub fn create(&self, pid: PageId) -> Result<ExclusiveGuard<'_>> {
         let mut guard = self.exclusive_filled(pid, Fill::Blank)?;
         guard.blank();
@@ -229,9 +229,9 @@ impl Pool {
 
     /// Pins a page that the caller is about to initialise, without reading it.
     ///
-    /// The page is blank if it was not in memory. If it was, from an earlier use of its id, its bytes stay **as they
-    /// are** until a record initialises them. The record that ended the earlier use may not be durable yet, so only the
-    /// earlier page may go home. One latch covers the record and the new bytes.
+    /// The page is blank if it was not in memory and no change waits for it. If it was, or one does, from an earlier
+    /// use of its id, its bytes stay **as they are** until a record initialises them. The record that ended the earlier
+    /// use may not be durable yet, so only the earlier page may go home. One latch covers the record and the new bytes.
     ///
     /// # Errors
     /// Those of [`Pool::create`].
@@ -338,12 +338,6 @@ impl Pool {
         self.cleaner.clean_oldest()
     }
 
-    /// Returns the oldest group that a dirty page needs; `None` if none does.
-    #[must_use]
-    pub fn min_rec_group(&self) -> Option<GroupNo> {
-        self.residency.memory().frames().iter().filter_map(Frame::rec_group).min()
-    }
-
     /// Returns the pages for whose latches measured threads ([`foreshore_sync::spent`]) have waited longest.
     #[must_use]
     pub fn hot_pages(&self) -> Vec<Hot<PageId>> {
@@ -374,12 +368,6 @@ impl Pool {
             page_writes: self.cleaner.rounds().writes(),
             page_table_bytes: self.residency.page_table_bytes(),
         }
-    }
-
-    /// Returns the largest id of a page in memory; zero if there is none.
-    #[must_use]
-    pub fn last_resident(&self) -> PageId {
-        self.residency.memory().frames().iter().map(Frame::pid).max().unwrap_or_default()
     }
 
     /// Returns the number of frames in the pool.

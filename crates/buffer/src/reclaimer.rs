@@ -50,6 +50,10 @@ impl Reclaimer {
         }
     }
 
+    pub(crate) fn cleaner(&self) -> &Cleaner {
+        &self.cleaner
+    }
+
     /// Returns the counts of evictions, and of threads that had to evict on a miss.
     pub(crate) fn counts(&self) -> [u64; 2] {
         [&self.evictions, &self.evictions_inline].map(ShardedCounter::sum)

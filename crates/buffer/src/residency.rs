@@ -7,7 +7,7 @@
 //! | free | - | free, except for readers with a stale frame number | vacant, by [`Residency::take_free`] |
 //! | vacant | - | held by [`Vacant`] | loading, by [`Vacant::enter`]; free |
 //! | loading | names the frame | held by [`Vacant`] | resident, by [`Vacant::fill`]; free |
-//! | resident | names the frame | free or held by guards | free, by [`Residency::evict`] |
+//! | resident | names the frame | free or held by guards | free, by [`Residency::evict`] or [`Residency::discard`] |
 //!
 //! A fix has three steps:
 //!
@@ -243,6 +243,19 @@ impl Residency {
         self.replacer.note_eviction(slot, pid);
         drop(Vacant { residency: self, slot });
         Ok(())
+    }
+
+    /// Frees the frame of a latched page without writing it, though it may be dirty. No thread has the page pinned.
+    pub(crate) fn discard(&self, page: ExclusiveGuard<'_>) {
+        let (slot, pid) = (page.slot(), page.pid());
+        assert!(!slot.frame().is_pinned(), "page {pid} is pinned and leaves memory");
+        // The vacant frame takes the latch over.
+        std::mem::forget(page);
+        if slot.frame().is_dirty() {
+            slot.set_clean();
+        }
+        self.replacer.note_eviction(slot, pid);
+        drop(Vacant { residency: self, slot });
     }
 }
 

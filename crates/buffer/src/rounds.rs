@@ -15,7 +15,8 @@
 
 use crate::format::{AREA_BYTES, AREA_PAGES, Entry, page_id, page_lsn, seal_page, verify_page};
 use crate::frame::FrameNo;
-use crate::guard::{LatchGuard, SharedGuard};
+use crate::guard::{ExclusiveGuard, LatchGuard, SharedGuard};
+use crate::memory::Slot;
 use crate::stats::PageWrites;
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{GroupNo, Lsn};
@@ -185,15 +186,26 @@ impl Round<'_> {
 
     /// Copies the page of `guard` behind those already copied.
     pub(crate) fn copy(&mut self, guard: &SharedGuard<'_>) {
+        self.copy_page(guard.slot(), guard, guard.version());
+    }
+
+    /// Copies a page that the caller keeps latched exclusively until the round has ended.
+    pub(crate) fn copy_latched(&mut self, guard: &ExclusiveGuard<'_>) {
+        // No other thread can change the page, so its version does not matter.
+        self.copy_page(guard.slot(), guard, 0);
+    }
+
+    fn copy_page(&mut self, slot: Slot<'_>, bytes: &[u8], version: u64) {
         let at = BLOCK + self.copies.len() * PAGE_SIZE;
         let page = &mut self.buf[at..at + PAGE_SIZE];
-        page.copy_from_slice(guard);
-        assert_eq!(page_id(page), guard.pid(), "a page carries its own id");
-        let entry = Entry { pid: guard.pid(), lsn: page_lsn(page), crc: seal_page(page) };
+        page.copy_from_slice(bytes);
+        let pid = slot.frame().pid();
+        assert_eq!(page_id(page), pid, "a page carries its own id");
+        let entry = Entry { pid, lsn: page_lsn(page), crc: seal_page(page) };
         // A page that a read would refuse must not be written.
         debug_assert_eq!(verify_page(page, entry.pid, Lsn(u64::MAX)), Ok(()), "page {} as it is written", entry.pid);
-        let group = guard.slot().frame().rec_group().expect("a dirty page stays dirty until it is home");
-        self.copies.push(Copied { no: guard.slot().no(), version: guard.version(), entry, group });
+        let group = slot.frame().rec_group().expect("a dirty page stays dirty until it is home");
+        self.copies.push(Copied { no: slot.no(), version, entry, group });
     }
 
     /// Returns the copies and their offsets in the data file, each page alone.

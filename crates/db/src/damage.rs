@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, sync::Arc};
 
 /// Pages that are remembered. A database with more of them has lost more than pages.
-const MAX_KNOWN: usize = 4096;
+pub(crate) const MAX_KNOWN: usize = 4096;
 /// Pages that [`Stats`](crate::Stats) lists.
 const FIRST: usize = 8;
 
@@ -78,6 +78,18 @@ impl Damage {
         }
         suspects.extend(known.keys().take(MAX_LISTED));
         Ok(Self(Mutex::new(LockRank::Leaf, known)))
+    }
+
+    /// Notes the pages that redo has quarantined since the start.
+    pub(crate) fn note_redone(&self, pool: &Pool, quarantined: &[PageId]) {
+        for &pid in quarantined {
+            let is_known = |known: &Known| known.len() >= MAX_KNOWN || known.contains_key(&pid);
+            if !is_known(&self.0.lock())
+                && let Ok(Some((table, why))) = pool.quarantined(pid)
+            {
+                self.0.lock().insert(pid, (Some(table), why));
+            }
+        }
     }
 
     /// Notes the damaged page that `error` names, if it names one.

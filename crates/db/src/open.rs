@@ -23,7 +23,7 @@ use foreshore_btree::Trees;
 use foreshore_buffer::{Pool, Stamps};
 use foreshore_io::{Fs, Kind};
 use foreshore_lock::LockManager;
-use foreshore_recovery::{CheckpointParts, Checkpointer, RecoveryStats, Replayed, replay, undo};
+use foreshore_recovery::{CheckpointParts, Checkpointer, OpenRedo, RecoveryStats, RedoOptions, Replayed, replay, undo};
 use foreshore_space::{Space, SuperBlock};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, SystemClock, pause};
@@ -147,6 +147,14 @@ fn take_first_checkpoint(checkpointer: &Checkpointer, is_new: bool, is_left: boo
     Ok(())
 }
 
+/// Returns an error, or the one that has stopped the log: redo by other threads may have met it.
+fn first_cause(log: &Log) -> impl FnOnce(Error) -> Error {
+    |error| match (error, log.poisoned()) {
+        (Error::Poisoned { .. }, Some(cause)) => cause.into(),
+        (error, _) => error,
+    }
+}
+
 /// Parts from which an engine is started.
 struct Parts<'o> {
     /// Counts from the call of open.
@@ -180,7 +188,8 @@ impl Parts<'_> {
         let space = Arc::new(Space::new(pool.clone(), Arc::clone(&data), options.for_space()));
         let trees = Arc::new(Trees::new(pool.clone(), Arc::clone(&space)));
         let manager = Arc::clone(&trees) as _;
-        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &manager, options.redo_workers())?;
+        let how = self.redo_options(&superblock, older.is_some());
+        let replayed = replay(&files.log, &log, &recovered, &superblock, &pool, &manager, how)?;
         self.check_closed(replayed.stats.was_clean)?;
         if is_new {
             create_trees(&log, &space, &trees)?;
@@ -189,7 +198,7 @@ impl Parts<'_> {
         }
         superblock.quarantined.extend(&replayed.quarantined);
         let is_left = older.is_some() && is_left(&superblock, &replayed);
-        let (txns, taken_over, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
+        let (txns, taken_over, redo, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
         // Its segments may be recycled from here on.
         drop(recovered);
         let damage = Damage::found(&pool, &space, &mut superblock.quarantined)?;
@@ -202,10 +211,9 @@ impl Parts<'_> {
             superblock,
             backups: backups.mark(),
             budget: options.restart_budget(),
+            redo,
         })?;
-        if is_new {
-            self.remove_marker(&log)?;
-        }
+        self.remove_marker(&log, is_new)?;
         checkpointer.measure(&recovery, clock.now().into());
         take_first_checkpoint(&checkpointer, is_new, is_left)?;
         let has_threads = options.of_lab().background;
@@ -223,9 +231,19 @@ impl Parts<'_> {
             background: Background::new(options.of_lab().step_seed, has_threads),
             storage: Storage::new((directory, backups), data, log, pool, space, checkpointer, recovery),
         };
-        load_catalogue(&engine, taken_over, &files.log)?;
+        load_catalogue(&engine, taken_over, &files.log).map_err(first_cause(engine.storage.log()))?;
         engine.storage.opened(clock.now().into());
         Ok(Arc::new(engine))
+    }
+
+    /// Returns how pages are redone. They may wait for their first read unless the first checkpoint is taken at once,
+    /// or there is no work in the background.
+    fn redo_options(&self, superblock: &SuperBlock, has_older: bool) -> RedoOptions {
+        let lab = self.options.of_lab();
+        let (waits_from, has_threads) = (lab.redo_waits_from, lab.background);
+        let is_left = has_older && superblock.checkpoint_lsn > Lsn::ZERO && !self.directory.is_read_only();
+        let may_wait = is_left && (has_threads || waits_from.is_some());
+        RedoOptions { threads: self.options.redo_workers(), may_wait, waits_from, has_threads }
     }
 
     /// Begins to archive the log, before the first checkpoint truncates it.
@@ -248,8 +266,12 @@ impl Parts<'_> {
         Err(Error::NotClosed { path: self.directory.files().dir.clone() })
     }
 
-    /// Removes the marker. From here on a restart finds everything in the log, and no superblock names a checkpoint.
-    fn remove_marker(&self, log: &Log) -> foreshore_base::Result<()> {
+    /// Removes the marker of a new database. From here on a restart finds everything in the log, and no superblock
+    /// names a checkpoint.
+    fn remove_marker(&self, log: &Log, is_new: bool) -> foreshore_base::Result<()> {
+        if !is_new {
+            return Ok(());
+        }
         log.force(log.current())?;
         self.directory.fs().remove(&self.directory.files().unfinished)?;
         pause::point("create: the marker is removed");
@@ -264,19 +286,22 @@ impl Parts<'_> {
         recovered: &Recovered,
         trees: &Arc<Trees>,
         replayed: Replayed,
-    ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, RecoveryStats)> {
-        let Replayed { mut unended, in_doubt, start, mut stats, .. } = replayed;
+    ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, OpenRedo, RecoveryStats)> {
+        let Replayed { mut unended, in_doubt, start, redo, mut stats, .. } = replayed;
+        // Beside the undo, which needs some of the pages. The maps of pages are known.
+        redo.start();
         let txns = self.transactions(log, LockManager::new(self.options.for_locks(&self.memory)), start)?;
         txns.set_resource_manager(Arc::clone(trees) as _);
         // The signal of the thread that frees pages: freed space lets a parked rollback go on.
         txns.signal_parked(trees.space_signal());
         let mut taken_over = take_over(&txns, in_doubt)?;
-        undo(log, recovered, &txns, &**trees, &mut unended, &mut stats)?;
+        undo(log, recovered, &txns, &**trees, &mut unended, &mut stats)
+            .map_err(|error| first_cause(log)(error.into()))?;
         for taken in &mut taken_over {
             let changes = unended.changes_of(recovered, &**trees, taken.in_doubt().xid)?;
             taken.hold_rows(changes)?;
         }
-        Ok((txns, taken_over, stats))
+        Ok((txns, taken_over, redo, stats))
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {

@@ -1,5 +1,6 @@
 //! Counters of an open database.
 
+use crate::damage::MAX_KNOWN;
 use crate::engine::Engine;
 use crate::{DamageStats, Error, HeldRows, MemoryShares, MemoryUse};
 use foreshore_base::limits::PAGE_SIZE;
@@ -64,6 +65,7 @@ impl Stats {
     pub(crate) fn of(engine: &Engine) -> Self {
         let Engine { storage, admission, catalogue, reclaimer, purger, prepared, damage, options, .. } = engine;
         let txns = admission.txns();
+        damage.note_redone(storage.pool(), &storage.checkpointer().redo_quarantined(MAX_KNOWN));
         let (txn, log, pool) = (txns.stats(), storage.log().stats(), storage.pool().stats());
         let memory_use = MemoryUse {
             log: log.buffer_bytes,

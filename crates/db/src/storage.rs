@@ -150,9 +150,9 @@ impl Storage {
         self.recovery.open_time = time;
     }
 
-    /// Returns the work of the recovery at the start.
-    pub(crate) const fn recovery(&self) -> RecoveryStats {
-        self.recovery
+    /// Returns the work of the recovery at the start, and of the redo since then.
+    pub(crate) fn recovery(&self) -> RecoveryStats {
+        self.checkpointer.redone(self.recovery)
     }
 
     /// Makes all records of the log durable.
@@ -177,6 +177,7 @@ impl Storage {
 
     /// Stops the layers, and releases the directory.
     pub(crate) fn stop(&self) -> Result<()> {
+        self.checkpointer.end_redo();
         self.pool.close();
         let stopped = self.sync();
         // From here nothing reaches the disk. A thread that still waits for the log gets this error, and the gate

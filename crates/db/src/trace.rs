@@ -35,6 +35,7 @@ pub(crate) fn opened(dir: &Path, restart: &RecoveryStats) {
         was_clean = restart.was_clean,
         records = restart.records,
         redone = restart.redone,
+        pending_pages = restart.pending_pages,
         losers = restart.losers,
         undone = restart.undone,
         prepared = restart.prepared,

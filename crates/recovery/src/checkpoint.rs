@@ -19,6 +19,7 @@ pub use stats::CheckpointStats;
 use crate::budget::{RestartBudget, behind};
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
+use crate::redo::OpenRedo;
 use copies::Copies;
 use foreshore_base::{GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_buffer::Pool;
@@ -64,6 +65,8 @@ pub struct CheckpointParts {
     pub backups: BackupMark,
     /// How much log to keep, except for what old transactions need.
     pub budget: RestartBudget,
+    /// The redo that goes on. Checkpoints that write pages wait for its end.
+    pub redo: OpenRedo,
 }
 
 /// Takes checkpoints: on request, and as a step whenever the log has grown by a quarter of its budget.
@@ -97,6 +100,8 @@ pub struct Checkpointer {
     taken: Taken,
     /// Copies of the database that log is retained for.
     copies: Copies,
+    /// The redo of pages that the restart has left.
+    redo: OpenRedo,
 }
 
 struct State {
@@ -134,7 +139,7 @@ impl Checkpointer {
     /// # Errors
     /// `TooManyTransactions` if the log has no session for it.
     pub fn new(parts: CheckpointParts) -> Result<Self> {
-        let CheckpointParts { log, pool, txns, space, data, superblock, backups, budget: restarts } = parts;
+        let CheckpointParts { log, pool, txns, space, data, superblock, backups, budget: restarts, redo } = parts;
         let session = log.session()?;
         let redone_bytes = log.bytes_since(superblock.redo_start);
         let budget = restarts.bytes(superblock.restart_speed).max(behind(redone_bytes));
@@ -151,6 +156,7 @@ impl Checkpointer {
                 State { session, older_redo, newest: superblock, restarts, redone_bytes, is_served, pace, restarted },
             ),
             taken: Taken::default(),
+            redo,
             log,
             pool,
             txns,
@@ -192,9 +198,9 @@ impl Checkpointer {
     /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost. On a full disk
     /// it takes no log that rollbacks may need, unless log is truncated after it.
     pub fn checkpoint(&self) -> Result<()> {
+        self.redo_rest()?;
         let mut state = self.state.lock();
-        self.admit(&mut state)?;
-        self.take(&mut state, Reach::All)
+        self.admit(&mut state).and_then(|()| self.take(&mut state, Reach::All))
     }
 
     /// Takes the last checkpoint of a run, with no transaction running, and notes that the database was closed.
@@ -202,7 +208,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
     pub fn close(&self) -> Result<()> {
-        self.take(&mut self.state.lock(), Reach::Last)
+        self.redo_rest().and_then(|()| self.take(&mut self.state.lock(), Reach::Last))
     }
 
     /// Returns the counters.
@@ -237,10 +243,7 @@ impl Checkpointer {
         // all its records in this group or later.
         let Mark { at, group: begin } = self.mark();
         if reach != Reach::None {
-            self.pool.flush_older_than(begin, |oldest| {
-                self.pages_from(oldest);
-                Ok(())
-            })?;
+            self.write_pages(begin)?;
         }
         let view = self.txns.checkpoint_view();
         assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
@@ -282,6 +285,7 @@ impl Checkpointer {
             xid_ceiling: body.ceiling,
             clean: is_clean,
             backups,
+            quarantined: self.quarantined(&state.newest),
             ..state.newest.clone()
         };
         match stamped::write_superblock(&self.pool, &*self.data, &next) {
@@ -329,8 +333,9 @@ impl Checkpointer {
         GroupNo(self.page_start.load(Ordering::Relaxed))
     }
 
-    /// Notes that no page needs the log before `oldest`.
+    /// Notes that no dirty page needs the log before `oldest`. One that waits for its redo may.
     fn pages_from(&self, oldest: GroupNo) {
+        let oldest = self.pool.pending_from().map_or(oldest, |pending| pending.min(oldest));
         // ORDERING: hint, a measure.
         self.page_start.store(oldest.0, Ordering::Relaxed);
         self.log.redo_from(oldest);
@@ -345,9 +350,10 @@ impl Checkpointer {
     /// pages are behind, and takes a due checkpoint. Returns how many bytes of log are written when the next round is
     /// due.
     fn look(&self) -> Result<u64> {
+        let redone = self.redo_rest();
         let mut state = self.state.lock();
         self.answer_request(&mut state)?;
-        let finished = self.finish_restart(&mut state);
+        let finished = redone.and_then(|()| self.finish_restart(&mut state));
         let now = self.mark();
         if state.pace.has_grown(now) || self.is_behind() {
             let old = state.pace.old(now);

@@ -1,7 +1,8 @@
 //! Checkpoint and restart of Foreshore.
 //!
 //! A [`Checkpointer`] regularly records where redo would begin. At the next start [`replay`] reads the log from there
-//! and repeats history, and [`undo`] undoes the uncommitted transactions. Trees are reached only through
+//! and repeats history, at once or page by page when they are read ([`OpenRedo`]), and [`undo`] undoes the uncommitted
+//! transactions. Trees are reached only through
 //! [`ResourceManager`](foreshore_txn::ResourceManager).
 //!
 //! **Invariant:** what the log no longer holds, no page and no transaction needs.
@@ -25,7 +26,8 @@ mod undo;
 
 pub use budget::RestartBudget;
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE, RetainedLog};
+pub use redo::OpenRedo;
 pub use repair::{PageProgress, PageRepair, RepairBase, check_restart};
-pub use restart::{Replayed, replay};
+pub use restart::{RedoOptions, Replayed, replay};
 pub use stats::RecoveryStats;
 pub use undo::{Unended, undo};

@@ -4,6 +4,15 @@
 //! the scan start is before everything that analysis or redo needs, the redo start before everything that a page
 //! needs. Groups between them are only analysed.
 //!
+//! **Redo by first touch.** While the log is read, changes are only collected by page. If there is much to redo, the
+//! database opens then, and each page gets its changes when it is first read (`redo/pending.rs`). Threads redo the rest
+//! meanwhile. Until no page waits, checkpoints leave the redo start where it is, so a crash leaves what a crash in the
+//! middle of redo leaves. All is redone before the database opens if
+//!
+//! - there is little to redo, or there are no threads
+//! - an earlier start has begun to redo the same log: restarts that crash must get on
+//! - the changes did not fit in memory, and a page that was made anew went home below its stamp meanwhile
+//!
 //! Restart may itself be interrupted at any point and start over. Redo skips what a page already has. Compensations,
 //! which are redone like any change, exclude the changes that they compensate from undo.
 //!
@@ -12,9 +21,10 @@
 //!
 //! 1. The checkpoint loaded the number of the next group, `begin`, before all else, and `R` is not above it. So `r`
 //!    was appended before that load. `p` was marked dirty before `r` was appended, with a group at most that of `r`.
-//! 2. The checkpoint then wrote pages, and took `R` as the least group that a dirty page needed. `p` was not among
-//!    these, otherwise `R` would not be above the group of `r`. So `p` had been written with `r` after it was marked,
-//!    and is clean or was marked again for later records.
+//! 2. The checkpoint then wrote pages, and took `R` as the least group that a page needed, be it dirty or waiting for
+//!    its redo. A page that waits is marked dirty before it no longer does. `p` was not among these, otherwise `R`
+//!    would not be above the group of `r`. So `p` had been written with `r` after it was marked, and is clean or was
+//!    marked again for later records.
 //! 3. The data file was synced before the superblock was written: that image of `p`, or a newer one, is home.
 //! 4. Later home writes replaced it by newer images. If power loss tears one, its image in the doublewrite file is
 //!    newer still, and has `r`. A page that fell behind the end of the file by a lost growth had no sync after its
@@ -32,7 +42,7 @@
 //! kept.
 
 use crate::analysis::{Analysis, At, Outcome};
-use crate::redo::{Redo, Redone};
+use crate::redo::{EagerRedo, OpenRedo, PendingRedo, without_clr};
 use crate::stats::RecoveryStats;
 use crate::undo::Unended;
 use foreshore_base::limits::PAGE_SIZE;
@@ -41,7 +51,7 @@ use foreshore_buffer::Pool;
 use foreshore_buffer::format::ChangeRecord;
 use foreshore_space::SuperBlock;
 use foreshore_sync::model::mutant;
-use foreshore_sync::{Clock, SystemClock, available_parallelism, pause};
+use foreshore_sync::{Clock, SystemClock, available_parallelism, pause, spawn};
 use foreshore_txn::{InDoubt, ResourceManager, Start};
 use foreshore_wal::{Log, Recovered};
 use std::path::Path;
@@ -52,11 +62,28 @@ const STRETCH_SHARE: usize = 16;
 /// Smallest stretch, in bytes: each costs a search for its beginning.
 const MIN_STRETCH: usize = 16 << 10;
 
-/// Redo workers for each processor.
-const WORKERS_EACH: usize = 2;
+/// Redo threads for each processor before the database is open: some wait for reads. Afterwards there is one each, as
+/// they share the processors with transactions.
+const THREADS_EACH: usize = 2;
+/// Bytes of log from which on redo has several threads, and goes on when the database is open. Less takes no longer
+/// than to start them.
+const PARALLEL: u64 = 1 << 20;
+
+/// How a restart redoes pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RedoOptions {
+    /// Threads before the database is open; 1: the one that reads the log. `None`: as many as pay.
+    pub threads: Option<usize>,
+    /// Whether redo may go on when the database is open.
+    pub may_wait: bool,
+    /// Bytes of log behind the redo start from which on it does; `None`: where it pays.
+    pub waits_from: Option<u64>,
+    /// Whether threads then redo what is not needed yet. Otherwise the first checkpoint does.
+    pub has_threads: bool,
+}
 
 /// The result of replay.
-#[derive(Debug)]
+#[allow(missing_debug_implementations)]
 pub struct Replayed {
     /// To be undone, once transactions and trees are wired, and the changes of those in doubt.
     pub unended: Unended,
@@ -64,24 +91,25 @@ pub struct Replayed {
     pub in_doubt: Vec<InDoubt>,
     /// Where xids and commit stamps continue.
     pub start: Start,
-    /// Pages that redo met and that are quarantined, map pages among them.
+    /// Pages that redo has met so far and that are quarantined, map pages among them.
     pub quarantined: Vec<PageId>,
+    /// The redo that goes on when the database is open. Its threads are not started yet.
+    pub redo: OpenRedo,
     /// Whether an earlier start has begun to redo the same log, and has ended before a checkpoint.
     pub is_repeated: bool,
     /// What has been done so far.
     pub stats: RecoveryStats,
 }
 
-/// Bytes of log from which on redo has several workers. Less takes no longer than to start them.
-const PARALLEL: u64 = 1 << 20;
-
 /// Repeats history: restores torn pages, reads the log from where `superblock` says, and applies every change that its
-/// page lacks. `manager` redoes changes of pages. `workers` threads do that; `None`: as many as pay.
+/// page lacks, or has it wait for its page. `manager` redoes changes of pages.
 ///
 /// # Errors
 /// - `LostLog` or `Corrupted` if the log lacks what the superblock names
 /// - `Corrupted` for a page that is ahead of the log, or for a damaged one that the database cannot do without
 /// - `Io`, also for a page that cannot be read.
+///
+/// If redo goes on, errors of pages come from their reads, and stop the log.
 pub fn replay(
     log_dir: &Path,
     log: &Log,
@@ -89,7 +117,7 @@ pub fn replay(
     superblock: &SuperBlock,
     pool: &Pool,
     manager: &Arc<dyn ResourceManager>,
-    workers: Option<usize>,
+    options: RedoOptions,
 ) -> Result<Replayed> {
     check_log(recovered, superblock)?;
     let malformed = |why| Error::corrupted(log_dir, Place::File, why);
@@ -102,14 +130,24 @@ pub fn replay(
     let mut analysis = Analysis::new(superblock.checkpoint_lsn, superblock.xid_ceiling, stretch);
     stats.scanned_bytes = recovered.bytes_from(recovered.first_group());
     stats.redo_bytes = recovered.bytes_from(superblock.redo_start);
-    let workers = workers.unwrap_or_else(|| workers_for(stats.redo_bytes));
-    let mut redo = Redo::new(workers, log_dir, pool, manager);
-    let read = read_log(recovered, superblock, &mut analysis, &mut redo, &mut stats, &malformed);
-    // A record that could not be redone stands before one that could not be read.
-    let Redone { changes, quarantined } = redo.finish()?;
-    let is_repeated = read?.is_some_and(|oldest| recovered.incarnation().0 > oldest.0 + 1)
+    let pending = PendingRedo::new(pool, log_dir, manager, (superblock.redo_start, recovered.end()));
+    pool.set_redo(Arc::clone(&pending) as _);
+    let threads = options.threads.unwrap_or_else(|| threads_for(stats.redo_bytes));
+    let mut redo = EagerRedo::new(&pending, pool, threads, |body| spawn("foreshore-redo", body));
+    let read = read_log(recovered, superblock, (&mut analysis, &pending, &mut redo), &mut stats, &malformed);
+    let is_repeated = matches!(read, Ok(Some(oldest)) if recovered.incarnation().0 > oldest.0 + 1)
         && !mutant("sabotage: starts that crash leave their pages to others");
-    stats.redone = changes;
+    let waits_from = options.waits_from.unwrap_or(PARALLEL);
+    let may_wait = options.may_wait && stats.redo_bytes >= waits_from && !is_repeated && !pool.stamps().has_rebuilt();
+    if may_wait && read.is_ok() {
+        redo.redo_resident()
+    } else {
+        redo.drain()
+    }
+    // A record that could not be redone stands before one that could not be read.
+    pending.check()?;
+    read?;
+    let quarantined = pending.quarantined(usize::MAX);
     stats.commits = analysis.commits;
     let outcome = analysis.finish().map_err(malformed)?;
     let Outcome { losers, in_doubt, prepared, stretches, next_xid, .. } = outcome;
@@ -124,10 +162,10 @@ pub fn replay(
     pool.stamps().end_redo();
     stats.redo_time = clock.now().into();
     pause::point("restart: history is repeated");
-    stats.quarantined = quarantined.len() as u64;
-    let quarantined = quarantined.into_iter().collect();
+    pending.set_live();
+    let redo = OpenRedo::new(&pending, pool, if may_wait && options.has_threads { available_parallelism() } else { 0 });
     let unended = Unended::new(log_dir, stretches, losers, prepared);
-    Ok(Replayed { unended, in_doubt, start, quarantined, is_repeated, stats })
+    Ok(Replayed { unended, in_doubt, start, quarantined, redo, is_repeated, stats })
 }
 
 /// Refuses a log that lacks what the superblock names.
@@ -145,9 +183,9 @@ pub(crate) fn check_log(recovered: &Recovered, superblock: &SuperBlock) -> Resul
     Ok(())
 }
 
-/// Returns the workers for so many bytes of log. More than the processors, because some wait for reads.
-fn workers_for(bytes: u64) -> usize {
-    if bytes < PARALLEL { 1 } else { WORKERS_EACH * available_parallelism() }
+/// Returns the threads for so many bytes of log.
+fn threads_for(bytes: u64) -> usize {
+    if bytes < PARALLEL { 1 } else { THREADS_EACH * available_parallelism() }
 }
 
 /// Passes every record to the analysis, and from the redo start on to redo. Returns the oldest incarnation of the
@@ -155,8 +193,7 @@ fn workers_for(bytes: u64) -> usize {
 fn read_log(
     recovered: &Recovered,
     superblock: &SuperBlock,
-    analysis: &mut Analysis,
-    redo: &mut Redo<'_>,
+    (analysis, pending, redo): (&mut Analysis, &PendingRedo, &mut EagerRedo<'_>),
     stats: &mut RecoveryStats,
     malformed: &dyn Fn(&'static str) -> Error,
 ) -> Result<Option<Incarnation>> {
@@ -177,7 +214,10 @@ fn read_log(
             continue;
         }
         oldest = oldest.or(Some(records.incarnation()));
-        if !redo.redo(&record, &change, malformed)? {
+        // What is wrong with a compensation is found here.
+        without_clr(&change).map_err(malformed)?;
+        pending.add(&record, &change);
+        if !redo.bound() {
             break;
         }
     }

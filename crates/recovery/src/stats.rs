@@ -14,8 +14,12 @@ pub struct RecoveryStats {
     pub analysed: u64,
     /// Commits among them.
     pub commits: u64,
-    /// Changes of pages that were applied again.
+    /// Changes of pages that were applied again, so far.
     pub redone: u64,
+    /// Pages whose changes wait until they are read.
+    pub pending_pages: u64,
+    /// Memory that these changes take, in bytes.
+    pub pending_bytes: u64,
     /// Transactions that are prepared and wait for a decision.
     pub prepared: u64,
     /// Transactions that had not committed.
@@ -26,7 +30,7 @@ pub struct RecoveryStats {
     pub parked: u64,
     /// Torn pages restored from the doublewrite file.
     pub restored: u64,
-    /// Damaged pages met by redo that no image and no record rebuilds.
+    /// Damaged pages that redo has met so far and that no image and no record rebuilds.
     pub quarantined: u64,
     /// Bytes of log that analysis and redo read.
     pub log_bytes: u64,
@@ -34,7 +38,7 @@ pub struct RecoveryStats {
     pub redo_bytes: u64,
     /// Bytes of all log that was found, also of what is kept for other reasons.
     pub scanned_bytes: u64,
-    /// Time of analysis and redo.
+    /// Time of analysis, and of the redo before the database was open.
     pub redo_time: Duration,
     /// Time of undo.
     pub undo_time: Duration,

@@ -32,8 +32,10 @@ impl Space {
         drop(page);
         let mut session = self.pool().log().session()?;
         session.reserve_rollback(DAMAGE_COST)?;
+        // First: a page beyond the file may be redone and go home meanwhile.
+        let last_page = self.pool().last_page();
         let in_file = (self.file().len()? / PAGE_SIZE as u64).min(MAX_PAGES);
-        let end = PageId(in_file.max(self.pool().last_resident().0 + 1));
+        let end = PageId(in_file.max(last_page.0 + 1));
         let mut page = self.pool().exclusive_or_quarantined(pid)?;
         map::rebuild(&mut page, region, end);
         let body = end.0.to_le_bytes();

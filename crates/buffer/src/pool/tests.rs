@@ -1,6 +1,7 @@
 //! Tests of the parts of a pool.
 
 use super::*;
+use crate::frame::Frame;
 use crate::frame::FrameNo;
 use crate::guard::LatchGuard;
 use crate::options::PoolOptions;

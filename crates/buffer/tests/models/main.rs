@@ -13,6 +13,8 @@ mod loom_free;
 #[cfg(foreshore_shuttle)]
 mod shuttle_doublewrite;
 #[cfg(foreshore_shuttle)]
+mod shuttle_page_redo;
+#[cfg(foreshore_shuttle)]
 mod shuttle_pool;
 #[cfg(foreshore_shuttle)]
 mod shuttle_shared_pass;

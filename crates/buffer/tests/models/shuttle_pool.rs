@@ -18,15 +18,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 const THREADS: u64 = 6;
-const FRAMES: usize = 3;
-const PAGES: u64 = 8;
+pub(crate) const FRAMES: usize = 3;
+pub(crate) const PAGES: u64 = 8;
 const ROUNDS: u64 = 4;
-const SCHEDULES: usize = 150;
+pub(crate) const SCHEDULES: usize = 150;
 
 const AT_OWN_ID: usize = PAGE_HEADER;
-const AT_COUNT: usize = PAGE_HEADER + 8;
+pub(crate) const AT_COUNT: usize = PAGE_HEADER + 8;
 /// Offset of a second copy of the count, far from the first: a page of two states has two counts.
-const AT_TAIL: usize = PAGE_SIZE - 8;
+pub(crate) const AT_TAIL: usize = PAGE_SIZE - 8;
 
 /// Pages in memory; other threads run before and after every access, and in the middle of a write.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl File for Disk {
 }
 
 /// Checks that the page is `pid`, of one state, and returns its count.
-fn check(page: &[u8], pid: PageId) -> u64 {
+pub(crate) fn check(page: &[u8], pid: PageId) -> u64 {
     assert_eq!(u64_at(page, AT_OWN_ID), pid.0, "page {pid} holds another page");
     let count = u64_at(page, AT_COUNT);
     assert_eq!(u64_at(page, AT_TAIL), count, "page {pid} is of two states");
@@ -129,7 +129,7 @@ fn check(page: &[u8], pid: PageId) -> u64 {
 }
 
 /// Repeats a call that failed for lack of a frame or by the disk, as a caller may.
-fn insist<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
+pub(crate) fn insist<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     loop {
         match attempt() {
             Ok(value) => return value,
@@ -141,7 +141,7 @@ fn insist<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     }
 }
 
-fn count(pool: &Pool, session: &mut Session, pid: PageId) -> u64 {
+pub(crate) fn count(pool: &Pool, session: &mut Session, pid: PageId) -> u64 {
     session.reserve(change_cost(1, 8)).expect("log space");
     let mut page = insist(|| pool.exclusive(pid));
     let next = (check(&page, pid) + 1).to_le_bytes();
@@ -152,7 +152,7 @@ fn count(pool: &Pool, session: &mut Session, pid: PageId) -> u64 {
     u64::from_le_bytes(next)
 }
 
-fn read(pool: &Pool, pid: PageId, how: u64) -> Option<u64> {
+pub(crate) fn read(pool: &Pool, pid: PageId, how: u64) -> Option<u64> {
     match how {
         0 => Some(check(&insist(|| pool.shared(pid)), pid)),
         1 => Some(check(&insist(|| pool.pin(pid)).shared(), pid)),
@@ -194,7 +194,7 @@ fn work(pool: &Pool, log: &Log, own: u64) {
 }
 
 /// A pool without threads of its own, and its log.
-fn pool(frames: usize, replacement: ReplacementKind) -> (Pool, Log) {
+pub(crate) fn pool(frames: usize, replacement: ReplacementKind) -> (Pool, Log) {
     let options = LogOptions { ring_bytes: 64 << 10, max_sessions: 8, background: false, ..LogOptions::default() };
     let log = Log::discarding(&options).expect("a log");
     let doublewrite = Mem::null().create(Path::new("doublewrite")).expect("memory");

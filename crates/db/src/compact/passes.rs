@@ -139,15 +139,18 @@ impl<'e> Compactor<'e> {
         Ok(all)
     }
 
-    /// Truncates the log, and removes the files that are kept for later log.
+    /// Truncates the log, and removes the files that are kept for later log. It is the last step, so no rest follows.
     fn shorten_log(&mut self) -> Result<(), Ended> {
-        let began = self.clock.now();
         // Twice, because the log of the older superblock stays too.
         for _ in 0..2 {
             self.db.checkpoint()?;
         }
         self.done.log_removed = self.engine.storage.log().remove_spare_segments()?;
-        self.rest(began)
+        self.report()
+    }
+
+    fn report(&mut self) -> Result<(), Ended> {
+        if (self.progress)(&self.done).is_break() { Err(Ended::Stopped) } else { Ok(()) }
     }
 
     /// Frees what no snapshot needs. Damage is returned when everything else is done.
@@ -366,9 +369,7 @@ impl<'e> Compactor<'e> {
     /// Tells the caller, and pauses for its share of the time since `began`.
     fn rest(&mut self, began: Nanos) -> Result<(), Ended> {
         let worked = self.clock.now().since(began);
-        if (self.progress)(&self.done).is_break() {
-            return Err(Ended::Stopped);
-        }
+        self.report()?;
         let share = self.share;
         let until = self.clock.now() + worked * (100 - share) / share;
         while self.engine.purger.has_threads() {
@@ -379,8 +380,8 @@ impl<'e> Compactor<'e> {
             // WAIT: park - for the time alone, with nothing held. An unpark for an earlier wait ends a slice.
             Parker::current().park_timeout(left.min(SLICE));
             self.engine.admission.check_open()?;
-            if left > SLICE && (self.progress)(&self.done).is_break() {
-                return Err(Ended::Stopped);
+            if left > SLICE {
+                self.report()?;
             }
         }
         self.engine.admission.check_open()?;

@@ -179,12 +179,18 @@ fn recovery(out: &mut Exposition, stats: &Stats) {
     let recovery = &stats.recovery;
     out.one("recovery_clean", "1 if the database had been closed when it was opened, otherwise 0.", recovery.was_clean);
     out.one("recovery_records", "Log records that the open read.", recovery.records);
-    out.one("recovery_redone", "Changes of pages that the open applied again.", recovery.redone);
+    out.one("recovery_redone", "Changes of pages applied again since the open began.", recovery.redone);
+    out.one("recovery_pending_pages", "Pages whose redo waits until they are read.", recovery.pending_pages);
+    out.one("recovery_pending_bytes", "Memory of the changes that wait for these pages.", recovery.pending_bytes);
     out.one("recovery_undone", "Changes that the open undid.", recovery.undone);
     out.one("recovery_losers", "Transactions that had not committed before the open.", recovery.losers);
     out.one("recovery_restored_pages", "Torn pages that the open restored.", recovery.restored);
     out.one("recovery_log_bytes", "Log that the open read.", recovery.log_bytes);
-    out.one("recovery_redo_seconds", "Time of the open for analysis and redo.", recovery.redo_time);
+    out.one(
+        "recovery_redo_seconds",
+        "Time of the open for analysis, and for the redo that did not wait.",
+        recovery.redo_time,
+    );
     out.one("recovery_undo_seconds", "Time of the open for undo.", recovery.undo_time);
     out.one("recovery_open_seconds", "Time of the open until transactions could begin.", recovery.open_time);
 }

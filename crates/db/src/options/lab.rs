@@ -40,6 +40,9 @@ pub struct LabOptions {
     /// Number of threads that redo the log at open; 1: the opening thread itself. `None`: two for each processor, or 1
     /// for a short log or without background threads.
     pub redo_workers: Option<usize>,
+    /// Bytes of log to redo from which on pages are redone when they are first read. `None`: where it pays, and never
+    /// without background threads.
+    pub redo_waits_from: Option<u64>,
     /// Whether threads do the background work. If false, the caller runs it by [`Db::step`](crate::Db::step), and the
     /// engine's group commit is greedy.
     pub background: bool,
@@ -63,6 +66,7 @@ impl Default for LabOptions {
             wall_clock: None,
             profile: false,
             redo_workers: None,
+            redo_waits_from: None,
             background: true,
             step_seed: 1,
         }

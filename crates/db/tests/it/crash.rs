@@ -6,6 +6,7 @@
 
 use crate::script::{Random, Script, disk, open, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
+use foreshore::LabOptions;
 use foreshore_classics::replacement::ReplacementKind;
 use foreshore_io::sim::Persist;
 use std::{
@@ -73,6 +74,38 @@ fn lose_power(seed: u64, stride: u64) -> u64 {
     images
 }
 
+/// Transactions with chains, dropped tables, merges and cuts of the file go on behind a start whose pages wait. Power
+/// is lost again while some of them do, or later.
+#[test]
+fn commits_behind_a_start_whose_pages_wait_survive_a_further_loss() {
+    let (mut beside, mut behind) = (0, 0);
+    for seed in 1..=3 {
+        let sim = disk(seed);
+        let mut script = Script::new(&sim, seed);
+        script.run(&options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap(), 160).unwrap();
+        crate::script::lose_power(&sim, (0, 8 * STRIDE), |first| {
+            let (image, op, what) = (&first.image, first.op, format!("seed {seed}, {}", first.what));
+            let found = script.verify(&open(&image.fork()).unwrap(), op).unwrap_or_else(|why| panic!("{what}: {why}"));
+            let waiting = |lab: &mut LabOptions| (lab.redo_waits_from, lab.step_seed) = (Some(0), op);
+            let db = options(image).lab(waiting).open(DIR).unwrap();
+            let (opened, mut later) = (image.ops(), Script::behind(image, op, found));
+            let mut redone = opened;
+            for _ in 0..4 {
+                later.run_alone(&db, 1).unwrap();
+                redone = if db.stats().recovery.pending_pages > 0 { image.ops() } else { redone };
+            }
+            later.run(&db, 4).unwrap();
+            drop(db);
+            crate::script::lose_power(image, (opened, 40), |loss| {
+                let db = options(&loss.image).lab(waiting).open(DIR).unwrap();
+                later.verify(&db, loss.op).unwrap_or_else(|why| panic!("{what}, then {}: {why}", loss.what));
+                *(if loss.op < redone { &mut beside } else { &mut behind }) += 1;
+            });
+        });
+    }
+    assert!(beside > 20 && behind > 100, "{beside} losses while pages waited, {behind} behind that");
+}
+
 fn replacement(number: u64) -> ReplacementKind {
     ReplacementKind::ALL[number as usize % ReplacementKind::ALL.len()]
 }
@@ -115,7 +148,11 @@ fn recover(
     replacement: ReplacementKind,
 ) -> Result<(), String> {
     let db = options(image)
-        .lab(|lab| lab.replacement = replacement.maker())
+        .lab(|lab| {
+            lab.replacement = replacement.maker();
+            // Half of them redo pages when they are first read.
+            lab.redo_waits_from = (op / STRIDE).is_multiple_of(2).then_some(0);
+        })
         .open(DIR)
         .map_err(|error| format!("open: {error:?}"))?;
     let opened = image.ops();

@@ -28,6 +28,7 @@ mod estimates;
 mod examples;
 mod failing;
 mod first_checkpoint;
+mod first_touch;
 mod flip;
 mod footprint;
 mod forged;

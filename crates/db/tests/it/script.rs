@@ -94,6 +94,17 @@ impl Script {
         Self { sim: sim.clone(), random: Random(seed), model: Model::default(), commits: Vec::new() }
     }
 
+    /// A history that continues with what the database holds.
+    pub(crate) fn behind(sim: &Sim, seed: u64, found: Model) -> Self {
+        let commit = Commit { after: found.clone(), asked: 0, acknowledged: Some(0), ticket: None };
+        Self { sim: sim.clone(), random: Random(seed), model: found, commits: vec![commit] }
+    }
+
+    /// Runs `count` transactions with little background work between them.
+    pub(crate) fn run_alone(&mut self, db: &Db, count: u32) -> Result<(), Error> {
+        (0..count).try_for_each(|n| self.transaction(db, n))
+    }
+
     /// Runs transactions until `count` of them are through or one meets an error that others are not to blame for.
     pub(crate) fn run(&mut self, db: &Db, count: u32) -> Result<(), Error> {
         for n in 0..count {

@@ -10,7 +10,8 @@ use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem, Sim};
 use std::sync::Arc;
 
-const ROWS: u64 = 2000;
+/// So many that the log of a rollback goes home in several groups, also if undo is the first to read the pages.
+const ROWS: u64 = 3000;
 const NAME: &str = "changed";
 
 /// With a pool that is smaller than the table, so that the log of a rollback goes home in many groups.

@@ -6,6 +6,8 @@
 //! 1. *The log stays.* Redo marks a page dirty with the group of the first record that it lacked. The superblock still
 //!    names the start of the log that was redone, or an earlier place, and nothing is truncated without a checkpoint.
 //!    So a crash before the first checkpoint leaves what a crash in the middle of the restart leaves.
+//!    A page that waits for its redo counts as one that needs the log from the redo start on. So nothing is truncated
+//!    for it, and no checkpoint that writes pages ends before it is redone.
 //! 2. *The page cache is passed.* It may hold newer bytes of a page than the medium, and no sync would write them. The
 //!    restart has read the medium, and redone what that lacks. So until these pages are written again and synced, the
 //!    data file is read past the cache.
@@ -17,9 +19,11 @@ use super::{Checkpointer, Reach, State};
 use crate::budget::{Restart, behind};
 use crate::pace::limits;
 use crate::stats::RecoveryStats;
-use foreshore_base::Result;
+use foreshore_base::{GroupNo, PageId, Result};
+use foreshore_space::{MAX_LISTED, SuperBlock};
 use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{model::mutant, pause};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Checkpointer {
@@ -63,6 +67,55 @@ impl Checkpointer {
         if mutant("sabotage: a start reads the page cache before its pages are home") {
             self.data.read_cached();
         }
+    }
+
+    /// Returns what is known of the restart by now: redo may have gone on.
+    #[must_use]
+    pub fn redone(&self, restart: RecoveryStats) -> RecoveryStats {
+        let ((pending_pages, pending_bytes), (redone, quarantined)) = (self.redo.left(), self.redo.redone());
+        RecoveryStats { redone, pending_pages, pending_bytes, quarantined, ..restart }
+    }
+
+    /// Returns the first pages that the redo of this restart has quarantined, at most `most`.
+    #[must_use]
+    pub fn redo_quarantined(&self, most: usize) -> Vec<PageId> {
+        self.redo.quarantined(most)
+    }
+
+    /// Ends the threads of redo. The pages that wait are left to the next start.
+    pub fn end_redo(&self) {
+        self.redo.end_threads();
+    }
+
+    /// Redoes the pages that still wait, as all checkpoints that write pages do first. The state is not locked
+    /// meanwhile: pages that wait do not keep a writer waiting for log, nor a due checkpoint, a backup or a close.
+    pub(super) fn redo_rest(&self) -> Result<()> {
+        self.redo.finish(|| {
+            pause::point("checkpoint: some pages are redone");
+            let mut state = self.state.lock();
+            let _ = self.answer_request(&mut state);
+            let _ = self.take_due(&mut state);
+        })
+    }
+
+    /// Writes all pages that need the log before `begin`. A page may only wait if the checkpoint is to free log for a
+    /// writer.
+    pub(super) fn write_pages(&self, begin: GroupNo) -> Result<()> {
+        self.redo.finish(|| ())?;
+        self.pool.flush_older_than(begin, |oldest| {
+            self.pages_from(oldest);
+            Ok(())
+        })
+    }
+
+    /// Returns the quarantined pages that the superblock after `newest` lists.
+    pub(super) fn quarantined(&self, newest: &SuperBlock) -> Vec<PageId> {
+        let mut listed = newest.quarantined.clone();
+        let known: BTreeSet<PageId> = listed.iter().copied().collect();
+        // The first ones suffice to fill the list: no more of them are listed already than it has entries.
+        let more = self.redo_quarantined(MAX_LISTED).into_iter().filter(|pid| !known.contains(pid));
+        listed.extend(more.take(MAX_LISTED.saturating_sub(known.len())));
+        listed
     }
 
     /// Writes the pages that the restart has changed, and takes a checkpoint, if none has found them home yet.

@@ -10,30 +10,13 @@
 
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Result, TableId};
 use foreshore_buffer::format::{CLR, Flaw};
-use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool};
+use foreshore_buffer::{ChangeRecord, ExclusiveGuard, Pool, Stamps};
 use foreshore_space::{can_be_lost, map_of};
 use foreshore_sync::model::mutant;
 use foreshore_txn::ResourceManager;
 use foreshore_txn::format::split_clr;
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-
-/// What redo has done.
-#[derive(Debug, Default)]
-pub(crate) struct Redone {
-    /// Changes that pages lacked.
-    pub(crate) changes: u64,
-    pub(crate) quarantined: BTreeSet<PageId>,
-}
-
-impl Redone {
-    /// Adds what was done with other pages.
-    pub(super) fn add(&mut self, mut other: Self) {
-        self.changes += other.changes;
-        self.quarantined.append(&mut other.quarantined);
-    }
-}
 
 /// Returns a change as redo needs it: only the analysis needs what a compensation compensates.
 ///
@@ -47,11 +30,60 @@ pub(crate) fn without_clr<'r>(change: &ChangeRecord<'r>) -> std::result::Result<
     Ok(change)
 }
 
-/// Applies records to pages.
+/// Applies a change in `group` to one of its pages, unless the page has it. Returns whether it lacked it.
+///
+/// # Errors
+/// Those of `decode`; `Corrupted` for a record that does not fit a page that the database cannot do without.
+pub(super) fn redo_on<'r>(
+    page: &mut ExclusiveGuard<'_>,
+    stamps: &Stamps,
+    manager: &dyn ResourceManager,
+    (lsn, group): (Lsn, GroupNo),
+    decode: impl FnOnce() -> Result<(ChangeRecord<'r>, usize)>,
+) -> Result<bool> {
+    let pid = page.pid();
+    // The LSN of a page only grows, so this one comparison makes redo idempotent.
+    let lacks = page.lsn() < lsn || mutant("sabotage: redo applies what a page holds");
+    if lacks {
+        let (change, index) = decode()?;
+        page.set_rec_group_for_redo(group);
+        apply(manager, &change, index, page)?;
+        assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
+        page.set_lsn(lsn);
+    } else {
+        stamps.note_found(page, group);
+    }
+    assert!(lsn <= page.lsn(), "page {pid} is at {} after the redo of {lsn}", page.lsn());
+    assert!(!lacks || page.is_dirty(), "page {pid} got the change at {lsn} and is clean");
+    Ok(lacks)
+}
+
+fn apply(
+    manager: &dyn ResourceManager,
+    change: &ChangeRecord<'_>,
+    index: usize,
+    page: &mut ExclusiveGuard<'_>,
+) -> Result<()> {
+    let pid = page.pid();
+    let table = if pid == map_of(pid) { TableId::ZERO } else { change.table };
+    if page.is_quarantined() && !change.initialises(index) {
+        page.quarantine(Flaw::Content, table);
+        return Ok(());
+    }
+    match manager.redo(change, index, page) {
+        Err(error) if error.damaged_page() == Some(pid) && can_be_lost(pid) => {
+            page.quarantine(Flaw::Content, table);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Applies records to pages, one record after the other, in a pool of its own.
 pub(crate) struct Redoer<'a> {
     pool: &'a Pool,
     manager: &'a dyn ResourceManager,
-    redone: Redone,
+    changes: u64,
 }
 
 /// Stops the log if a change ends early, in an error or a panic. Part of it may then be on the page, whose LSN does not
@@ -63,9 +95,6 @@ struct HalfChanged<'a> {
 
 impl Drop for HalfChanged<'_> {
     fn drop(&mut self) {
-        if mutant("sabotage: a page goes home with half of a change") {
-            return;
-        }
         let why = io::Error::other("a change of it ended early");
         self.pool.log().poison(&Error::io("redo", PathBuf::from(format!("page {}", self.pid)), why));
     }
@@ -73,16 +102,12 @@ impl Drop for HalfChanged<'_> {
 
 impl<'a> Redoer<'a> {
     pub(crate) fn new(pool: &'a Pool, manager: &'a dyn ResourceManager) -> Self {
-        Self { pool, manager, redone: Redone::default() }
+        Self { pool, manager, changes: 0 }
     }
 
     /// Returns how many changes pages lacked so far.
     pub(crate) const fn changes(&self) -> u64 {
-        self.redone.changes
-    }
-
-    pub(super) fn into_redone(self) -> Redone {
-        self.redone
+        self.changes
     }
 
     /// Applies the change of a record at `lsn` in `group` to one of its pages, unless the page has it.
@@ -98,46 +123,15 @@ impl<'a> Redoer<'a> {
             false if can_be_lost(pid) => self.pool.exclusive_or_quarantined(pid)?,
             false => self.pool.exclusive(pid)?,
         };
-        // The LSN of a page only grows, so this one comparison makes redo idempotent.
-        let lacks = page.lsn() < lsn || mutant("sabotage: redo applies what a page holds");
-        if lacks {
-            page.set_rec_group_for_redo(group);
-            // Declared behind the page, so that its drop comes before the end of the latch.
-            let half_changed = HalfChanged { pool: self.pool, pid };
-            self.apply(change, index, &mut page)?;
-            assert_eq!(page.pid(), pid, "the page that a change was applied to, and the one that it names");
-            page.set_lsn(lsn);
-            std::mem::forget(half_changed);
-            if change.initialises(index) {
-                self.pool.stamps().note_rebuilt(pid, lsn);
-            }
-        } else {
-            self.pool.stamps().note_found(&page, group);
+        // Declared behind the page, so that its drop comes before the end of the latch.
+        let half_changed = HalfChanged { pool: self.pool, pid };
+        let stamps = self.pool.stamps();
+        let lacked = redo_on(&mut page, stamps, self.manager, (lsn, group), || Ok((*change, index)))?;
+        std::mem::forget(half_changed);
+        if lacked && change.initialises(index) {
+            stamps.note_rebuilt(pid, lsn);
         }
-        assert!(lsn <= page.lsn(), "page {pid} is at {} after the redo of {lsn}", page.lsn());
-        assert!(!lacks || page.is_dirty(), "page {pid} got the change at {lsn} and is clean");
-        match page.is_quarantined() {
-            true => self.redone.quarantined.insert(pid),
-            // From here on the log has the whole content.
-            false => self.redone.quarantined.remove(&pid),
-        };
-        self.redone.changes += u64::from(lacks);
+        self.changes += u64::from(lacked);
         Ok(())
-    }
-
-    fn apply(&self, change: &ChangeRecord<'_>, index: usize, page: &mut ExclusiveGuard<'_>) -> Result<()> {
-        let pid = page.pid();
-        let table = if pid == map_of(pid) { TableId::ZERO } else { change.table };
-        if page.is_quarantined() && !change.initialises(index) {
-            page.quarantine(Flaw::Content, table);
-            return Ok(());
-        }
-        match self.manager.redo(change, index, page) {
-            Err(error) if error.damaged_page() == Some(pid) && can_be_lost(pid) => {
-                page.quarantine(Flaw::Content, table);
-                Ok(())
-            }
-            done => done,
-        }
     }
 }

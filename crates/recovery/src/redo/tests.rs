@@ -1,21 +1,25 @@
-//! Workers against the thread that reads: the same pages, the same error, and an end whatever happens.
+//! Any threads, memory and order of reads: the same pages, the same error, and an end whatever happens.
 
-use super::*;
+use super::drain::{Body, EagerRedo, OpenRedo};
+use super::pending::PendingRedo;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_base::{GroupNo, Lsn, Place, Uuid, Xid};
-use foreshore_base::{PageId, TableId};
-use foreshore_buffer::ExclusiveGuard;
-use foreshore_buffer::{PageMut, PageType};
-use foreshore_buffer::{Pool, PoolOptions, Stamps};
+use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, TableId, Uuid, Xid};
+use foreshore_buffer::{ChangeRecord, ExclusiveGuard, PageMut, PageType, Pool, PoolOptions, Stamps};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::primitive::thread;
-use foreshore_txn::{LoggedChange, TakeOver, UndoContext, UndoEntry};
-use foreshore_wal::{Dep, Log, LogOptions, Record};
+use foreshore_sync::{Clock, SystemClock, spawn};
+use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
+use foreshore_wal::{Dep, Log, LogOptions, LoggedRecord, Record};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Pages 10 to 209.
 const PAGES: u64 = 200;
+/// The end of the log that was found; the open database has appended since.
+const UNTIL: Lsn = Lsn(35_000);
 /// A page that no record initialises.
 const DAMAGED: PageId = PageId(300);
 /// Where a page has the count of its changes, and a hash of their LSNs in their order.
@@ -68,13 +72,86 @@ impl ResourceManager for Counter {
     }
 }
 
-/// A pool without threads over files without pages.
-fn pool() -> Pool {
-    pool_over(Mem::null().create(Path::new("data")).expect("memory"))
+/// A pool without threads, and the changes that wait for its pages.
+struct Bed {
+    pool: Pool,
+    manager: Arc<dyn ResourceManager>,
+    pending: Arc<PendingRedo>,
+}
+
+impl Bed {
+    fn over(pool: Pool) -> Self {
+        let manager: Arc<dyn ResourceManager> = Arc::new(Counter);
+        let pending = PendingRedo::new(&pool, Path::new("log"), &manager, (GroupNo(1), UNTIL));
+        pool.set_redo(Arc::clone(&pending) as _);
+        Self { pool, manager, pending }
+    }
+
+    /// Over files without pages.
+    fn new() -> Self {
+        Self::over(pool_over(Mem::null().create(Path::new("data")).expect("memory")))
+    }
+
+    /// Redo by `threads` threads that has memory for `limit` bytes.
+    fn eager(&self, threads: usize, limit: u64) -> EagerRedo<'_> {
+        let mut redo = EagerRedo::new(&self.pending, &self.pool, threads, |body| spawn("redo", body));
+        redo.limit = limit;
+        redo
+    }
+
+    /// Adds a history, as far as no change fails.
+    fn add(&self, mut redo: Option<&mut EagerRedo<'_>>, history: &[LoggedRecord]) {
+        for record in history {
+            let change = ChangeRecord::decode(&record.payload).expect("sound");
+            self.pending.add(record, &change);
+            if redo.as_mut().is_some_and(|redo| !redo.bound()) {
+                return;
+            }
+        }
+    }
+
+    /// Redoes a history before the database is open. Returns how many changes pages lacked, or what went wrong.
+    fn redo_by(&self, mut redo: EagerRedo<'_>, history: &[LoggedRecord]) -> Result<u64> {
+        let (before, _) = self.pending.redone();
+        self.add(Some(&mut redo), history);
+        redo.drain();
+        self.pending.check()?;
+        assert_eq!((self.pending.pages(), self.pending.bytes()), (0, 0), "nothing waits");
+        Ok(self.pending.redone().0 - before)
+    }
+
+    fn redo(&self, threads: usize, history: &[LoggedRecord]) -> Result<u64> {
+        self.redo_by(self.eager(threads, u64::MAX), history)
+    }
+
+    fn quarantined(&self) -> Vec<PageId> {
+        self.pending.quarantined(usize::MAX)
+    }
+
+    fn page(&self, pid: u64) -> Vec<u8> {
+        self.pool.shared(PageId(pid)).expect("sound").to_vec()
+    }
+
+    fn pages(&self) -> Vec<Vec<u8>> {
+        (10..10 + PAGES).map(|pid| self.page(pid)).collect()
+    }
+}
+
+/// A log that is durable up to `lsn` or beyond.
+fn log_to(lsn: u64) -> Log {
+    let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+    let mut session = log.session().expect("a session");
+    let mut last = Lsn::ZERO;
+    while last < Lsn(lsn) {
+        session.reserve(64).expect("space");
+        last = session.append(Record { tag: 0, flags: 0, parts: &[&[0; 8]] }, Dep::none());
+    }
+    log.force(last).expect("a log");
+    log
 }
 
 fn pool_over(data: Arc<dyn File>) -> Pool {
-    let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+    let log = log_to(40_000);
     let doublewrite = Mem::null().create(Path::new("dw")).expect("memory");
     Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
     let options = PoolOptions { frames: 512, background: false, ..PoolOptions::default() };
@@ -116,43 +193,173 @@ fn history(seed: u64, records: u64) -> Vec<LoggedRecord> {
     firsts.into_iter().chain((0..records).map(later)).collect()
 }
 
-/// Redoes a history, and returns what was done, or what went wrong.
-fn redo(pool: &Pool, workers: usize, history: &[LoggedRecord]) -> Result<Redone> {
-    let manager: Arc<dyn ResourceManager> = Arc::new(Counter);
-    redo_by(Redo::new(workers, Path::new("log"), pool, &manager), history)
-}
-
-fn redo_by(mut redo: Redo<'_>, history: &[LoggedRecord]) -> Result<Redone> {
-    let malformed = |why| Error::corrupted("log", Place::File, why);
-    let read = history.iter().try_for_each(|record| {
-        let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
-        redo.redo(record, &change, &malformed).map(drop)
-    });
-    let done = redo.finish()?;
-    read.map(|()| done)
-}
-
-fn pages(pool: &Pool) -> Vec<Vec<u8>> {
-    (10..10 + PAGES).map(|pid| pool.shared(PageId(pid)).expect("in memory").to_vec()).collect()
+/// A history without damage, and the pages that it leaves.
+fn expected(seed: u64, records: u64) -> (Vec<LoggedRecord>, Bed) {
+    let (history, bed) = (history(seed, records), Bed::new());
+    for record in &history {
+        bed.redo(1, std::slice::from_ref(record)).expect("sound records");
+    }
+    (history, bed)
 }
 
 #[test]
-fn any_number_of_workers_leaves_the_pages_that_one_thread_leaves() {
+fn any_number_of_threads_and_any_memory_leave_the_pages_that_single_records_leave() {
     for seed in 0..4 {
-        let history = history(seed, 20_000);
-        let alone = pool();
-        let expected = redo(&alone, 1, &history).expect("sound records");
-        assert_eq!(expected.quarantined.iter().collect::<Vec<_>>(), [&DAMAGED]);
-        for workers in [2, 3, 8] {
-            let pool = pool();
-            let redone = redo(&pool, workers, &history).expect("sound records");
-            assert_eq!((redone.changes, &redone.quarantined), (expected.changes, &expected.quarantined));
-            assert!(pages(&pool) == pages(&alone), "seed {seed}, {workers} workers");
+        let (history, alone) = expected(seed, 10_000);
+        assert_eq!(alone.quarantined(), [DAMAGED]);
+        for (threads, limit) in [(1, u64::MAX), (1, 40_000), (2, 100_000), (3, u64::MAX), (8, 10_000)] {
+            let (bed, what) = (Bed::new(), format!("seed {seed}, {threads} threads, {limit} bytes"));
+            let changes = bed.redo_by(bed.eager(threads, limit), &history).expect("sound records");
+            assert_eq!((changes, bed.quarantined()), (alone.pending.redone().0, vec![DAMAGED]), "{what}");
+            assert!(bed.pages() == alone.pages(), "{what}");
             // Once more: the pages have everything.
-            let again = redo(&pool, workers, &history).expect("sound records");
-            assert_eq!(again.changes, 0, "seed {seed}, {workers} workers");
+            assert_eq!(bed.redo(threads, &history).expect("sound records"), 0, "{what}");
         }
     }
+}
+
+#[test]
+fn pages_that_are_read_first_are_those_that_redo_leaves() {
+    for seed in 0..4 {
+        let (history, alone) = expected(seed, 10_000);
+        let expected = alone.pages();
+        // Some of it is redone before, since it does not fit in memory.
+        for (readers, threads, limit) in [(1, 0, u64::MAX), (3, 2, u64::MAX), (2, 1, 100_000), (4, 0, 10_000)] {
+            let what = format!("seed {seed}, {readers} readers, {threads} threads, {limit} bytes");
+            let bed = Bed::new();
+            let mut redo = bed.eager(2, limit);
+            bed.add(Some(&mut redo), &history);
+            redo.redo_resident();
+            bed.pending.check().expect("sound records");
+            bed.pending.set_live();
+            let open = OpenRedo::new(&bed.pending, &bed.pool, threads);
+            assert!(open.left().0 > 0 || limit < u64::MAX, "{what}");
+            open.start();
+            thread::scope(|scope| {
+                for reader in 0..readers {
+                    let (bed, expected, what) = (&bed, &expected, &what);
+                    scope.spawn(move || {
+                        for step in 0..PAGES {
+                            let page = (step * (7 + 2 * reader) * 3 + reader * 61 + seed) % PAGES;
+                            assert!(bed.page(10 + page) == expected[page as usize], "{what}, page {page}");
+                        }
+                    });
+                }
+            });
+            open.finish(|| ()).expect("sound records");
+            assert_eq!(open.left(), (0, 0), "{what}");
+            assert_eq!((open.redone(), open.quarantined(9)), (alone.pending.redone(), vec![DAMAGED]), "{what}");
+            assert!(bed.pages() == expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_page_counts_as_needed_until_it_is_redone() {
+    let history = history(5, 1000);
+    let bed = Bed::new();
+    bed.add(None, &history);
+    bed.pending.set_live();
+    assert_eq!(bed.pool.last_page(), DAMAGED, "it waits");
+    for pid in 10..10 + PAGES {
+        assert_eq!(bed.pool.min_rec_group(), Some(GroupNo(1)));
+        drop(bed.pool.shared(PageId(pid)).expect("sound"));
+        bed.pool.flush_all().expect("memory");
+    }
+    assert_eq!(bed.pool.min_rec_group(), Some(GroupNo(1)), "the damaged page waits");
+    OpenRedo::new(&bed.pending, &bed.pool, 0).finish(|| ()).expect("sound records");
+    assert_eq!(bed.pool.min_rec_group(), None, "it is home as quarantined when it is redone");
+}
+
+#[test]
+fn a_page_made_anew_is_redone_before() {
+    let (history, alone) = expected(5, 1000);
+    let bed = Bed::new();
+    bed.add(None, &history);
+    bed.pending.set_live();
+    let before = bed.pending.pages();
+    let page = bed.pool.pin_unread(PageId(12)).expect("a frame");
+    assert_eq!(bed.pending.pages(), before - 1);
+    assert!(page.exclusive()[AT..] == alone.page(12)[AT..], "its earlier use");
+    assert!(page.exclusive().is_dirty(), "the log of its earlier use is kept until it is home");
+    drop(page);
+    let new = bed.pool.create(PageId(13)).expect("a frame");
+    assert!(new[AT..].iter().all(|&byte| byte == 0) && new.lsn() >= Lsn(4), "it is blank, with its LSN");
+    drop(new);
+    // A thread that drains does not put the former content there.
+    OpenRedo::new(&bed.pending, &bed.pool, 0).finish(|| ()).expect("sound records");
+    assert!(bed.page(13)[AT..].iter().all(|&byte| byte == 0), "it is blank");
+}
+
+/// The log has lost its tail, and a page is home with changes of it. The database has appended to the log since.
+#[test]
+fn a_page_ahead_of_the_recovered_log_is_refused() {
+    for lsn in [UNTIL.0, UNTIL.0 + 1] {
+        let data = Mem::null().create(Path::new("data")).expect("memory");
+        let before = Bed::over(pool_over(Arc::clone(&data)));
+        let mut page = before.pool.create(PageId(10)).expect("a frame");
+        page.set_page_type(PageType::Tree);
+        page.set_rec_group_for_redo(GroupNo(1));
+        page.set_lsn(Lsn(lsn));
+        drop(page);
+        before.pool.flush_all().expect("memory");
+        let bed = Bed::over(pool_over(data));
+        assert!(bed.pool.log().durable() > Lsn(lsn));
+        bed.add(None, &[record(5, 0, &[PageId(10)], &[1; 8])]);
+        bed.pending.set_live();
+        let read = bed.pool.shared(PageId(10)).map(drop);
+        let refused = matches!(&read, Err(Error::Corrupted { place: Place::Page(PageId(10)), .. }));
+        assert_eq!((refused, bed.pool.log().poisoned().is_some()), (lsn > UNTIL.0, lsn > UNTIL.0), "{read:?}");
+        assert_eq!(bed.pending.pages(), u64::from(refused));
+    }
+}
+
+#[test]
+fn threads_go_on_when_frames_are_free_again() {
+    let bed = Bed::new();
+    bed.add(None, &history(4, 1000));
+    bed.pending.set_live();
+    let pins: Vec<_> = (1000..1512).map(|pid| bed.pool.pin_unread(PageId(pid)).expect("a frame")).collect();
+    let open = OpenRedo::new(&bed.pending, &bed.pool, 2);
+    let before = bed.pool.stats().misses;
+    open.start();
+    let clock = SystemClock::new();
+    let wait = |until: &dyn Fn() -> bool| {
+        while !until() {
+            assert!(Duration::from(clock.now()) < Duration::from_secs(60), "{:?} are left", open.left());
+            thread::yield_now();
+        }
+    };
+    // One at least has found no frame, and tries again.
+    wait(&|| bed.pool.stats().misses > before + 2);
+    assert!(bed.pool.log().poisoned().is_none());
+    drop(pins);
+    wait(&|| open.left().0 == 0);
+}
+
+/// Maps that have been large give their memory back.
+#[test]
+fn a_bucket_without_pages_has_no_memory() {
+    let bed = Bed::new();
+    bed.add(None, &history(5, 1000));
+    assert!(bed.pending.room() > 100);
+    bed.pending.set_live();
+    OpenRedo::new(&bed.pending, &bed.pool, 0).finish(|| ()).expect("sound records");
+    assert_eq!(bed.pending.room(), 0);
+}
+
+#[test]
+fn a_quarantined_page_is_home_before_it_is_seen() {
+    let data = Mem::null().create(Path::new("data")).expect("memory");
+    data.write_at(&[7; PAGE_SIZE], DAMAGED.offset()).expect("memory");
+    let bed = Bed::over(pool_over(Arc::clone(&data)));
+    bed.add(None, &[record(5, 0, &[DAMAGED], &[1; 8])]);
+    bed.pending.set_live();
+    assert!(bed.pool.shared(DAMAGED).is_ok(), "it is readable, and refused by all its users");
+    let mut home = [0; PAGE_SIZE];
+    data.read_at(&mut home, DAMAGED.offset()).expect("memory");
+    assert_eq!(foreshore_buffer::format::page_type(&home), Some(PageType::Quarantined));
+    assert_eq!((bed.quarantined(), bed.pool.stats().pages_dirty), (vec![DAMAGED], 0));
 }
 
 #[test]
@@ -166,21 +373,23 @@ fn the_first_record_that_fails_gives_the_error() {
             let pid = PageId(10 + (seed * 7 + step * 13) % PAGES);
             history[at as usize] = record(1 + at, 0, &[pid], FAILS);
         }
-        let expected = redo(&pool(), 1, &history).expect_err("some fail");
-        for workers in [2, 5] {
-            let failed = redo(&pool(), workers, &history).expect_err("some fail");
+        let alone = Bed::new();
+        let by_one = history.iter().try_for_each(|record| alone.redo(1, std::slice::from_ref(record)).map(drop));
+        let expected = by_one.expect_err("some fail");
+        for threads in [1, 2, 5] {
+            let failed = Bed::new().redo(threads, &history).expect_err("some fail");
             assert_eq!(format!("{failed:?}"), format!("{expected:?}"), "seed {seed}");
         }
     }
 }
 
 #[test]
-fn a_panic_of_a_worker_goes_on_in_the_thread_that_reads() {
+fn a_panic_of_a_thread_goes_on_in_the_thread_that_reads_the_log() {
     let mut history = history(1, 30_000);
     history[1000] = record(1001, 0, &[PageId(50)], PANICS);
-    for workers in [1, 4] {
-        let pool = pool();
-        let panic = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
+    for threads in [1, 4] {
+        let bed = Bed::new();
+        let panic = catch_unwind(AssertUnwindSafe(|| bed.redo(threads, &history).map(drop)));
         let message = panic.expect_err("a panic");
         let text = message.downcast_ref::<String>().expect("a text");
         assert!(text.contains("as it was told"), "{text}");
@@ -188,34 +397,33 @@ fn a_panic_of_a_worker_goes_on_in_the_thread_that_reads() {
 }
 
 #[test]
-fn workers_end_with_a_reader_that_gives_up() {
-    let pool = pool();
-    let manager: Arc<dyn ResourceManager> = Arc::new(Counter);
-    let mut redo = Redo::new(4, Path::new("log"), &pool, &manager);
-    for record in history(2, 1000) {
-        let change = ChangeRecord::decode(&record.payload).expect("sound");
-        let unused = |why| Error::corrupted("log", Place::File, why);
-        assert!(redo.redo(&record, &change, &unused).expect("sound"));
-    }
-    drop(redo);
-    assert_eq!(Arc::strong_count(&manager), 1, "no thread has it any more");
+fn threads_end_with_a_restart_that_gives_up() {
+    let bed = Bed::new();
+    bed.add(None, &history(2, 1000));
+    bed.pending.set_live();
+    let open = OpenRedo::new(&bed.pending, &bed.pool, 4);
+    open.start();
+    drop(open);
+    // The bed's own, and that of its pool.
+    assert_eq!(Arc::strong_count(&bed.pending), 2, "no thread has it any more");
+    let Bed { pool, manager, pending } = bed;
+    drop(pool);
+    assert_eq!((Arc::strong_count(&pending), Arc::strong_count(&manager)), (1, 1));
 }
 
 #[test]
 fn redo_goes_on_with_the_threads_that_there_are() {
-    let (history, alone) = (history(3, 5000), pool());
-    redo(&alone, 1, &history).expect("sound records");
+    let (history, alone) = expected(3, 5000);
     for there in 0..4 {
-        let (pool, manager): (Pool, Arc<dyn ResourceManager>) = (pool(), Arc::new(Counter));
+        let bed = Bed::new();
         let mut left = there;
         let spawn = |body: Body| {
             left = if left > 0 { left - 1 } else { return Err(io::Error::other("no more threads")) };
             spawn("few", body)
         };
-        let redo = Redo::with(4, Path::new("log"), &pool, &manager, spawn);
-        assert_eq!(matches!(redo, Redo::Here(_)), there == 0, "{there} threads");
-        redo_by(redo, &history).expect("sound records");
-        assert!(pages(&pool) == pages(&alone), "{there} threads");
+        let redo = EagerRedo::new(&bed.pending, &bed.pool, 4, spawn);
+        bed.redo_by(redo, &history).expect("sound records");
+        assert!(bed.pages() == alone.pages(), "{there} threads");
     }
 }
 
@@ -225,42 +433,44 @@ fn of_an_error_and_a_panic_the_first_counts() {
         let mut history = history(6, 2000);
         history[error] = record(1 + error as u64, 0, &[PageId(20)], FAILS);
         history[panic] = record(1 + panic as u64, 0, &[PageId(120)], PANICS);
-        for workers in [1, 2, 5] {
-            let pool = pool();
-            let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
-            assert_eq!(ended.is_err(), panic < error, "{workers} workers");
+        for threads in [1, 2, 5] {
+            let bed = Bed::new();
+            let ended = catch_unwind(AssertUnwindSafe(|| bed.redo(threads, &history).map(drop)));
+            assert_eq!(ended.is_err(), panic < error, "{threads} threads");
         }
     }
 }
 
 #[test]
-fn no_page_goes_home_with_half_of_a_change() {
-    for body in [HALF_FAILS, HALF_PANICS] {
-        for workers in [1, 4] {
-            let mut history = history(8, 2000);
-            history[1900] = record(1901, 0, &[PageId(50)], body);
-            let data = Mem::null().create(Path::new("data")).expect("memory");
-            let pool = pool_over(Arc::clone(&data));
-            let is_half = || pool.shared(PageId(50)).is_ok_and(|page| page[AT..].starts_with(body));
-            let ended = thread::scope(|scope| {
-                // A thread that gets the latch behind the change finds the log stopped.
-                let watcher = scope.spawn(|| {
-                    let begun = Instant::now();
-                    while !is_half() {
-                        assert!(begun.elapsed() < Duration::from_secs(60), "no half of the change is on the page");
-                        thread::yield_now();
-                    }
-                    pool.log().poisoned().is_some()
-                });
-                let ended = catch_unwind(AssertUnwindSafe(|| redo(&pool, workers, &history).map(drop)));
-                assert!(watcher.join().expect("no panic"), "the log runs when the latch ends");
-                ended
-            });
-            assert_eq!(ended.is_err(), body == HALF_PANICS, "{workers} workers");
-            assert!(pool.shared(PageId(50)).expect("in memory")[AT..].starts_with(body), "half of it is on the page");
-            assert!(matches!(pool.flush_all(), Err(Error::Poisoned { .. })), "{workers} workers");
-            assert_eq!(data.len().expect("memory"), 0, "no page is home");
+fn no_page_is_seen_or_goes_home_with_half_of_a_change() {
+    let home = |data: &dyn File| {
+        let mut page = [0; PAGE_SIZE];
+        data.read_at(&mut page, PageId(50).offset()).expect("memory");
+        page
+    };
+    for (body, is_live) in [(HALF_FAILS, false), (HALF_PANICS, false), (HALF_FAILS, true), (HALF_PANICS, true)] {
+        let mut history = history(8, 2000);
+        history[1900] = record(1901, 0, &[PageId(50)], body);
+        let data = Mem::null().create(Path::new("data")).expect("memory");
+        let bed = Bed::over(pool_over(Arc::clone(&data)));
+        if is_live {
+            bed.add(None, &history);
+            bed.pending.set_live();
+            let ended = catch_unwind(AssertUnwindSafe(|| bed.pool.shared(PageId(50)).map(drop)));
+            assert_eq!(ended.is_err(), body == HALF_PANICS);
+            assert!(!ended.is_ok_and(|read| read.is_ok()), "the read fails");
+            assert!(bed.pool.log().poisoned().is_some(), "nothing is committed beside it");
+            assert!(matches!(bed.pool.flush_all(), Ok(()) | Err(Error::Poisoned { .. })));
+        } else {
+            let ended = catch_unwind(AssertUnwindSafe(|| bed.redo(2, &history).map(drop)));
+            assert_eq!(ended.is_err(), body == HALF_PANICS);
+            bed.pool.flush_all().expect("memory");
+            assert!(bed.pool.stats().pages_written > 100, "the others are home");
         }
+        assert!(bed.pool.exclusive_resident(PageId(50)).expect("in range").is_none(), "it has left memory");
+        assert!(bed.pool.shared(PageId(50)).is_err(), "and does not come back");
+        assert!(!home(&*data)[AT..].starts_with(body), "half of a change is home");
+        assert!(bed.pool.min_rec_group().is_some(), "no checkpoint passes it");
     }
 }
 
@@ -269,14 +479,7 @@ const STAMPED: PageId = PageId(20);
 
 /// A pool over the files of `fs`, with stamps and a log that is durable beyond 150.
 fn stamped_pool(fs: &dyn Fs) -> Pool {
-    let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
-    let mut session = log.session().expect("a session");
-    let mut lsn = Lsn::ZERO;
-    while lsn < Lsn(1000) {
-        session.reserve(64).expect("space");
-        lsn = session.append(Record { tag: 0, flags: 0, parts: &[&[0; 8]] }, Dep::none());
-    }
-    log.force(lsn).expect("a log");
+    let log = log_to(1000);
     let doublewrite = Mem::null().create(Path::new("dw")).expect("memory");
     Pool::create_files(&*doublewrite, Uuid([1; 16])).expect("memory");
     let options = PoolOptions { frames: 16, background: false, ..PoolOptions::default() };
@@ -288,16 +491,15 @@ fn stamped_pool(fs: &dyn Fs) -> Pool {
     pool
 }
 
-/// Redoes records, and writes and evicts all pages after each.
-fn redo_and_evict(pool: &Pool, history: &[LoggedRecord]) -> Redone {
-    let mut done = Redone::default();
+/// Redoes records, and writes and evicts all pages after each. Returns how many changes pages lacked.
+fn redo_and_evict(bed: &Bed, history: &[LoggedRecord]) -> u64 {
+    let mut changes = 0;
     for record in history {
-        let Redone { changes, quarantined } = redo(pool, 1, std::slice::from_ref(record)).expect("sound records");
-        (done.changes, done.quarantined) = (done.changes + changes, quarantined);
-        pool.flush_all().expect("memory");
-        (400..440).for_each(|pid| drop(pool.exclusive_or_blank(PageId(pid)).expect("a frame")));
+        changes += bed.redo(1, std::slice::from_ref(record)).expect("sound records");
+        bed.pool.flush_all().expect("memory");
+        (400..440).for_each(|pid| drop(bed.pool.exclusive_or_blank(PageId(pid)).expect("a frame")));
     }
-    done
+    changes
 }
 
 #[test]
@@ -308,30 +510,38 @@ fn a_page_made_anew_goes_home_below_its_stamp_and_is_not_lost() {
         let number = |n: u64| n.to_le_bytes();
         let of = |lsn, mask| record(lsn, mask, &[STAMPED], &number(lsn));
         let history = [of(90, 0), of(100, 1), of(120, 0), of(150, 0)];
-        let pool = stamped_pool(&fs);
+        let bed = || Bed::over(stamped_pool(&fs));
+        let first = bed();
         if was_quarantined {
-            assert_eq!(redo_and_evict(&pool, &history[..1]).quarantined.len(), 1);
-            assert!(pool.quarantined(STAMPED).expect("sound").is_some());
+            redo_and_evict(&first, &history[..1]);
+            assert_eq!(first.quarantined().len(), 1);
+            assert!(first.pool.quarantined(STAMPED).expect("sound").is_some());
         }
-        drop(pool);
+        drop(first);
         let mut entry = [&number(150)[..], &number(STAMPED.0)[..4]].concat();
         entry.extend(foreshore_base::crc32c(&entry).to_le_bytes());
         let stamps = fs.open(Path::new("stamps")).expect("made by the first open");
         stamps.write_at(&entry, 4096 + 16 * STAMPED.0).expect("memory");
         // The first start ends early, when the page is home below its stamp. So does the second.
         for records in [&history[1..3], &history[..3]] {
-            let pool = stamped_pool(&fs);
-            let redone = redo_and_evict(&pool, records);
-            assert!(redone.quarantined.is_empty(), "quarantined before: {was_quarantined}");
-            assert_eq!(pool.shared(STAMPED).expect("sound")[AT], 2);
-            assert_eq!(pool.stats().stamps.failures, 0);
+            let bed = bed();
+            redo_and_evict(&bed, records);
+            assert!(bed.quarantined().is_empty(), "quarantined before: {was_quarantined}");
+            assert_eq!(bed.page(STAMPED.0)[AT], 2);
+            assert_eq!(bed.pool.stats().stamps.failures, 0);
         }
         assert!(stamped_pool(&fs).shared(STAMPED).is_err(), "it is below its stamp");
+        // A start that leaves it to the first read makes it anew at once.
+        let waits = bed();
+        waits.add(None, &history);
+        waits.pending.set_live();
+        assert_eq!((waits.page(STAMPED.0)[AT], waits.quarantined().len()), (3, 0));
+        assert!(!waits.pool.stamps().has_rebuilt(), "it is at its stamp");
+        drop(waits);
         for changes in [4, 0] {
-            let pool = stamped_pool(&fs);
-            let redone = redo_and_evict(&pool, &history);
-            assert_eq!((redone.changes, redone.quarantined.len()), (changes, 0));
-            assert_eq!(pool.shared(STAMPED).expect("sound")[AT], 3);
+            let bed = bed();
+            assert_eq!((redo_and_evict(&bed, &history), bed.quarantined().len()), (changes, 0));
+            assert_eq!(bed.page(STAMPED.0)[AT], 3);
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fmt;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 80] = [
+const FIELDS: [&str; 83] = [
     "buffer",
     "threads",
     "clients",
@@ -86,6 +86,9 @@ const FIELDS: [&str; 80] = [
     "tps_by_time",
     "workload",
     "redo_s",
+    "redo",
+    "redone_s",
+    "regained_s",
     "undo_s",
     "first_commit_s",
     "read_mb_per_s",

@@ -63,6 +63,7 @@ fn engine(stats: &Stats) -> Json {
             "was_clean": recovery.was_clean,
             "records": recovery.records,
             "redone": recovery.redone,
+            "pending_pages": recovery.pending_pages,
             "undone": recovery.undone,
             "losers": recovery.losers,
             "restored_pages": recovery.restored,

@@ -104,7 +104,8 @@ fn drawn(options: Options, random: &mut Random) -> Options {
         options = options.transaction_max_age(Duration::from_millis(one_of(random, &[20, 1_000])));
     }
     let workers = one_of(random, &[None, None, Some(2), Some(3)]);
-    options.lab(|lab| lab.redo_workers = workers)
+    let waits_from = one_of(random, &[None, Some(0), Some(0), Some(64 << 10)]);
+    options.lab(|lab| (lab.redo_workers, lab.redo_waits_from) = (workers, waits_from))
 }
 
 /// How a transaction runs.

@@ -1,0 +1,380 @@
+//! Changes that wait for their pages, collected while the log is read.
+//!
+//! A page gets all of its changes at once, in log order, when it is read. A thread that needs it reads it, or one that
+//! drains what is left (`drain.rs`). So the changes of a page find its bytes in the processor's cache. Redo of a page
+//! depends on the record and that page alone ([`ResourceManager::redo`]). So pages need not keep step.
+//!
+//! The changes of a page are taken by the holder of its exclusive latch ([`PageRedo`]). Until they are on the page, an
+//! empty entry stays. A thread that drains finds it, and waits for the latch, and so for the end of that redo.
+//!
+//! - *Before the database is open* a failure is noted with the number of its change, and the other pages are redone. So
+//!   a restart returns the error of the first record in the log that cannot be redone, whatever thread meets it.
+//! - *Afterwards* it stops the log: nothing may be committed beside a page that cannot be redone.
+//! - In both cases the page leaves memory. So half a change is neither seen nor written.
+//!
+//! **Invariant:** once the database is open, no page in memory has changes waiting.
+//!
+//! **Invariant:** the count of pages falls when a page is redone and marked dirty. So a checkpoint that finds zero
+//! finds all these pages among the dirty ones.
+
+use super::changes::{Changes, PageChange};
+use super::page::{redo_on, without_clr};
+use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
+use foreshore_buffer::format::Flaw;
+use foreshore_buffer::{ChangeRecord, ExclusiveGuard, IfDamaged, PageRedo, Pool, Stamps};
+use foreshore_space::can_be_lost;
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use foreshore_sync::{LockRank, Mutex};
+use foreshore_txn::ResourceManager;
+use foreshore_wal::{Log, LoggedRecord};
+use std::any::Any;
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// Parts of the map of pages. Each has a lock, and is drained by one thread.
+const BUCKETS: usize = 256;
+/// Adjacent pages of one bucket. One read brings several of them into memory.
+const RUN: u64 = 64;
+/// Memory of a page besides its changes.
+const PAGE_BYTES: u64 = 96;
+
+/// The changes that wait for a page.
+struct Waiting {
+    changes: Changes,
+    /// Set while they are applied, or if that has failed.
+    is_taken: bool,
+    if_damaged: IfDamaged,
+}
+
+type Bucket = HashMap<PageId, Waiting>;
+
+/// What redo has done.
+#[derive(Debug, Default)]
+struct Redone {
+    /// Changes that pages lacked.
+    changes: u64,
+    quarantined: BTreeSet<PageId>,
+}
+
+/// A change that could not be redone.
+struct Failure {
+    number: u32,
+    cause: Cause,
+}
+
+enum Cause {
+    Error(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl Failure {
+    /// What decides which of two counts. That the log has stopped is only the consequence of another one.
+    fn rank(&self) -> (bool, u32) {
+        (matches!(self.cause, Cause::Error(Error::Poisoned { .. })), self.number)
+    }
+}
+
+/// The changes that wait for their pages.
+pub(crate) struct PendingRedo {
+    log: Log,
+    log_dir: PathBuf,
+    /// Weak, since the owner of the pages has the pool, and the pool has this.
+    manager: Weak<dyn ResourceManager>,
+    /// No change is in an earlier group.
+    from: GroupNo,
+    /// End of the log that was found. No page with waiting changes has a later one.
+    until: Lsn,
+    /// Path of the data file.
+    data_path: PathBuf,
+    buckets: Vec<Mutex<Bucket>>,
+    /// Pages in the buckets.
+    pages: AtomicU64,
+    /// Memory that the changes take.
+    bytes: AtomicU64,
+    /// Changes added so far. It may wrap, as it only tells which of two failures comes first.
+    added: AtomicU32,
+    /// Whether the database is open, or about to be.
+    is_live: AtomicBool,
+    redone: Mutex<Redone>,
+    failure: Mutex<Option<Failure>>,
+}
+
+impl PendingRedo {
+    /// Returns a store for the changes of the log from group `from` to `until`.
+    pub(crate) fn new(
+        pool: &Pool,
+        log_dir: &Path,
+        manager: &Arc<dyn ResourceManager>,
+        (from, until): (GroupNo, Lsn),
+    ) -> Arc<Self> {
+        let bucket = || Mutex::new(LockRank::Leaf, Bucket::new());
+        Arc::new(Self {
+            log: pool.log().clone(),
+            log_dir: log_dir.to_owned(),
+            manager: Arc::downgrade(manager),
+            from,
+            until,
+            data_path: pool.path().to_owned(),
+            buckets: (0..BUCKETS).map(|_| bucket()).collect(),
+            pages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            added: AtomicU32::new(0),
+            is_live: AtomicBool::new(false),
+            redone: Mutex::new(LockRank::Leaf, Redone::default()),
+            failure: Mutex::new(LockRank::Leaf, None),
+        })
+    }
+
+    /// Fibonacci hashing (Knuth, vol. 3, section 6.4).
+    fn bucket(&self, pid: PageId) -> &Mutex<Bucket> {
+        let hash = (pid.0 / RUN).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &self.buckets[(hash as usize * BUCKETS) >> 32]
+    }
+
+    /// Adds the changes of a record, behind those of earlier ones. One thread adds all.
+    pub(crate) fn add(&self, record: &LoggedRecord, change: &ChangeRecord<'_>) {
+        let &LoggedRecord { lsn, group, ref payload, .. } = record;
+        assert!(group >= self.from, "a record of group {group} is before the redo start {}", self.from);
+        for (index, &pid) in change.pages().iter().enumerate() {
+            // ORDERING: Relaxed, one thread adds; here and below. Others see its changes under the lock of the bucket.
+            let number = self.added.fetch_add(1, Ordering::Relaxed);
+            let mut bucket = self.bucket(pid).lock();
+            let mut more = 0;
+            let waiting = bucket.entry(pid).or_insert_with(|| {
+                // ORDERING: Relaxed, as above.
+                self.pages.fetch_add(1, Ordering::Relaxed);
+                more += PAGE_BYTES;
+                let if_damaged = match change.initialises(index) {
+                    true => IfDamaged::Blank,
+                    false if can_be_lost(pid) => IfDamaged::Quarantine,
+                    false => IfDamaged::Fail,
+                };
+                Waiting { changes: Changes::default(), is_taken: false, if_damaged }
+            });
+            let before = waiting.changes.bytes();
+            waiting.changes.add(&PageChange { lsn, group, number, index, payload });
+            more += (waiting.changes.bytes() - before) as u64;
+            // ORDERING: Relaxed, as above.
+            self.bytes.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many pages wait.
+    pub(crate) fn pages(&self) -> u64 {
+        // ORDERING: Acquire, pairs with `end`: if none waits, the pages are seen as dirty.
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// Returns the memory that the changes take.
+    pub(crate) fn bytes(&self) -> u64 {
+        // ORDERING: Relaxed, a measure.
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many pages the maps have room for.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.lock().capacity()).sum()
+    }
+
+    /// Returns how many changes pages lacked, and how many pages are quarantined.
+    pub(crate) fn redone(&self) -> (u64, u64) {
+        let redone = self.redone.lock();
+        (redone.changes, redone.quarantined.len() as u64)
+    }
+
+    /// Returns the first of the pages that are quarantined, at most `most`.
+    pub(crate) fn quarantined(&self, most: usize) -> Vec<PageId> {
+        self.redone.lock().quarantined.iter().take(most).copied().collect()
+    }
+
+    /// Returns the pages that wait in a bucket, in their order; `None` behind the last bucket.
+    pub(super) fn waiting(&self, bucket: usize) -> Option<Vec<PageId>> {
+        let mut pids: Vec<_> = self.buckets.get(bucket)?.lock().keys().copied().collect();
+        pids.sort_unstable();
+        Some(pids)
+    }
+
+    /// From here on a failure stops the log.
+    pub(crate) fn set_live(&self) {
+        // ORDERING: Release, pairs with `is_live`; the threads that use the pages begin later.
+        self.is_live.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        // ORDERING: Acquire, pairs with `set_live`.
+        self.is_live.load(Ordering::Acquire)
+    }
+
+    /// Notes that a page could not be read, unless its redo has failed and that is noted.
+    pub(super) fn note_unread(&self, pid: PageId, error: Error) {
+        let number = match self.bucket(pid).lock().get(&pid) {
+            Some(Waiting { changes, is_taken: false, .. }) => changes.iter().next().map(|first| first.number),
+            _ => None,
+        };
+        self.fail(Failure { number: number.unwrap_or(u32::MAX), cause: Cause::Error(error) });
+    }
+
+    fn fail(&self, failure: Failure) {
+        let mut first = self.failure.lock();
+        if first.as_ref().is_none_or(|first| failure.rank() < first.rank()) {
+            *first = Some(failure);
+        }
+    }
+
+    /// Whether a change could not be redone.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
+    /// Returns the failure of the first record in the log that could not be redone.
+    ///
+    /// # Errors
+    /// That one.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.failure.lock().take().map(|failure| failure.cause) {
+            None => Ok(()),
+            Some(Cause::Error(error)) => Err(error),
+            Some(Cause::Panic(panic)) => resume_unwind(panic),
+        }
+    }
+
+    /// Takes the changes that wait for a page, whose entry stays. The caller holds the exclusive latch of the page.
+    fn take(&self, pid: PageId) -> Result<Option<Changes>> {
+        let take = |waiting: &mut Waiting| match std::mem::replace(&mut waiting.is_taken, true) {
+            true => None,
+            false => Some(std::mem::take(&mut waiting.changes)),
+        };
+        let taken = self.bucket(pid).lock().get_mut(&pid).map(take);
+        match taken {
+            None => Ok(None),
+            // The log is asked without the lock of the bucket.
+            Some(None) => Err(self.not_redone()),
+            Some(changes) => Ok(changes),
+        }
+    }
+
+    fn not_redone(&self) -> Error {
+        let why = "a page of it could not be redone";
+        let cause = self.log.poisoned().unwrap_or_else(|| Error::corrupted(&self.log_dir, Place::File, why));
+        Error::poisoned(&cause)
+    }
+
+    /// Removes the entry of a page whose changes of so many bytes are on the page.
+    fn end(&self, pid: PageId, bytes: usize) {
+        let mut bucket = self.bucket(pid).lock();
+        assert!(bucket.remove(&pid).is_some(), "page {pid} waited for its redo");
+        if bucket.is_empty() {
+            // A map keeps its memory as long as it lives, and this one lives as long as the pool.
+            *bucket = Bucket::new();
+        }
+        drop(bucket);
+        // ORDERING: Relaxed, a measure.
+        self.bytes.fetch_sub(bytes as u64 + PAGE_BYTES, Ordering::Relaxed);
+        // ORDERING: Release, pairs with `pages`: the page is dirty before it no longer waits.
+        self.pages.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Applies changes to their page, and returns how many it lacked. `number` is that of the current one.
+    fn apply(
+        &self,
+        page: &mut ExclusiveGuard<'_>,
+        stamps: &Stamps,
+        changes: &Changes,
+        number: &mut u32,
+    ) -> Result<u64> {
+        let manager = self.manager.upgrade().ok_or(Error::Closed)?;
+        let malformed = |why| Error::corrupted(&self.log_dir, Place::File, why);
+        let (mut redone, mut initialised) = (0, None);
+        *number = changes.iter().next().map_or(0, |first| first.number);
+        // The read has compared with the durable log, which may have grown since the restart.
+        if page.lsn() > self.until {
+            let (place, why) = (Place::Page(page.pid()), Flaw::AheadOfLog.why());
+            return Err(Error::corrupted(&self.data_path, place, why));
+        }
+        for change in changes.iter() {
+            *number = change.number;
+            let decode = || {
+                let record = ChangeRecord::decode(change.payload).and_then(|record| without_clr(&record));
+                let record = record.map_err(malformed)?;
+                if record.initialises(change.index) {
+                    initialised = initialised.or(Some(change.lsn));
+                }
+                Ok((record, change.index))
+            };
+            let lacked = redo_on(page, stamps, &*manager, (change.lsn, change.group), decode)?;
+            redone += u64::from(lacked);
+        }
+        // More changes of it may follow, and the page may be written and read again before they do.
+        if let Some(lsn) = initialised.filter(|_| !self.is_live()) {
+            stamps.note_rebuilt(page.pid(), lsn);
+        }
+        Ok(redone)
+    }
+
+    fn add_redone(&self, page: &ExclusiveGuard<'_>, changes: u64) {
+        let mut redone = self.redone.lock();
+        redone.changes += changes;
+        match page.is_quarantined() {
+            true => redone.quarantined.insert(page.pid()),
+            // From here on the log has the whole content.
+            false => redone.quarantined.remove(&page.pid()),
+        };
+    }
+}
+
+impl PageRedo for PendingRedo {
+    fn pending(&self, pid: PageId) -> Option<IfDamaged> {
+        // ORDERING: Relaxed, as in `redo`.
+        if self.pages.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.bucket(pid).lock().get(&pid).map(|waiting| waiting.if_damaged)
+    }
+
+    fn redo(&self, page: &mut ExclusiveGuard<'_>, stamps: &Stamps) -> Result<bool> {
+        // ORDERING: Relaxed. All pages are counted before the threads begin that read pages, and a page is counted
+        // until it is redone. So a thread that holds the latch of a page that waits does not find zero.
+        if self.pages.load(Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        let pid = page.pid();
+        let Some(changes) = self.take(pid)? else { return Ok(false) };
+        let mut number = 0;
+        let applied = catch_unwind(AssertUnwindSafe(|| self.apply(page, stamps, &changes, &mut number)));
+        let cause = match applied {
+            Ok(Ok(redone)) => {
+                self.add_redone(page, redone);
+                self.end(pid, changes.bytes());
+                // Before the database is open, nothing is logged, and the restart writes such pages at its end.
+                return Ok(self.is_live());
+            }
+            Err(panic) if self.is_live() => resume_unwind(panic),
+            Ok(Err(error)) => Cause::Error(error),
+            Err(panic) => Cause::Panic(panic),
+        };
+        let error = match &cause {
+            Cause::Error(error) => error.clone(),
+            Cause::Panic(_) => self.not_redone(),
+        };
+        self.fail(Failure { number, cause });
+        Err(error)
+    }
+
+    fn failed(&self, error: &Error) {
+        if self.is_live() {
+            self.log.poison(error);
+        }
+    }
+
+    fn oldest_group(&self) -> Option<GroupNo> {
+        (self.pages() > 0).then_some(self.from)
+    }
+
+    fn last_page(&self) -> PageId {
+        let last = |bucket: &Mutex<Bucket>| bucket.lock().keys().max().copied();
+        self.buckets.iter().filter_map(last).max().unwrap_or_default()
+    }
+}
