@@ -72,7 +72,8 @@ const PARALLEL: u64 = 1 << 20;
 /// How a restart redoes pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedoOptions {
-    /// Threads before the database is open; 1: the one that reads the log. `None`: as many as pay.
+    /// Threads before the database is open, the one that reads the log among them; the others redo what waits when it
+    /// is open. `None`: as many as pay.
     pub threads: Option<usize>,
     /// Whether redo may go on when the database is open.
     pub may_wait: bool,
@@ -80,6 +81,13 @@ pub struct RedoOptions {
     pub waits_from: Option<u64>,
     /// Whether threads then redo what is not needed yet. Otherwise the first checkpoint does.
     pub has_threads: bool,
+}
+
+impl RedoOptions {
+    /// Returns the threads that redo what waits beside the work of the database.
+    fn threads_beside(&self) -> usize {
+        self.threads.map_or_else(available_parallelism, |all| all.saturating_sub(1))
+    }
 }
 
 /// The result of replay.
@@ -163,7 +171,8 @@ pub fn replay(
     stats.redo_time = clock.now().into();
     pause::point("restart: history is repeated");
     pending.set_live();
-    let redo = OpenRedo::new(&pending, pool, if may_wait && options.has_threads { available_parallelism() } else { 0 });
+    let beside = if may_wait && options.has_threads { options.threads_beside() } else { 0 };
+    let redo = OpenRedo::new(&pending, pool, beside);
     let unended = Unended::new(log_dir, stretches, losers, prepared);
     Ok(Replayed { unended, in_doubt, start, quarantined, redo, is_repeated, stats })
 }

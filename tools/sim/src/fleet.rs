@@ -30,8 +30,8 @@ pub(crate) fn patience(asked: &Asked) -> Duration {
 #[derive(Debug, Default)]
 struct Totals {
     seeds: u64,
-    /// Transactions, commits, starts, power losses, those in recoveries, lives stopped by a fault, restores.
-    counts: [u64; 7],
+    /// Transactions, commits, starts, power losses, those in recoveries and beside waiting pages, lives stopped by faults, restores.
+    counts: [u64; 8],
     failed: BTreeMap<u64, String>,
 }
 
@@ -75,10 +75,11 @@ pub(crate) fn run(program: &Path, asked: &Asked) -> Result<bool, String> {
         write_state(state, &progress)?;
     }
     outcomes?;
-    let Totals { seeds, counts: [txns, commits, starts, losses, nested, stopped, restores], failed } = &progress.totals;
+    let Totals { seeds, counts: [txns, commits, starts, losses, nested, waiting, stopped, restores], failed } =
+        &progress.totals;
     println!(
         "{seeds} seeds in {:.0?}, {} failed: {txns} transactions, {commits} commits, {starts} starts, {losses} power losses, {nested} \
-         of them in recoveries, {stopped} lives stopped by faults, {restores} restores",
+         of them in recoveries, {waiting} while pages waited for their redo, {stopped} lives stopped by faults, {restores} restores",
         begun.elapsed(),
         failed.len()
     );
@@ -174,7 +175,7 @@ impl Worker {
     }
 
     /// Has a run made, and returns its counts, or why it has failed.
-    pub(crate) fn run(&mut self, wanted: &str) -> Result<[u64; 7], Failure> {
+    pub(crate) fn run(&mut self, wanted: &str) -> Result<[u64; 8], Failure> {
         let input = self.child.stdin.as_mut().ok_or_else(|| "the worker has no input".to_owned())?;
         writeln!(input, "{wanted}").and_then(|()| input.flush()).map_err(|error| format!("the worker: {error}"))?;
         let answer = match self.answers.recv_timeout(self.patience) {

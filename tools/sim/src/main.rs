@@ -149,8 +149,9 @@ fn run(asked: &Asked) -> Result<bool, String> {
     for line in std::io::stdin().lock().lines() {
         match run_and_repeat(wanted(&line.map_err(|error| error.to_string())?)?) {
             Ok(report) => {
-                let engine::Report { summary, txns, commits, starts, losses, nested, stopped, restores } = report;
-                let counts = format!("{txns} {commits} {starts} {losses} {nested} {stopped} {restores}");
+                let engine::Report { summary, txns, commits, starts, losses, nested, waiting, stopped, restores } =
+                    report;
+                let counts = format!("{txns} {commits} {starts} {losses} {nested} {waiting} {stopped} {restores}");
                 println!("ok {counts} trace {:x}", summary.trace);
             }
             Err(failure) => {

@@ -22,6 +22,8 @@ pub struct LabOptions {
     pub group: Option<GroupSource>,
     /// Maker of the replacement policy of the buffer pool; `None`: the engine's own.
     pub replacement: Option<Arc<dyn MakeReplacementPolicy>>,
+    /// Whether a miss also loads the neighbours of its page.
+    pub read_around: bool,
     /// Makes commits hold their locks until they are durable. The function is called at pre-commit and may release some
     /// locks earlier. `None`: all locks are released at pre-commit.
     pub hold_until_durable: Option<PrecommitRelease>,
@@ -37,8 +39,8 @@ pub struct LabOptions {
     pub wall_clock: Option<fn() -> Nanos>,
     /// Whether profiling is on when the database opens. See [`Db::set_profiling`](crate::Db::set_profiling).
     pub profile: bool,
-    /// Number of threads that redo the log at open; 1: the opening thread itself. `None`: two for each processor, or 1
-    /// for a short log or without background threads.
+    /// Number of threads that redo the log at open; 1: the opening thread itself. The others also redo what waits when
+    /// the database is open. `None`: two for each processor, or 1 for a short log or without background threads.
     pub redo_workers: Option<usize>,
     /// Bytes of log to redo from which on pages are redone when they are first read. `None`: where it pays, and never
     /// without background threads.
@@ -58,6 +60,7 @@ impl Default for LabOptions {
             log_buffer: None,
             group: None,
             replacement: None,
+            read_around: true,
             hold_until_durable: None,
             status: None,
             fast_intents: true,

@@ -103,7 +103,7 @@ impl Options {
             background: self.lab.background,
             replacement: self.lab.replacement.clone(),
             doublewrite: self.doublewrite,
-            ..PoolOptions::default()
+            read_around: self.lab.read_around,
         }
     }
 

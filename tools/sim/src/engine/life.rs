@@ -14,6 +14,7 @@ use super::report::Report;
 use super::rows::{key, large_value, value};
 use super::session::Session;
 use super::shared::Shared;
+use super::visit::Visits;
 use crate::Random;
 use foreshore::{Db, Error, TableDef};
 use foreshore_io::Sim;
@@ -27,7 +28,7 @@ use std::time::Duration;
 const DIR: &str = "db";
 /// Rows of the last table where it is large.
 const FILLED: u16 = 1_800;
-/// Power losses in one recovery, at most.
+/// Power losses in one recovery and soon behind it, at most.
 const NESTED: u32 = 3;
 
 /// Starts in one life, at most.
@@ -50,6 +51,8 @@ const RESTORE: u32 = 106;
 const ENDING: u32 = 103;
 /// The first start, with its options; one more for each one that fails.
 const OPENING: u32 = 200;
+/// A short use behind the first start, and the power loss at its end; one more for each start that fails.
+const VISIT: u32 = 300;
 
 /// The lives of one run.
 pub(super) struct Lives {
@@ -69,6 +72,7 @@ pub(super) struct Lives {
     prepared: BTreeMap<String, Prepared>,
     moment: u64,
     numbers: Numbers,
+    visits: Visits,
     keys: (u16, u16),
     copies: Copies,
     report: Report,
@@ -93,6 +97,7 @@ impl Lives {
             prepared: BTreeMap::new(),
             moment: 1,
             numbers: Numbers::default(),
+            visits: Visits::default(),
             keys,
             report: Report::default(),
         }
@@ -126,6 +131,7 @@ impl Lives {
             let db = self.open()?;
             self.compare(&db)?;
             numbers::create(&db)?;
+            self.visits.create(&db)?;
             if life == 0 && is_large && self.choices(FILLING).is_some() {
                 self.fill(&db).map_err(|error| format!("fill the last table: {error} ({error:?})"))?;
             }
@@ -166,7 +172,10 @@ impl Lives {
             // Before the look: until then a background thread may lose the power.
             self.disk.clear_faults();
             match opened {
-                Ok(db) if !self.disk.is_off() => return Ok(db),
+                Ok(db) if !self.disk.is_off() => match self.visit(db, attempt)? {
+                    Some(db) => return Ok(db),
+                    None => continue,
+                },
                 Ok(_) => {}
                 Err(_) if self.disk.is_off() => {}
                 // What is prepared may need more memory than these options give.
@@ -179,6 +188,29 @@ impl Lives {
             self.lose_power();
         }
         Err("no options open it".to_owned())
+    }
+
+    /// Uses the database behind a start until power is lost, or returns it unused.
+    fn visit(&mut self, db: Db, attempt: u32) -> Result<Option<Db>, String> {
+        let may_be = attempt < NESTED && self.visits.is_created();
+        let Some(mut random) = self.choices(VISIT + attempt).filter(|_| may_be) else { return Ok(Some(db)) };
+        if one_in(&mut random, 2) {
+            return Ok(Some(db));
+        }
+        let among = one_of(&mut random, &[20, 100, 1_000, 1_000]);
+        let at = self.disk.ops() + random.below(among);
+        self.disk.inject(Fault { at, kind: FaultKind::Crash, sticky: false });
+        let waiting = || db.stats().recovery.pending_pages;
+        let first = waiting();
+        self.visits.run(&db, &self.disk, &mut random)?;
+        self.disk.power_off();
+        let (last, taken) = (waiting(), db.stats().checkpoint.checkpoints);
+        self.say(|| format!("a short use: {first} pages waited, then {last}, {taken} checkpoints"));
+        self.report.waiting += u32::from(last > 0);
+        drop(db);
+        schedule::progress();
+        self.lose_power();
+        Ok(None)
     }
 
     fn lose_power(&mut self) {
@@ -195,6 +227,7 @@ impl Lives {
 
     /// Compares what is there with what was done, which is the base of what comes.
     fn compare(&mut self, db: &Db) -> Result<(), String> {
+        self.visits.check(db)?;
         let found = Found { rows: read(db)?, prepared: names(db)? };
         check::check_recovered(&self.base, &self.txns, &self.prepared, &found)?;
         if let Some(mut random) = self.choices(RESTORE) {

@@ -1,6 +1,6 @@
 //! Numbers for new rows, of a table that is cleared and renamed, and never dropped. None comes twice in a run.
 
-use foreshore::{Db, Error, TableDef};
+use foreshore::{Db, Error, Key, TableDef, Value};
 use foreshore_sync::schedule;
 use std::collections::BTreeSet;
 
@@ -51,13 +51,19 @@ impl Numbers {
 
 /// Creates the table, durably, unless it is there.
 pub(super) fn create(db: &Db) -> Result<(), String> {
+    created(db, NUMBERED)
+}
+
+/// Creates a table, durably, unless it is there.
+pub(super) fn created<K: Key, V: Value>(db: &Db, table: TableDef<'_, K, V>) -> Result<(), String> {
+    let name = table.name();
     for _ in 0..CREATIONS {
-        match db.run(|tx| tx.open(NUMBERED).map(drop)) {
+        match db.run(|tx| tx.open(table).map(drop)) {
             Err(Error::TransactionTooOld { .. }) => schedule::progress(),
-            created => return created.map_err(|error| format!("create {NAME}: {error} ({error:?})")),
+            created => return created.map_err(|error| format!("create {name}: {error} ({error:?})")),
         }
     }
-    Err(format!("{NAME} is created by no transaction"))
+    Err(format!("{name} is created by no transaction"))
 }
 
 /// Checks that a restored database hands out no number of a committed row.

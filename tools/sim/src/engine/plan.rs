@@ -103,9 +103,13 @@ fn drawn(options: Options, random: &mut Random) -> Options {
     if one_in(random, 8) {
         options = options.transaction_max_age(Duration::from_millis(one_of(random, &[20, 1_000])));
     }
-    let workers = one_of(random, &[None, None, Some(2), Some(3)]);
-    let waits_from = one_of(random, &[None, Some(0), Some(0), Some(64 << 10)]);
-    options.lab(|lab| (lab.redo_workers, lab.redo_waits_from) = (workers, waits_from))
+    let workers = one_of(random, &[None, Some(1), Some(1), Some(1), Some(3)]);
+    let waits_from = one_of(random, &[None, Some(0), Some(0), Some(0), Some(64 << 10)]);
+    // With read-around, few misses bring a small database into memory.
+    let reads_around = one_in(random, 2);
+    options.lab(|lab| {
+        (lab.redo_workers, lab.redo_waits_from, lab.read_around) = (workers, waits_from, reads_around);
+    })
 }
 
 /// How a transaction runs.

@@ -17,6 +17,8 @@ pub struct Report {
     pub losses: u32,
     /// Power losses while the database was opening.
     pub nested: u32,
+    /// Power losses soon behind a start, while pages waited for their redo.
+    pub waiting: u32,
     /// Lives that a fault has cut short.
     pub stopped: u32,
     /// Restores that were compared.
