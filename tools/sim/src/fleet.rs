@@ -30,7 +30,8 @@ pub(crate) fn patience(asked: &Asked) -> Duration {
 #[derive(Debug, Default)]
 struct Totals {
     seeds: u64,
-    /// Transactions, commits, starts, power losses, those in recoveries and beside waiting pages, lives stopped by faults, restores.
+    /// Transactions, commits, starts, power losses, those in recoveries and beside waiting pages, lives stopped by a
+    /// fault, restores.
     counts: [u64; 8],
     failed: BTreeMap<u64, String>,
 }

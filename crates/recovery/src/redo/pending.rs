@@ -305,7 +305,7 @@ impl PendingRedo {
                 }
                 Ok((record, change.index))
             };
-            let forgets = self.is_live() && mutant("sabotage: a page that has waited counts as changed now");
+            let forgets = mutant("sabotage: a page that has waited counts as changed now") && self.is_live();
             let group = if forgets { self.log.next_group() } else { change.group };
             let lacked = redo_on(page, stamps, &*manager, (change.lsn, group), decode)?;
             redone += u64::from(lacked);

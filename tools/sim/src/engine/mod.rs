@@ -3,8 +3,8 @@
 //! A seed decides the options, the workload, the faults and every switch of threads, so it gives the same run each
 //! time. A run is some lives of one database:
 //!
-//! 1. It opens with options drawn anew. Power may be lost in that recovery, or soon behind it beside commits, when pages
-//!    still wait for their redo, up to three times in a row.
+//! 1. It opens with options drawn anew. Power may be lost in that recovery, or soon behind it beside commits, when
+//!    pages still wait for their redo, up to three times in a row.
 //! 2. What it holds is compared with what the lives before have left ([`check::check_recovered`]).
 //! 3. Sessions run transactions beside the engine's own threads, until they are through or a fault has stopped the
 //!    database.

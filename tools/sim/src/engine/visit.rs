@@ -1,5 +1,5 @@
-//! Short uses of the database behind a start, before the other rows are read: their pages wait for their redo meanwhile.
-//! At the end of each power is lost, and the next start may be followed by another one.
+//! Short uses of the database behind a start, before the other rows are read: their pages wait for their redo
+//! meanwhile. At the end of each power is lost, and the next start may be followed by another one.
 
 use super::numbers;
 use super::plan::{one_in, one_of};
