@@ -2,14 +2,15 @@
 //! have changed since another backup, its base.
 //!
 //! 1. *Target.* The new directory is locked and marked as unfinished ([`Target`]).
-//! 2. *Retain.* The newest superblock is noted. The log that a restart from it needs is retained until the copy ends,
+//! 2. *Checkpoint.* One is taken if much log has been written since the last, since the copy has all of that log.
+//! 3. *Retain.* The newest superblock is noted. The log that a restart from it needs is retained until the copy ends,
 //!    and the data file is not truncated ([`RetainedLog`]).
-//! 3. *Pages.* The data file is read up to its present length, each page whole ([`PageCopier`]). A full backup copies
+//! 4. *Pages.* The data file is read up to its present length, each page whole ([`PageCopier`]). A full backup copies
 //!    all, an incremental one those with an LSN above the start of its base, and quarantined ones.
-//! 4. *Log.* The log is forced up to the largest LSN of these pages. It is copied from the scan start of the superblock
+//! 5. *Log.* The log is forced up to the largest LSN of these pages. It is copied from the scan start of the superblock
 //!    up to its durable end.
-//! 5. *Token.* The backup gets a name and a start, which this database remembers durably ([`KnownBackup`]).
-//! 6. *Superblock.* The noted one is written, when everything else is durable. Then the marker is removed.
+//! 6. *Token.* The backup gets a name and a start, which this database remembers durably ([`KnownBackup`]).
+//! 7. *Superblock.* The noted one is written, when everything else is durable. Then the marker is removed.
 //!
 //! **Why the copy is consistent.** A restart from a superblock needs two things: each page has every change from before
 //! the redo start, and the log has all changes from there on. `crates/recovery/src/restart.rs` argues that this holds
@@ -40,13 +41,16 @@ use foreshore_io::{AlignedBuf, File, Fs, Kind};
 use foreshore_recovery::RetainedLog;
 use foreshore_space::{BackupMark, SuperBlock};
 use foreshore_sync::{pause, wall_clock};
-use foreshore_wal::Follower;
+use foreshore_wal::{CopyTarget, Follower};
 pub(crate) use increment::IncrementReader;
 use increment::IncrementWriter;
 use pages::{Copied, PageCopier};
 use std::path::Path;
 use std::process;
 pub(crate) use target::{Target, check_empty};
+
+/// Log that a backup takes no checkpoint for. A segment of it is enough for one.
+const LITTLE_LOG: u64 = 1 << 20;
 
 /// A finished backup: what the copy holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +130,7 @@ pub(crate) fn backup(engine: &Engine, dir: &Path, base: Option<&Path>) -> Result
     engine.admission.check_open()?;
     let base = base.map(|base| find_base(engine, base)).transpose()?;
     let target = Target::create(engine.options.backup_file_system(dir)?, dir)?;
+    shorten_log(engine)?;
     let retained = engine.storage.checkpointer().retain_log();
     let source = Source { engine, retained, base };
     let copied = source.copy_to(&target).map_err(|error| source.explain(error));
@@ -134,6 +139,23 @@ pub(crate) fn backup(engine: &Engine, dir: &Path, base: Option<&Path>) -> Result
     let backup = backup?;
     pause::point("backup: the marker is removed");
     Ok(backup)
+}
+
+/// Takes a checkpoint, unless the log since the last one is not worth the page writes. A disk without space for it
+/// makes the copy larger, and does not prevent it.
+fn shorten_log(engine: &Engine) -> Result<()> {
+    let (log, checkpointer) = (engine.storage.log(), engine.storage.checkpointer());
+    let most = LITTLE_LOG.min(engine.options.segment_bytes());
+    if log.bytes_since(checkpointer.stats().scan_start) < most {
+        return Ok(());
+    }
+    match checkpointer.checkpoint() {
+        Ok(()) | Err(Storage::DiskFull { .. }) => Ok(()),
+        Err(error) => {
+            engine.admission.check_open()?;
+            Err(error.into())
+        }
+    }
 }
 
 /// Returns what the database knows of the backup in directory `base`.
@@ -169,7 +191,8 @@ impl Source<'_> {
         let copied = self.copy_pages(&*data, pages, token)?;
         pause::point("backup: the pages are copied");
         storage.log().force(copied.lsn)?;
-        let log = storage.log().copy(superblock.scan_start, fs, &files.log, &mut || self.go_on())?;
+        let to = CopyTarget { fs, dir: &files.log, is_opened: self.base.is_none() };
+        let log = storage.log().copy(superblock.scan_start, &to, &mut || self.go_on())?;
         assert!(copied.lsn <= log.durable, "a page at {} is ahead of the copied log at {}", copied.lsn, log.durable);
         assert!(superblock.checkpoint_lsn <= log.durable, "the log of a copy ends before its checkpoint");
         // Everything was read from the open database, and from log that was retained.

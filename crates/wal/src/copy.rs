@@ -5,7 +5,7 @@
 //! 2. Read the groups along the chain, with all checks of a start, and write them byte for byte. The chain links groups
 //!    by number and checksum, not by place. So they are packed into new segments, without holes and repeated groups.
 //! 3. Give each segment its header and its name when it is full.
-//! 4. Prepare segments for the next groups, and write the control file.
+//! 4. Prepare segments for the next groups if the copy is to be opened, and write the control file.
 //!
 //! Groups before the first requested one are not needed: a start of the original would not read them either.
 
@@ -29,11 +29,22 @@ pub struct CopiedLog {
     pub bytes: u64,
 }
 
+/// Where a log is copied to.
+#[allow(missing_debug_implementations)]
+pub struct CopyTarget<'a> {
+    /// The file system of the copy.
+    pub fs: &'a Arc<dyn Fs>,
+    /// The directory of the copy, whose parent exists.
+    pub dir: &'a Path,
+    /// Whether the copy gets prepared segments, so that an open appends to it without space. A restore needs none.
+    pub is_opened: bool,
+}
+
 /// Copies the groups from `from` on. Calls `go_on` before each group, and ends with its error.
 pub(crate) fn copy(
     core: &Core,
     from: GroupNo,
-    (fs, dir): (&Arc<dyn Fs>, &Path),
+    to: &CopyTarget<'_>,
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<CopiedLog> {
     let durable = core.pipeline.progress().durable();
@@ -44,8 +55,8 @@ pub(crate) fn copy(
     }
     let (file, size) = source.open_segment(start.segment)?;
     let (mut at, mut reader) = (Cursor::new(&start, file, size), GroupReader::new(size));
-    let to = Home { fs: fs.clone(), dir: dir.to_owned(), uuid: source.uuid };
-    let mut writer = LogWriter::create(to, core.options.segment_bytes)?;
+    let home = Home { fs: to.fs.clone(), dir: to.dir.to_owned(), uuid: source.uuid };
+    let mut writer = LogWriter::create(home, core.options.segment_bytes)?;
     loop {
         go_on()?;
         let Some(Step { header, .. }) = at.step(source, &mut reader, true)? else { return Err(at.lost_next()) };
@@ -54,7 +65,7 @@ pub(crate) fn copy(
         }
         writer.push(header, reader.bytes(&header))?;
         if header.cut >= durable {
-            let bytes = writer.finish(core.options.ready_segments)?;
+            let bytes = writer.finish(if to.is_opened { core.options.ready_segments } else { 0 })?;
             return Ok(CopiedLog { durable: header.cut, bytes });
         }
     }

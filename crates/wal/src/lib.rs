@@ -103,7 +103,7 @@ pub mod log_buffer {
 }
 
 pub use archive::{ArchiveOptions, ArchiveStats};
-pub use copy::CopiedLog;
+pub use copy::{CopiedLog, CopyTarget};
 pub use dep::Dep;
 pub use follow::Follower;
 pub use foreshore_sync::Nanos;

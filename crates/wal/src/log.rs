@@ -5,7 +5,7 @@ mod restore;
 mod space;
 
 use crate::archive::Archive;
-use crate::copy::{self, CopiedLog};
+use crate::copy::{self, CopiedLog, CopyTarget};
 use crate::follow::Follower;
 use crate::log_core::Core;
 use crate::open;
@@ -251,9 +251,8 @@ impl Log {
         Follower::of(self.handle.core.clone(), from)
     }
 
-    /// Copies the durable groups from `from` on into a new log in `dir` of `fs`, whose parent exists. Sessions append
-    /// meanwhile. Calls `go_on` before each group, and ends with its error. When it returns, all is durable except the
-    /// name of `dir` itself.
+    /// Copies the durable groups from `from` on into a new log. Sessions append meanwhile. Calls `go_on` before each
+    /// group, and ends with its error. When it returns, all is durable except the name of the directory itself.
     ///
     /// Group `from` is durable, and the caller keeps the log from being truncated before it.
     ///
@@ -263,12 +262,11 @@ impl Log {
     pub fn copy(
         &self,
         from: GroupNo,
-        fs: &Arc<dyn Fs>,
-        dir: &Path,
+        to: &CopyTarget<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<CopiedLog> {
         self.check_files("copy")?;
-        copy::copy(self.core(), from, (fs, dir), go_on)
+        copy::copy(self.core(), from, to, go_on)
     }
 
     /// Refuses a call of `name` for a log without files.

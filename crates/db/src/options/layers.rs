@@ -18,6 +18,11 @@ const OWN_TRANSACTIONS: usize = 4;
 const OWN_SESSIONS: usize = 2;
 
 impl Options {
+    /// Returns the bytes of a log segment.
+    pub(crate) const fn segment_bytes(&self) -> u64 {
+        self.lab.segment_bytes
+    }
+
     /// Returns what only the lab, the simulator and tests choose.
     pub(crate) const fn of_lab(&self) -> &LabOptions {
         &self.lab

@@ -153,6 +153,35 @@ fn an_increment_has_the_pages_that_have_changed() {
     }
 }
 
+/// An increment soon after its base takes little space, however much log a restart of the database would read. It has
+/// no segment for log to come, and neither changed rows nor a transaction that has ended keep the older log.
+#[test]
+fn an_increment_after_little_change_is_small() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let on = || small().log_budget(8 << 20).lab(|lab| lab.fs = Some(Arc::clone(&fs)));
+    let db = on().open(DIR).unwrap();
+    fill(&db, 1);
+    let older = db.begin();
+    older.open(NUMBERS).unwrap().insert(1 << 40, 1).unwrap();
+    fill(&db, 30_000);
+    let full = db.backup(BACKUP).unwrap();
+    older.rollback().unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.put(7, -7)).unwrap();
+    let increment = db.backup_since(FIRST, BACKUP).unwrap();
+    let bytes = [bytes_in(&*fs, BACKUP), bytes_in(&*fs, FIRST)];
+    assert!(bytes[1] < 128 << 10 && bytes[0] > 1 << 20, "{bytes:?} bytes: {full:?}, {increment:?}");
+    chain(&fs, TARGET, &[FIRST]).run().unwrap();
+    assert_eq!(numbers(&on().open(TARGET).unwrap()), numbers(&db));
+}
+
+/// The bytes of all files of a backup.
+fn bytes_in(fs: &dyn Fs, dir: &str) -> u64 {
+    let files = |dir: &Path| -> Vec<_> { fs.list(dir).unwrap().into_iter().map(|name| dir.join(name)).collect() };
+    let log = Path::new(dir).join("log");
+    let all = files(Path::new(dir)).into_iter().filter(|path| *path != log).chain(files(&log));
+    all.map(|path| fs.open(&path).unwrap().len().unwrap()).sum()
+}
+
 /// An increment goes on with the archive like a full backup, to the end and to a position.
 #[test]
 fn the_archive_continues_a_chain() {

@@ -4,14 +4,14 @@ use crate::common::*;
 use foreshore_base::{Error, GroupNo, Lsn};
 use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Mem, Sim};
-use foreshore_wal::{Log, LogOptions, LoggedRecord};
+use foreshore_wal::{CopyTarget, Log, LogOptions, LoggedRecord};
 use std::path::Path;
 use std::sync::Arc;
 
 const COPY: &str = "/copy";
 
 fn copy(log: &Log, from: GroupNo, fs: &Arc<dyn Fs>) -> foreshore_base::Result<Lsn> {
-    log.copy(from, fs, Path::new(COPY), &mut || Ok(())).map(|copied| copied.durable)
+    log.copy(from, &CopyTarget { fs, dir: Path::new(COPY), is_opened: true }, &mut || Ok(())).map(|copied| copied.durable)
 }
 
 /// The records of the copy.
@@ -84,7 +84,8 @@ fn a_copy_that_fails_is_no_log() {
         log.force(lsn).unwrap();
     }
     let mut left = 5;
-    let ended = log.copy(Log::FIRST_GROUP, &fs, Path::new(COPY), &mut || {
+    let to = CopyTarget { fs: &fs, dir: Path::new(COPY), is_opened: true };
+    let ended = log.copy(Log::FIRST_GROUP, &to, &mut || {
         left -= 1;
         if left > 0 { Ok(()) } else { Err(Error::Closed) }
     });
