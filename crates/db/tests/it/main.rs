@@ -74,6 +74,7 @@ mod repair;
 mod restart;
 mod restore;
 mod rollback;
+mod rounds;
 mod row_locks;
 mod run;
 mod savepoints;

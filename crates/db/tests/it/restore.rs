@@ -1,12 +1,11 @@
 //! A restore brings back exactly the commits up to a position, whole or not at all, and refuses what it cannot reach.
 //!
-//! `FORESHORE_CRASH_STRIDE=1` loses power at each operation, and `FORESHORE_ROUNDS=300` makes so many rounds of backup,
-//! crash and restore.
+//! `FORESHORE_CRASH_STRIDE=1` loses power at each operation, and `FORESHORE_POSITIONS=1000` restores to so many positions.
 
 use crate::script::{Loss, Random, Script, disk, lose_power, options, read};
-use crate::support::{DIR, NUMBERS, POLICIES, TempDir, fill, numbers, small};
+use crate::support::{DIR, NUMBERS, SetOnDrop, TempDir, fill, numbers, small};
 use foreshore::{Db, Error, Lsn, Options, Restore, RestoreRefusal, Restored, Timestamp, Until, restore};
-use foreshore_io::{Fs, Kind, Mem, Sim};
+use foreshore_io::{Fs, Kind, Mem};
 use foreshore_sync::Nanos;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,24 +86,27 @@ fn commit_one(db: &Db, random: &mut Random) -> Commit {
     (lsn, writes)
 }
 
-/// Writers beside a backup, rollbacks and an open transaction. Each position restores the commits up to it, no more and
-/// no less: those of all threads, in the order of their records.
+/// Writers beside a backup and three increments, rollbacks and an open transaction. Each position restores the commits
+/// up to it, no more and no less: those of all threads, in the order of their records. So does each chain before it.
 #[test]
 fn each_position_is_exactly_the_commits_up_to_it() {
     let fs = memory();
     let db = archived(&fs).open(DIR).unwrap();
     db.run(|tx| tx.open(NUMBERS).map(drop)).unwrap();
     let commits = Mutex::new(Vec::new());
-    let (go_on, is_backed_up) = (AtomicBool::new(true), AtomicBool::new(false));
-    let mut backup_lsn = Lsn::ZERO;
+    let (is_over, is_backed_up) = (AtomicBool::new(false), AtomicBool::new(false));
+    // The backup, then its increments.
+    let dirs = [BACKUP, "/first", "/second", "/third"];
+    let mut ends = Vec::new();
     thread::scope(|scope| {
         for seed in 0..4 {
-            let (db, commits, go_on, is_backed_up) = (&db, &commits, &go_on, &is_backed_up);
+            let (db, commits, is_over, is_backed_up) = (&db, &commits, &is_over, &is_backed_up);
             scope.spawn(move || {
                 let (mut random, mut later) = (Random(seed), 0);
                 let open = db.begin();
                 open.open(NUMBERS).unwrap().insert(1000 + seed, -1).unwrap();
-                while later < 150 && go_on.load(Ordering::Relaxed) {
+                // Each of them has enough work for all backups.
+                while later < 150 || !is_over.load(Ordering::Relaxed) {
                     later += u64::from(is_backed_up.load(Ordering::Relaxed));
                     let commit = commit_one(db, &mut random);
                     commits.lock().unwrap().push(commit);
@@ -120,14 +122,22 @@ fn each_position_is_exactly_the_commits_up_to_it() {
                 open.rollback().unwrap();
             });
         }
-        while commits.lock().unwrap().len() < 100 {
-            thread::yield_now();
-        }
-        let backup = db.backup(BACKUP);
-        go_on.store(backup.is_ok(), Ordering::Relaxed);
+        let _ends = SetOnDrop(&is_over);
+        let wait_for = |count| {
+            while commits.lock().unwrap().len() < count {
+                thread::yield_now();
+            }
+        };
+        wait_for(100);
+        ends.push(db.backup(BACKUP).unwrap().lsn);
         is_backed_up.store(true, Ordering::Relaxed);
-        backup_lsn = backup.unwrap().lsn;
+        for pair in dirs.windows(2) {
+            let before = commits.lock().unwrap().len();
+            wait_for(before + 50);
+            ends.push(db.backup_since(pair[1], pair[0]).unwrap().lsn);
+        }
     });
+    let backup_lsn = ends[0];
     db.sync().unwrap();
     let end = db.archive().unwrap();
     let mut commits = commits.into_inner().unwrap();
@@ -137,14 +147,17 @@ fn each_position_is_exactly_the_commits_up_to_it() {
 
     let all: Vec<Lsn> = commits.iter().map(|commit| commit.0).filter(|&lsn| lsn > backup_lsn).collect();
     assert!(all.len() > 500, "{} commits behind the backup", all.len());
-    let (mut random, mut sizes) = (Random(9), BTreeSet::new());
+    let (mut random, mut sizes, mut chains) = (Random(9), BTreeSet::new(), [0; 4]);
     for round in 0..number("FORESHORE_POSITIONS", 100) {
         let lsn = all[random.below(all.len() as u64) as usize];
         // Between two commit records too.
         let position = if round % 3 == 2 { Lsn(lsn.0 - 1).max(backup_lsn) } else { lsn };
         let dir = format!("{TARGET}-{round}");
-        let restored = restore_on(&fs, &dir, Until::Lsn(position)).run().unwrap();
-        assert!(restored.lsn == position && restored.backup_lsn == backup_lsn, "{restored:?}, {position}");
+        let increments = random.below(ends.iter().filter(|&&end| end <= position).count() as u64) as usize;
+        chains[increments] += 1;
+        let restore = restore_on(&fs, &dir, Until::Lsn(position));
+        let restored = dirs[1..=increments].iter().fold(restore, Restore::increment).run().unwrap();
+        assert!(restored.lsn == position && restored.backup_lsn == ends[increments], "{restored:?}, {position}");
         let copy = on(&fs).open(&dir).unwrap();
         let rows: Rows = numbers(&copy).into_iter().collect();
         assert_eq!(rows, rows_at(&commits, position), "round {round}, position {position}");
@@ -152,6 +165,7 @@ fn each_position_is_exactly_the_commits_up_to_it() {
         sizes.insert(restored.log_bytes);
     }
     assert!(sizes.len() > 20, "{} different lengths of log", sizes.len());
+    assert!(chains.iter().all(|&count| count > 4), "{chains:?} restores by their increments");
     let restored = restore_on(&fs, TARGET, Until::End).run().unwrap();
     assert!(restored.lsn >= *all.last().unwrap());
     assert_eq!(numbers(&on(&fs).open(TARGET).unwrap()).into_iter().collect::<Rows>(), of_db);
@@ -542,34 +556,7 @@ fn a_backup_that_a_killed_process_has_opened_is_refused() {
     assert!(matches!(used, Err(Error::Foreign { .. })), "{used:?}");
 }
 
-/// Rounds of backup, work, crash, start, archive and restore.
-#[test]
-fn rounds_of_backup_crash_and_restore() {
-    for seed in 0..number("FORESHORE_ROUNDS", 30) {
-        let sim = disk(seed);
-        let open = |sim: &Sim| options(sim).lab(|lab| lab.step_seed = seed).archive(ARCHIVE).open(DIR);
-        let mut random = Random(seed);
-        let mut script = Script::new(&sim, seed);
-        let db = open(&sim).unwrap();
-        script.run(&db, 10 + random.below(30) as u32).unwrap();
-        db.backup(BACKUP).unwrap();
-        script.run(&db, 20 + random.below(60) as u32).unwrap();
-        let op = sim.ops();
-        let policy = &POLICIES[random.below(POLICIES.len() as u64) as usize];
-        let image = sim.crash_image(policy, seed);
-        let fs: Arc<dyn Fs> = Arc::new(image.clone());
-        let db = open(&image).unwrap();
-        let found = script.verify(&db, op).unwrap_or_else(|why| panic!("seed {seed}, {policy:?}: {why}"));
-        db.sync().unwrap();
-        db.archive().unwrap();
-        restore_on(&fs, TARGET, Until::End).run().unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
-        let copy = options(&image).open(TARGET).unwrap();
-        copy.check().unwrap();
-        assert!(read(&copy).unwrap() == found, "seed {seed}, {policy:?}");
-    }
-}
-
-/// The same on files of the operating system, which are read past its cache.
+/// Files of the operating system are read past its cache.
 #[test]
 fn a_restore_on_a_real_disk() {
     let dir = TempDir::new("restore");

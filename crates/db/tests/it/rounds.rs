@@ -1,0 +1,177 @@
+//! Lives of several rounds: work, a backup, a power loss, a start and a restore. Each chain of full backup and increments
+//! holds what the database held, by itself and with the archive.
+//!
+//! `FORESHORE_ROUNDS=300` makes so many rounds.
+
+use crate::restore::ARCHIVE;
+use crate::script::{Model, Random, Script, disk, options, read};
+use crate::support::{DIR, POLICIES};
+use foreshore::{Db, Error, Restore, restore};
+use foreshore_io::{Fs, Sim};
+use std::sync::Arc;
+
+/// Rounds of a life.
+const ROUNDS: u64 = 6;
+
+/// A backup that is whole, and what the database held when it was made.
+struct Link {
+    dir: String,
+    held: Model,
+}
+
+/// When the power is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Backup,
+    Work,
+    Restore,
+}
+
+/// How often which case was met.
+#[derive(Debug, Default)]
+struct Met {
+    increments: u32,
+    longest: usize,
+    cut_backups: u32,
+    whole_backups: u32,
+    cut_restores: u32,
+    whole_restores: u32,
+}
+
+struct Life {
+    seed: u64,
+    random: Random,
+    sim: Sim,
+    chain: Vec<Link>,
+}
+
+impl Life {
+    fn open(&self, dir: &str) -> Db {
+        options(&self.sim).lab(|lab| lab.step_seed = self.seed).archive(ARCHIVE).open(dir).unwrap()
+    }
+
+    /// A restore of the chain.
+    fn restore(&self, target: &str) -> Restore {
+        let fs: Arc<dyn Fs> = Arc::new(self.sim.clone());
+        let (full, increments) = self.chain.split_first().expect("a chain has a full backup");
+        let restore = restore(&full.dir, target).lab(fs, 64 << 10);
+        increments.iter().fold(restore, |restore, link| restore.increment(&link.dir))
+    }
+
+    /// Makes a full backup, or an increment on a drawn part of the chain, which becomes the chain. Returns the bases of
+    /// the backup.
+    fn back_up(&mut self, db: &Db, dir: &str, met: &mut Met) {
+        let kept = self.random.below(2 * self.chain.len() as u64 + 1) as usize;
+        let kept = kept.min(self.chain.len());
+        let made = match kept.checked_sub(1) {
+            Some(base) => match db.backup_since(dir, &self.chain[base].dir) {
+                // A crash may make the database forget the bases of its last run.
+                Err(Error::UnknownBase(_)) => None,
+                made => Some((kept, made)),
+            },
+            None => None,
+        };
+        let (kept, made) = made.unwrap_or_else(|| (0, db.backup(dir)));
+        made.unwrap();
+        met.increments += u32::from(kept > 0);
+        self.chain.truncate(kept);
+        self.chain.push(Link { dir: dir.to_owned(), held: read(db).unwrap() });
+    }
+
+    /// Restores the chain alone and checks it. Returns whether its last backup is whole.
+    fn check_chain(&mut self, target: &str, may_be_cut: bool, what: &str) -> bool {
+        match self.restore(target).run() {
+            Ok(_) => {}
+            Err(Error::UnfinishedBackup { .. } | Error::NoDatabase { .. } | Error::Restore(_)) if may_be_cut => {
+                return false;
+            }
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+        let copy = options(&self.sim).open(target).unwrap();
+        copy.check().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        assert!(read(&copy).unwrap() == self.chain.last().unwrap().held, "{what}: the backup holds something else");
+        true
+    }
+
+    fn round(&mut self, round: u64, met: &mut Met) {
+        let db = self.open(DIR);
+        // The history of a script begins with no table.
+        for table in ["rows", "others", "deep"] {
+            db.run(|tx| tx.drop_table(table)).unwrap();
+        }
+        let mut script = Script::new(&self.sim, self.seed * ROUNDS + round);
+        script.run(&db, 5 + self.random.below(30) as u32).unwrap();
+        db.sync().unwrap();
+        let before = self.sim.ops();
+        self.back_up(&db, &format!("/backup-{round}"), met);
+        let backed_up = self.sim.ops();
+        script.run(&db, self.random.below(40) as u32).unwrap();
+        let worked = self.sim.ops();
+        let (moment, (from, to)) = match self.random.below(3) {
+            0 => (Moment::Backup, (before, backed_up)),
+            1 => (Moment::Work, (backed_up, worked)),
+            _ => {
+                db.sync().unwrap();
+                db.archive().unwrap();
+                let from = self.sim.ops();
+                self.restore(&format!("/cut-{round}")).archive(ARCHIVE).run().unwrap();
+                (Moment::Restore, (from, self.sim.ops()))
+            }
+        };
+        let expected = read(&db).unwrap();
+        // Often behind the last operation.
+        let op = if self.random.below(4) == 0 { to } else { from + self.random.below((to - from).max(1)) };
+        let policy = &POLICIES[self.random.below(POLICIES.len() as u64) as usize];
+        let what = format!("seed {}, round {round}, {moment:?}, operation {op}, {policy:?}", self.seed);
+        self.sim = self.sim.image_at(op, policy, self.seed);
+        drop(db);
+
+        let db = self.open(DIR);
+        let found = script.verify(&db, op).unwrap_or_else(|why| panic!("{what}: {why}"));
+        if moment == Moment::Restore {
+            assert!(found == expected, "{what}");
+            match options(&self.sim).open_existing(format!("/cut-{round}")) {
+                Ok(copy) => {
+                    assert!(read(&copy).unwrap() == expected, "{what}");
+                    met.whole_restores += 1;
+                }
+                Err(Error::UnfinishedBackup { .. } | Error::NoDatabase { .. }) => met.cut_restores += 1,
+                Err(error) => panic!("{what}: {error:?}"),
+            }
+        }
+        let may_be_cut = moment == Moment::Backup;
+        if self.check_chain(&format!("/alone-{round}"), may_be_cut, &what) {
+            met.whole_backups += u32::from(may_be_cut);
+        } else {
+            met.cut_backups += 1;
+            // Its bases are as good as before.
+            self.chain.pop();
+        }
+        met.longest = met.longest.max(self.chain.len());
+        if self.chain.is_empty() {
+            return;
+        }
+        self.check_chain(&format!("/again-{round}"), false, &what);
+        db.sync().unwrap();
+        db.archive().unwrap();
+        let target = format!("/restored-{round}");
+        let restored = self.restore(&target).archive(ARCHIVE).run();
+        restored.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let copy = options(&self.sim).open(&target).unwrap();
+        copy.check().unwrap();
+        assert!(read(&copy).unwrap() == found, "{what}: the chain with the archive holds something else");
+    }
+}
+
+#[test]
+fn rounds_of_backup_crash_and_restore() {
+    let rounds = std::env::var("FORESHORE_ROUNDS").map_or(36, |text| text.parse().unwrap());
+    let mut met = Met::default();
+    for seed in 0..u64::div_ceil(rounds, ROUNDS) {
+        let mut life = Life { seed, random: Random(seed), sim: disk(seed), chain: Vec::new() };
+        (0..ROUNDS).for_each(|round| life.round(round, &mut met));
+    }
+    let Met { increments, longest, cut_backups, whole_backups, cut_restores, whole_restores } = met;
+    assert!(increments > 5 && longest > 2, "{met:?}");
+    assert!(cut_backups > 2 && whole_backups > 1 && cut_restores > 2 && whole_restores > 1, "{met:?}");
+}
