@@ -136,7 +136,7 @@ impl Tree {
         }
     }
 
-    fn next_separator_on(&self, key: &[u8], level: u8) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn next_separator_on(&self, key: &[u8], level: u8) -> Result<Option<Vec<u8>>> {
         let mut restarts = Restarts::default();
         loop {
             let descended = self.descend::<ReadGuard<'_>>(Goal::At(key), level, false, &mut restarts)?;

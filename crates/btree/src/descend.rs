@@ -152,8 +152,26 @@ impl Tree {
         self.descend_after(None, goal, level, report, restarts)
     }
 
-    /// Descends, after an earlier descent with `halt` if there was one.
+    /// Descends, after an earlier descent with `halt` if there was one. Behind damage it goes to a listed leaf.
     fn descend_after<'p, G: Access<'p>>(
+        &'p self,
+        halt: Option<Halt>,
+        goal: Goal<'_>,
+        level: u8,
+        report: bool,
+        restarts: &mut Restarts,
+    ) -> Result<Result<G, Box<Unlinked>>> {
+        let ended = self.descend_by_nodes(halt, goal, level, report, restarts);
+        if let (Err(Error::Corrupted { .. }), 0, Goal::At(key)) = (&ended, level, goal)
+            && let Some(leaf) = self.listed_leaf(key)
+        {
+            return Ok(Ok(leaf));
+        }
+        ended
+    }
+
+    /// Descends from the root, after an earlier descent with `halt` if there was one.
+    fn descend_by_nodes<'p, G: Access<'p>>(
         &'p self,
         mut halt: Option<Halt>,
         goal: Goal<'_>,

@@ -42,6 +42,7 @@ mod end;
 pub mod format;
 mod intent;
 mod last_leaf;
+mod leaf_list;
 mod load;
 mod load_record;
 mod locking;

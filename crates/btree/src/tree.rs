@@ -2,6 +2,7 @@
 
 use crate::claims::Claims;
 use crate::contention::Contention;
+use crate::leaf_list::LeafList;
 use crate::node::{Damage, Node};
 use crate::queue::{LeafQueue, QueuedLeaf, QueuedRange};
 use crate::record::TreeKind;
@@ -144,7 +145,7 @@ impl Trees {
     /// Returns the tree of `table`, whose root is page `root`.
     #[must_use]
     pub fn tree(&self, table: TableId, root: PageId) -> Tree {
-        Tree { trees: self.clone(), table, root, end: Arc::default() }
+        Tree { trees: self.clone(), table, root, end: Arc::default(), leaf_list: None }
     }
 
     /// Returns the signal of the thread that grows the data file.
@@ -218,6 +219,8 @@ pub struct Tree {
     root: PageId,
     /// The state of the table, shared by all clones.
     end: Arc<TableEnd>,
+    /// Leaves that a descent finds although a node above them is damaged.
+    leaf_list: Option<Arc<LeafList>>,
 }
 
 impl Tree {
@@ -247,6 +250,14 @@ impl Tree {
     }
 
     /// Returns whether the other tree is a clone of this one.
+    pub(crate) fn leaf_list(&self) -> Option<&LeafList> {
+        self.leaf_list.as_deref()
+    }
+
+    pub(crate) fn set_leaf_list(&mut self, list: Arc<LeafList>) {
+        self.leaf_list = Some(list);
+    }
+
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.end, &other.end)
     }

@@ -48,15 +48,16 @@ pub(crate) struct Catalogue {
     log: Log,
     /// The data file, which errors name.
     data: PathBuf,
+    is_read_only: bool,
 }
 
 impl Catalogue {
-    /// Creates a catalogue that knows no tables yet.
-    pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf) -> Self {
+    /// Creates a catalogue that knows no tables yet. `is_read_only` says that no table of the database changes.
+    pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf, is_read_only: bool) -> Self {
         let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(SEQUENCES.0));
         let sequences = Sequences::new(&trees, log.clone(), data.clone());
         let (tables, hidden, watches) = (Tables::new(), OnceLock::new(), Arc::new(Watches::new()));
-        Self { tree, trees, tables, last_table, hidden, watches, sequences, log, data }
+        Self { tree, trees, tables, last_table, hidden, watches, sequences, log, data, is_read_only }
     }
 
     /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables

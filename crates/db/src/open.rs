@@ -222,7 +222,7 @@ impl Parts<'_> {
             admission: Admission::new(txns, log.clone(), options),
             reclaimer: Reclaimer::new(log.clone(), space.signal(), has_threads),
             purger: Purger::new(trees.purge_signal(), has_threads),
-            catalogue: Catalogue::new(trees, log.clone(), files.data.clone()),
+            catalogue: Catalogue::new(trees, log.clone(), files.data.clone(), directory.is_read_only()),
             prepared: PreparedList::new(log.clone()),
             damage,
             aging: AgingTransactions::new(options.max_age()),

@@ -71,15 +71,17 @@ impl Catalogue {
 
     /// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A
     /// dropped table has no name. No table id comes twice: a dropped table must free no page of another one.
+    ///
+    /// In a database that is only read, a damaged inner node hides no row: the leaves are found without it.
     pub(crate) fn each_row(
         &self,
         txn: &mut Txn,
         mut learn: impl FnMut(Option<&str>, TableRow),
         mut damage: impl FnMut(Error),
     ) -> Result<()> {
-        let (mut from, mut ids) = (Vec::new(), HashSet::new());
+        let (mut tree, mut from, mut ids) = (self.tree.clone(), Vec::new(), HashSet::new());
         loop {
-            let mut cursor = self.tree.range(txn, Bound::Included(&from), Bound::Unbounded)?;
+            let mut cursor = tree.range(txn, Bound::Included(&from), Bound::Unbounded)?;
             let error = loop {
                 match cursor.next(txn) {
                     Ok(Some((key, value))) => {
@@ -97,8 +99,14 @@ impl Catalogue {
             if error.damaged_page().is_none() {
                 return Err(error.into());
             }
-            damage(error.into());
-            match self.tree.separator_after_damage(&from)? {
+            let next = match self.is_read_only {
+                true => tree.next_leaf_after_damage(&from)?,
+                false => tree.separator_after_damage(&from)?,
+            };
+            if next.as_ref() != Some(&from) {
+                damage(error.into());
+            }
+            match next {
                 Some(key) => from = key,
                 None => return Ok(()),
             }

@@ -1,10 +1,12 @@
 //! A scan that skips damaged pages.
 //!
 //! Each leaf is scanned by itself, up to the key at which the next leaf begins according to the inner nodes. So a leaf
-//! whose own fence is wrong hides no other leaf. An error of the cursor that names a page has one of two causes:
+//! whose own fence is wrong hides no other leaf. Below a damaged inner node the leaves are found by a read of all pages
+//! ([`Tree::next_leaf`]). An error of the cursor that names a page has one of two causes:
 //!
 //! 1. *A large value.* The leaf of its row is sound, so the key can be read. Only the value is lost.
-//! 2. *The leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
+//! 2. *The leaf.* Its keys are lost, up to the key at which the next leaf begins. If the map of pages was damaged too,
+//!    so are the keys below a damaged inner node.
 
 use super::Table;
 use crate::live::Live;
@@ -134,7 +136,7 @@ impl Scan {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => {
-                self.to = self.tree.next_after_damage(&self.from)?;
+                self.to = self.tree.next_leaf(&self.from)?;
                 let upper = self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 none.insert(Box::new(self.tree.range(txn, Bound::Included(&self.from), upper)?))
             }

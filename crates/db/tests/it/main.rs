@@ -77,6 +77,7 @@ mod rollback;
 mod rounds;
 mod row_locks;
 mod run;
+mod salvage;
 mod savepoints;
 mod script;
 mod sequences;
