@@ -23,6 +23,8 @@ const MAX_BYTES: usize = 64 << 20;
 /// DIR is only read. Prints a line for each table with its count of rows, and a line for whatever is missing: the
 /// damaged page, and the keys between which rows are missing. Exit status 1 if anything is missing.
 ///
+/// Below a damaged inner node of a table, rows are found by a read of all pages, unless their map is damaged, too.
+///
 /// A page that the disk cannot read ends it: copy DIR with a tool that fills unreadable blocks with zeros before.
 ///
 /// Indexes are left out: the next open of a table that declares them builds them. Numbers that `next_id` has drawn are
@@ -30,7 +32,8 @@ const MAX_BYTES: usize = 64 << 20;
 ///
 /// If the salvage does not finish, OUT is no database, and the directory OUT.unfinished can be removed.
 ///
-/// A database that was not closed is recovered in a copy of its files, in OUT.unfinished.
+/// A database that was not closed is recovered in a copy of its files, in OUT.unfinished. So is one whose data file lost
+/// its end.
 #[derive(Args)]
 pub(crate) struct SalvageArguments {
     /// Directory of the database; no other process may have it open

@@ -194,18 +194,52 @@ fn range(gap: &Json) -> (u64, u64) {
 }
 
 #[test]
-fn the_rows_below_a_damaged_inner_node_are_missing_and_no_others() {
+fn no_row_below_damaged_inner_nodes_is_missing() {
     let (dir, table) = wide("salvage-inner");
     let to = Target::new("salvage-inner-out");
+    let is_inner = |page: &[u8]| is_node(page, table, 1) || is_node(page, table, 2);
+    let inner = pages(&dir, is_inner);
+    assert!(inner.len() > 3, "a tree of three levels");
+    damage(&dir, &inner);
+    let report = to.report(&dir, 0);
+    assert_eq!((&report["whole"], &report["tables"][0]["rows"]), (&json!(true), &json!(WIDE_ROWS)));
+    let db = open(&to.1);
+    assert_eq!(missing(&db, WIDE_ROWS), []);
+    db.check().unwrap();
+}
+
+/// Without a map no page is known to be in use, so only those that the tree leads to are read.
+#[test]
+fn without_the_map_the_rows_below_a_damaged_inner_node_are_missing_and_no_others() {
+    let (dir, table) = wide("salvage-map");
+    let to = Target::new("salvage-map-out");
     let inner = pages(&dir, |page| is_node(page, table, 1));
-    assert!(inner.len() > 1, "a tree of three levels");
-    damage(&dir, &inner[..1]);
+    damage(&dir, &[inner[0], 2]);
     let report = to.report(&dir, 1);
     let gaps = report["tables"][0]["missing"].as_array().unwrap();
     assert_eq!((gaps.len(), &gaps[0]["page"]), (1, &json!(inner[0])));
     let db = open(&to.1);
     assert_eq!(missing(&db, WIDE_ROWS), [range(&gaps[0])]);
     assert!(db.read().open(WIDE).unwrap().len().unwrap() > 0, "other subtrees are there");
+}
+
+#[test]
+fn the_rows_before_the_cut_of_a_data_file_are_there() {
+    let (dir, table) = wide("salvage-cut");
+    let to = Target::new("salvage-cut-out");
+    let leaves = pages(&dir, |page| is_node(page, table, 0));
+    let cut = leaves[leaves.len() / 2] as usize * PAGE;
+    let data = fs::read(dir.path().join("data")).unwrap();
+    let rows = |at: &u64| u64::from(u16::from_le_bytes(data[*at as usize * PAGE + 32..][..2].try_into().unwrap()));
+    let left: u64 = leaves[..leaves.len() / 2].iter().map(rows).sum();
+    fs::write(dir.path().join("data"), &data[..cut]).unwrap();
+    let images = fs::read(dir.path().join("dw")).unwrap();
+    fs::write(dir.path().join("dw"), &images[..PAGE]).unwrap();
+    let before = contents(dir.path());
+    assert_eq!(to.report(&dir, 1)["tables"][0]["rows"], json!(left));
+    assert!(before == contents(dir.path()), "a file was written");
+    assert!(left > WIDE_ROWS / 3, "{left}");
+    to.has(&["out"]);
 }
 
 #[test]

@@ -4,18 +4,28 @@ use super::target::create_dir;
 use crate::exit::Failure;
 use foreshore::{Db, Error, Options};
 use foreshore_io::{Fs, ReadOnly};
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Opens the database for reading. If it was not closed, recovers a copy in `copy`.
+/// Opens the database for reading. If it was not closed, recovers a copy in `copy`. If the end of a file of pages is
+/// missing, the copy gets zeros in its place.
 pub(super) fn open(options: &Options, dir: &Path, copy: &Path) -> Result<Db, Failure> {
-    match options.open_read_only(dir) {
-        Err(Error::NotClosed { .. }) => {
-            copy_files(dir, copy)?;
-            options.open_existing(copy)
-        }
+    let mut opened = options.open_read_only(dir);
+    if matches!(opened, Err(Error::NotClosed { .. } | Error::Truncated { .. })) {
+        copy_files(dir, copy)?;
+    }
+    // Each of the two files once.
+    for _ in 0..2 {
+        let Err(Error::Truncated { file, expected, .. }) = &opened else { break };
+        let file = file.strip_prefix(dir).map_or_else(|_| file.clone(), |name| copy.join(name));
+        let extended = File::options().write(true).open(&file).and_then(|file| file.set_len(*expected));
+        extended.map_err(|error| Error::io("extend", file, error))?;
+        opened = options.open_read_only(copy);
+    }
+    match opened {
+        Err(Error::NotClosed { .. }) => options.open_existing(copy),
         opened => opened,
     }
     .map_err(Failure::unopened)
