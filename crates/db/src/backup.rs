@@ -40,6 +40,7 @@ use foreshore_buffer::{PageType, Pool};
 use foreshore_io::{AlignedBuf, File, Fs, Kind};
 use foreshore_recovery::RetainedLog;
 use foreshore_space::{BackupMark, SuperBlock};
+use foreshore_sync::model::mutant;
 use foreshore_sync::{pause, wall_clock};
 use foreshore_wal::{CopyTarget, Follower};
 pub(crate) use increment::IncrementReader;
@@ -241,9 +242,10 @@ impl Source<'_> {
         let (mut stored, copier, go_on) = (0, PageCopier::new(&self.engine.storage), || self.go_on());
         let copied = if let Some(base) = self.base {
             let mut writer = IncrementWriter::new(data, token);
+            let from_end = mutant("sabotage: an increment begins at the end of its base");
+            let start = if from_end { base.end } else { base.start };
             // The LSN of a quarantined page may be older than its damage.
-            let has_changed =
-                |page: &[u8]| page_lsn(page) > base.start || page_type(page) == Some(PageType::Quarantined);
+            let has_changed = |page: &[u8]| page_lsn(page) > start || page_type(page) == Some(PageType::Quarantined);
             let copied = copier.copy(pages, &go_on, &mut |first, run| {
                 let changed = (first.0..).zip(run.chunks_exact(PAGE_SIZE)).filter(|(_, page)| has_changed(page));
                 for (number, page) in changed {

@@ -13,6 +13,7 @@ use foreshore_buffer::{PageType, Pool, PoolOptions, Stamps, why_quarantined};
 use foreshore_io::{AlignedBuf, File, Fs};
 use foreshore_recovery::{PageRepair, RepairBase, check_restart};
 use foreshore_space::{Growth, REGION_PAGES, Space, SpaceOptions, SuperBlock, map_of};
+use foreshore_sync::model::mutant;
 use foreshore_txn::ResourceManager;
 use foreshore_wal::{Log, LogOptions};
 use std::sync::Arc;
@@ -264,8 +265,10 @@ impl Pages {
         let progress = *repair.page(page).expect("each suspect was added");
         let source = match progress.base {
             RepairBase::Nothing | RepairBase::Damaged => return refused(table, RepairRefusal::NoImage),
-            RepairBase::Gap(missing, next) => return refused(table, RepairRefusal::Gap { missing, next }),
-            RepairBase::Backup => RepairSource::Backup,
+            RepairBase::Gap(missing, next) if !mutant("sabotage: a repair passes over missing log") => {
+                return refused(table, RepairRefusal::Gap { missing, next });
+            }
+            RepairBase::Backup | RepairBase::Gap(..) => RepairSource::Backup,
             RepairBase::Home | RepairBase::Log => RepairSource::Log,
         };
         let mut image = AlignedBuf::new(PAGE_SIZE);
@@ -277,7 +280,7 @@ impl Pages {
         if page_type(&image) == Some(PageType::Quarantined) {
             return refused(table, RepairRefusal::Contradiction);
         }
-        if lsn < least {
+        if lsn < least && !mutant("sabotage: a repair takes a page below its stamp") {
             return refused(table, RepairRefusal::LostLog { end: lsn, wanted: least });
         }
         if table.is_some_and(|table| repair.is_passed(table)) {

@@ -1,12 +1,13 @@
 //! A scan that skips damaged pages.
 //!
 //! Each leaf is scanned by itself, up to the key at which the next leaf begins according to the inner nodes. So a leaf
-//! whose own fence is wrong hides no other leaf. Below a damaged inner node the leaves are found by a read of all pages
-//! ([`Tree::next_leaf`]). An error of the cursor that names a page has one of two causes:
+//! whose own fence is wrong hides no other leaf. An error of the cursor that names a page has one of two causes:
 //!
 //! 1. *A large value.* The leaf of its row is sound, so the key can be read. Only the value is lost.
-//! 2. *The leaf.* Its keys are lost, up to the key at which the next leaf begins. If the map of pages was damaged too,
-//!    so are the keys below a damaged inner node.
+//! 2. *The leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
+//!
+//! In a database that is only read, no leaf changes its place. There the leaves below a damaged inner node are found by
+//! a read of all pages ([`Tree::next_leaf`]), unless their map was damaged, too.
 
 use super::Table;
 use crate::live::Live;
@@ -76,6 +77,8 @@ struct Scan {
     cursor: Option<Box<Cursor>>,
     /// Where the next leaf begins, or the next subtree if the path to this leaf is damaged.
     to: Option<Vec<u8>>,
+    /// Whether no transaction changes the database.
+    is_read_only: bool,
     is_over: bool,
 }
 
@@ -83,7 +86,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Begins a scan that skips damaged pages.
     pub(crate) fn salvage(&self) -> Salvage<'tx> {
         let tree = Tree::clone(&self.tree);
-        let scan = Scan { tree, from: Vec::new(), cursor: None, to: None, is_over: false };
+        let scan = Scan { tree, from: Vec::new(), cursor: None, to: None, is_read_only: false, is_over: false };
         Salvage { tx: self.tx, scan }
     }
 }
@@ -94,7 +97,10 @@ impl Iterator for Salvage<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let scan = &mut self.scan;
         // Damage is no error of the operation, so the transaction goes on.
-        let item = self.tx.with(|_, Live { txn, .. }| Ok(scan.next(txn)?));
+        let item = self.tx.with(|engine, Live { txn, .. }| {
+            scan.is_read_only = engine.storage.directory().is_read_only();
+            Ok(scan.next(txn)?)
+        });
         self.scan.is_over |= !matches!(item, Ok(Some(_)));
         item.transpose()
     }
@@ -136,7 +142,10 @@ impl Scan {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => {
-                self.to = self.tree.next_leaf(&self.from)?;
+                self.to = match self.is_read_only {
+                    true => self.tree.next_leaf(&self.from)?,
+                    false => self.tree.next_after_damage(&self.from)?,
+                };
                 let upper = self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 none.insert(Box::new(self.tree.range(txn, Bound::Included(&self.from), upper)?))
             }

@@ -8,6 +8,7 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Opens the database for reading. If it was not closed, recovers a copy in `copy`. If the end of a file of pages is
 /// missing, the copy gets zeros in its place.
@@ -24,11 +25,11 @@ pub(super) fn open(options: &Options, dir: &Path, copy: &Path) -> Result<Db, Fai
         extended.map_err(|error| Error::io("extend", file, error))?;
         opened = options.open_read_only(copy);
     }
-    match opened {
-        Err(Error::NotClosed { .. }) => options.open_existing(copy),
-        opened => opened,
+    if matches!(opened, Err(Error::NotClosed { .. })) {
+        let recovered = options.open_existing(copy).and_then(|db| db.close(Duration::from_secs(60)));
+        opened = recovered.and_then(|()| options.open_read_only(copy));
     }
-    .map_err(Failure::unopened)
+    opened.map_err(Failure::unopened)
 }
 
 /// Copies the files of a database. No process has it open for writing meanwhile.
