@@ -1,93 +1,29 @@
-//! The leaves of a table, found without the nodes above them, for the salvage of its rows.
-//!
-//! A damaged inner node hides the leaves below it. But each leaf has the id of its table, and its fences. So all allocated
-//! pages are read once, and the leaves of the table are listed by their low fences. A descent that a damaged node stops
-//! goes to the listed leaf that covers its key.
-//!
-//! **Invariant:** no listed leaf is one that the tree had before. A page is allocated exactly if a tree has it. In a
-//! region whose map was rebuilt it may not be, so the leaves there are not listed.
+//! The leaves of a table by their low fences, listed without the nodes above them.
 
-use crate::access::{Access, ReadGuard, Reading};
-use crate::descend::Restarts;
-use crate::node::{Goal, NodeView};
-use crate::tree::Tree;
-use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::AccessPattern;
+use foreshore_base::PageId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// Leaves by their low fences.
 #[derive(Debug, Default)]
 pub(crate) struct LeafList(BTreeMap<Vec<u8>, PageId>);
 
-impl Tree {
-    /// Returns where the leaf after that of `key` begins; `None` if there is none. If a damaged node hides that, the
-    /// leaves of the table are listed, and this handle finds them from then on. No other thread changes the tree.
-    ///
-    /// # Errors
-    /// `Io` and other errors of a read, but no damage of a node.
-    pub fn next_leaf(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.next_separator_on(key, 1) {
-            Err(Error::Corrupted { .. }) => {}
-            next => return next,
-        }
-        if self.leaf_list().is_none() {
-            let found = self.descend::<ReadGuard<'_>>(Goal::At(key), 0, false, &mut Restarts::default());
-            if found.is_ok_and(|found| found.is_ok_and(|leaf| leaf.pid() == self.root())) {
-                return Ok(None);
-            }
-            let list = self.list_leaves()?;
-            self.set_leaf_list(Arc::new(list));
-        }
-        let above = (Bound::Excluded(key), Bound::Unbounded);
-        let listed = self.leaf_list().and_then(|list| list.0.range::<[u8], _>(above).next());
-        let listed = listed.map(|(low, _)| low.clone());
-        Ok(self.next_after_damage(key)?.into_iter().chain(listed).min())
+impl LeafList {
+    pub(crate) fn insert(&mut self, low: Vec<u8>, leaf: PageId) {
+        self.0.insert(low, leaf);
     }
 
-    /// Does what [`next_leaf`](Self::next_leaf) does, after a scan from `key` on has met damage. Returns `key` itself if
-    /// this has listed the leaves, so that the scan may find more now.
-    ///
-    /// # Errors
-    /// Those of [`next_leaf`](Self::next_leaf).
-    pub fn next_leaf_after_damage(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let was_listed = self.leaf_list().is_some();
-        let next = self.next_leaf(key)?;
-        Ok(if !was_listed && self.leaf_list().is_some() { Some(key.to_vec()) } else { next })
-    }
-
-    /// Lists the sound leaves of this table.
-    fn list_leaves(&self) -> Result<LeafList> {
-        let (space, mut list) = (self.trees().space(), LeafList::default());
-        space.each_allocated(&mut |pid| {
-            let page = match self.pool().shared_as(pid, AccessPattern::Scan) {
-                Ok(page) => page,
-                Err(Error::Corrupted { .. }) => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            let low = NodeView::view(&*page)
-                .and_then(|node| Ok((node.is_leaf() && node.table() == self.table()).then_some(node.low()?)));
-            if let Ok(Some(low)) = low {
-                let low = low.to_vec();
-                drop(page);
-                if !space.may_be_unused(pid)? {
-                    list.0.insert(low, pid);
-                }
-            }
-            Ok(())
-        })?;
-        Ok(list)
-    }
-
-    /// Fixes the listed leaf that covers `key`, if there is one.
-    pub(crate) fn listed_leaf<'p, G: Access<'p>>(&'p self, key: &[u8]) -> Option<G> {
+    /// Returns the last leaf that begins at or before `key`.
+    pub(crate) fn toward(&self, key: &[u8]) -> Option<PageId> {
         let up_to = (Bound::Unbounded, Bound::Included(key));
-        let (_, &pid) = self.leaf_list()?.0.range::<[u8], _>(up_to).next_back()?;
-        let leaf = G::fix(self.pool(), pid, Reading::Latched).ok()?;
-        let covers = NodeView::view(leaf.page()).and_then(|node| {
-            Ok(node.is_leaf() && node.table() == self.table() && !node.falls_short_of(Goal::At(key))?)
-        });
-        covers.is_ok_and(|covers| covers).then_some(leaf)
+        let (low, leaf) = self.0.range::<[u8], _>(up_to).next_back()?;
+        assert!(**low <= *key, "a leaf begins at {low:?}, behind {key:?}");
+        Some(*leaf)
+    }
+
+    /// Returns where the next leaf behind `key` begins.
+    pub(crate) fn next_behind(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let behind = (Bound::Excluded(key), Bound::Unbounded);
+        self.0.range::<[u8], _>(behind).next().map(|(low, _)| low.clone())
     }
 }

@@ -61,6 +61,7 @@ mod redistribute;
 mod relocate;
 mod row;
 mod rows_record;
+mod salvage;
 mod sample;
 mod sound;
 mod split;

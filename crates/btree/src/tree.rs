@@ -35,7 +35,7 @@ struct Base {
     contention: Contention,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) leaf_splits: ShardedCounter,
     pub(crate) loaded_leaves: ShardedCounter,
@@ -88,21 +88,7 @@ impl Trees {
     /// Opens the trees in the pages of `pool`, which `space` allocates.
     #[must_use]
     pub fn new(pool: Pool, space: Arc<Space>) -> Self {
-        let counters = Counters {
-            leaf_splits: ShardedCounter::new(),
-            loaded_leaves: ShardedCounter::new(),
-            contention_splits: ShardedCounter::new(),
-            inner_splits: ShardedCounter::new(),
-            root_splits: ShardedCounter::new(),
-            purges: ShardedCounter::new(),
-            merges: ShardedCounter::new(),
-            shifts: ShardedCounter::new(),
-            collapses: ShardedCounter::new(),
-            moves: ShardedCounter::new(),
-            chains_built: ShardedCounter::new(),
-            chains_freed: ShardedCounter::new(),
-            restarts: ShardedCounter::new(),
-        };
+        let counters = Counters::default();
         let (queue, claims, contention) = (LeafQueue::new(), Claims::new(), Contention::new());
         Self { base: Arc::new(Base { pool, space, counters, queue, claims, contention }) }
     }
@@ -254,8 +240,8 @@ impl Tree {
         self.leaf_list.as_deref()
     }
 
-    pub(crate) fn set_leaf_list(&mut self, list: Arc<LeafList>) {
-        self.leaf_list = Some(list);
+    pub(crate) fn with_leaf_list(&self, list: LeafList) -> Self {
+        Self { leaf_list: Some(Arc::new(list)), ..self.clone() }
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -23,6 +23,12 @@ struct Shard {
     shared: AtomicU64,
 }
 
+impl Default for ShardedCounter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ShardedCounter {
     /// A counter at zero, with a shard for each processor.
     #[expect(clippy::new_without_default, reason = "it allocates by the size of the machine")]

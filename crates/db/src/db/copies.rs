@@ -10,8 +10,8 @@ impl Db {
     /// after a power loss. It holds every commit that was durable when the call began, and those up to the commit that
     /// [`Backup`] names. No commit is there in part. Prepared transactions stay prepared in it.
     ///
-    /// It begins with a [`checkpoint`](Self::checkpoint), unless less than 1 MiB of log was written since the last one. So
-    /// the copy has the log that is written from then on, and that of transactions that are open then.
+    /// It begins with a [`checkpoint`](Self::checkpoint), unless less than 1 MiB of log was written since the last one.
+    /// So the copy has the log that is written from then on, and that of transactions that are open then.
     ///
     /// No other operation waits for the backup, and none is locked out. But until it ends, the log that the copy needs
     /// is not recycled, and [`vacuum`](Self::vacuum) does not truncate the data file. If the disk is full and writers

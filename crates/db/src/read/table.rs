@@ -209,8 +209,8 @@ impl<'tx, K: Key, V: Value> ReadTable<'tx, K, V> {
     /// Iterates over the encoded rows in key order, and skips damaged pages. What cannot be read is an item of its own,
     /// in key order: see [`ReadTransaction::readable_tables`](crate::ReadTransaction::readable_tables).
     ///
-    /// The rows below a damaged inner node are found if the database is [only read](crate::Options::open_read_only), and
-    /// the map of its pages is sound.
+    /// The rows below a damaged inner node are found if the database is [only read](crate::Options::open_read_only),
+    /// and the map of its pages is sound.
     pub fn salvage(&self) -> Salvage<'tx> {
         self.table.salvage()
     }

@@ -1,6 +1,7 @@
 //! A restore brings back exactly the commits up to a position, whole or not at all, and refuses what it cannot reach.
 //!
-//! `FORESHORE_CRASH_STRIDE=1` loses power at each operation, and `FORESHORE_POSITIONS=1000` restores to so many positions.
+//! `FORESHORE_CRASH_STRIDE=1` loses power at each operation, and `FORESHORE_POSITIONS=1000` restores to so many
+//! positions.
 
 use crate::script::{Loss, Random, Script, disk, lose_power, options, read};
 use crate::support::{DIR, NUMBERS, SetOnDrop, TempDir, fill, numbers, small};

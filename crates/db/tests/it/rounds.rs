@@ -1,5 +1,5 @@
-//! Lives of several rounds: work, a backup, a power loss, a start and a restore. Each chain of full backup and increments
-//! holds what the database held, by itself and with the archive.
+//! Lives of several rounds: work, a backup, a power loss, a start and a restore. Each chain of full backup and
+//! increments holds what the database held, by itself and with the archive.
 //!
 //! `FORESHORE_ROUNDS=300` makes so many rounds.
 

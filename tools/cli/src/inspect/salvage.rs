@@ -32,8 +32,8 @@ const MAX_BYTES: usize = 64 << 20;
 ///
 /// If the salvage does not finish, OUT is no database, and the directory OUT.unfinished can be removed.
 ///
-/// A database that was not closed is recovered in a copy of its files, in OUT.unfinished. So is one whose data file lost
-/// its end.
+/// A database that was not closed is recovered in a copy of its files, in OUT.unfinished. One whose data file lost its
+/// end is copied there, too.
 #[derive(Args)]
 pub(crate) struct SalvageArguments {
     /// Directory of the database; no other process may have it open

@@ -1,0 +1,83 @@
+//! The leaves of a table, found without the nodes above them, for the salvage of its rows.
+//!
+//! A damaged inner node hides the leaves below it. But each leaf has the id of its table, and its fences. So all
+//! allocated pages are read once, and the leaves of the table are listed by their low fences. A descent that a damaged
+//! node stops goes to the listed leaf that covers its key.
+//!
+//! **Invariant:** no listed leaf is one that the tree had before. A page is allocated exactly if a tree has it. In a
+//! region whose map was rebuilt it may not be, so the leaves there are not listed.
+
+use crate::access::{Access, ReadGuard, Reading};
+use crate::descend::Restarts;
+use crate::leaf_list::LeafList;
+use crate::node::{Goal, NodeView};
+use crate::tree::Tree;
+use foreshore_base::{Error, PageId, Result};
+use foreshore_buffer::AccessPattern;
+
+impl Tree {
+    /// Returns where the leaf after that of `key` begins; `None` if there is none. If a damaged node hides that, the
+    /// leaves of the table are listed, and this handle finds them from then on. No other thread changes the tree.
+    ///
+    /// # Errors
+    /// `Io` and other errors of a read, but no damage of a node.
+    pub fn next_leaf(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.next_separator_on(key, 1) {
+            Err(Error::Corrupted { .. }) => {}
+            next => return next,
+        }
+        if self.leaf_list().is_none() {
+            let found = self.descend::<ReadGuard<'_>>(Goal::At(key), 0, false, &mut Restarts::default());
+            if found.is_ok_and(|found| found.is_ok_and(|leaf| leaf.pid() == self.root())) {
+                return Ok(None);
+            }
+            *self = self.with_leaf_list(self.list_leaves()?);
+        }
+        let listed = self.leaf_list().and_then(|list| list.next_behind(key));
+        Ok(self.next_after_damage(key)?.into_iter().chain(listed).min())
+    }
+
+    /// Does what [`next_leaf`](Self::next_leaf) does, after a scan from `key` on has met damage. Returns `key` itself
+    /// if this has listed the leaves, so that the scan may find more now.
+    ///
+    /// # Errors
+    /// Those of [`next_leaf`](Self::next_leaf).
+    pub fn next_leaf_after_damage(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let was_listed = self.leaf_list().is_some();
+        let next = self.next_leaf(key)?;
+        Ok(if !was_listed && self.leaf_list().is_some() { Some(key.to_vec()) } else { next })
+    }
+
+    /// Lists the sound leaves of this table.
+    fn list_leaves(&self) -> Result<LeafList> {
+        let (space, mut list) = (self.trees().space(), LeafList::default());
+        space.each_allocated(&mut |pid| {
+            let page = match self.pool().shared_as(pid, AccessPattern::Scan) {
+                Ok(page) => page,
+                Err(Error::Corrupted { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let low = NodeView::view(&*page)
+                .and_then(|node| Ok((node.is_leaf() && node.table() == self.table()).then_some(node.low()?)));
+            if let Ok(Some(low)) = low {
+                let low = low.to_vec();
+                drop(page);
+                if !space.may_be_unused(pid)? {
+                    list.insert(low, pid);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(list)
+    }
+
+    /// Fixes the listed leaf that covers `key`, if there is one.
+    pub(crate) fn listed_leaf<'p, G: Access<'p>>(&'p self, key: &[u8]) -> Option<G> {
+        let pid: PageId = self.leaf_list()?.toward(key)?;
+        let leaf = G::fix(self.pool(), pid, Reading::Latched).ok()?;
+        let covers = NodeView::view(leaf.page()).and_then(|node| {
+            Ok(node.is_leaf() && node.table() == self.table() && !node.falls_short_of(Goal::At(key))?)
+        });
+        covers.is_ok_and(|covers| covers).then_some(leaf)
+    }
+}
