@@ -259,12 +259,7 @@ impl Log {
     /// # Errors
     /// `InvalidOption` for a log without files; `LogTruncated` if it begins after `from`; `LostLog` or `Corrupted` for
     /// a damaged group; the error of a disk. What was written is no log then, since it has no control file.
-    pub fn copy(
-        &self,
-        from: GroupNo,
-        to: &CopyTarget<'_>,
-        go_on: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<CopiedLog> {
+    pub fn copy(&self, from: GroupNo, to: &CopyTarget<'_>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<CopiedLog> {
         self.check_files("copy")?;
         copy::copy(self.core(), from, to, go_on)
     }

@@ -177,7 +177,9 @@ impl Sound {
 /// Finds where the rows of all tables lie.
 fn tables(data: &[u8], mut found: BTreeMap<String, Rows>) -> Vec<Table> {
     let pages = allocated(data);
-    let leaves = |table: u32| pages.iter().copied().filter(move |&at| page(data, at).is_node(table) && page(data, at).level() == 0);
+    let leaves = |table: u32| {
+        pages.iter().copied().filter(move |&at| page(data, at).is_node(table) && page(data, at).level() == 0)
+    };
     let mut tables = Vec::new();
     for named_by in leaves(CATALOGUE) {
         for (_, name, row) in page(data, named_by).rows().filter(|(_, _, row)| row[1] & 7 == 0) {
@@ -186,8 +188,10 @@ fn tables(data: &[u8], mut found: BTreeMap<String, Rows>) -> Vec<Table> {
             let mut placed = Vec::new();
             for leaf in leaves(u32_at(row, 4)) {
                 for (flags, key, stub) in page(data, leaf).rows() {
-                    let of_chain = |at: &u64| page(data, *at).kind() == CHAIN && page(data, *at).0[32..48] == stub[..16];
-                    let chain = if flags & 2 == 0 { Vec::new() } else { pages.iter().copied().filter(of_chain).collect() };
+                    let of_chain =
+                        |at: &u64| page(data, *at).kind() == CHAIN && page(data, *at).0[32..48] == stub[..16];
+                    let chain =
+                        if flags & 2 == 0 { Vec::new() } else { pages.iter().copied().filter(of_chain).collect() };
                     placed.push(Placed { key: key.to_vec(), leaf, pages: chain });
                 }
             }
@@ -252,9 +256,8 @@ fn every_row_on_sound_pages_comes_back() {
             let at = draw(&sound, &mut random);
             hurt(&mut data, &sound, at, &mut random);
         }
-        let damaged: BTreeSet<u64> = (0..(data.len() / PAGE_SIZE) as u64)
-            .filter(|&at| page(&data, at).0 != page(&sound.data, at).0)
-            .collect();
+        let damaged: BTreeSet<u64> =
+            (0..(data.len() / PAGE_SIZE) as u64).filter(|&at| page(&data, at).0 != page(&sound.data, at).0).collect();
         sim.patch(Path::new(DATA), 0, &data).unwrap();
         let images = sim.contents(Path::new("/db/dw")).unwrap().len();
         sim.patch(Path::new("/db/dw"), 4096, &vec![0; images - 4096]).unwrap();
@@ -291,5 +294,8 @@ fn every_row_on_sound_pages_comes_back() {
             assert!(rows.keys().all(|key| table.rows.contains_key(key)), "{what}: a row that was not there");
         }
     }
-    assert!(back > 100_000 && lost > 1000 && below_damage > 1000, "{back} back, {lost} lost, {below_damage} below damage");
+    assert!(
+        back > 100_000 && lost > 1000 && below_damage > 1000,
+        "{back} back, {lost} lost, {below_damage} below damage"
+    );
 }

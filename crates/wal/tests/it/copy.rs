@@ -11,7 +11,8 @@ use std::sync::Arc;
 const COPY: &str = "/copy";
 
 fn copy(log: &Log, from: GroupNo, fs: &Arc<dyn Fs>) -> foreshore_base::Result<Lsn> {
-    log.copy(from, &CopyTarget { fs, dir: Path::new(COPY), is_opened: true }, &mut || Ok(())).map(|copied| copied.durable)
+    log.copy(from, &CopyTarget { fs, dir: Path::new(COPY), is_opened: true }, &mut || Ok(()))
+        .map(|copied| copied.durable)
 }
 
 /// The records of the copy.
