@@ -31,7 +31,6 @@ impl Default for ShardedCounter {
 
 impl ShardedCounter {
     /// A counter at zero, with a shard for each processor.
-    #[expect(clippy::new_without_default, reason = "it allocates by the size of the machine")]
     pub fn new() -> Self {
         Self::of(available_parallelism().next_power_of_two().min(MOST_SHARDS))
     }
