@@ -29,6 +29,10 @@ pub(super) fn open(options: &Options, dir: &Path, copy: &Path) -> Result<Db, Fai
         let recovered = options.open_existing(copy).and_then(|db| db.close(Duration::from_secs(60)));
         opened = recovered.and_then(|()| options.open_read_only(copy));
     }
+    // A prepared transaction is left.
+    if matches!(opened, Err(Error::NotClosed { .. })) {
+        opened = options.open_existing(copy);
+    }
     opened.map_err(Failure::unopened)
 }
 
