@@ -7,7 +7,7 @@
 //!
 //! | lock | where it lives | waits |
 //! |---|---|---|
-//! | table S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head, upgrades first |
+//! | table S, SIX, X | [`LockManager::lock_table`]: a head per table | FIFO queue of the head; an upgrade is before those that wait for its owner |
 //! | table IS, IX | a word of the owner's slot, or the head | as above, while a strong lock is there |
 //! | row X | **tuple header** (xid, status) | [`LockManager::wait_xid`]: parked by row, one woken at a time |
 //! | key S | [`LockManager::share`]: an entry by key hash, and a counter | behind an exclusive waiter |

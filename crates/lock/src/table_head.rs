@@ -23,8 +23,8 @@ pub(crate) struct Request {
     pub(crate) table: TableId,
     /// The mode that the owner will hold.
     pub(crate) mode: TableMode,
-    /// The weaker mode in which the owner already holds the table. Such a request goes ahead of those that hold
-    /// nothing, because they may wait for its lock.
+    /// The weaker mode in which the owner already holds the table. Such a request goes ahead of those that wait for
+    /// this lock.
     pub(crate) upgrade: Option<TableMode>,
 }
 
@@ -47,10 +47,19 @@ impl TableHead {
         })
     }
 
+    /// Returns where in the queue a request belongs: an upgrade before the first request that waits for the lock of its
+    /// owner, any other request at the end. Behind that first one, each may wait for the owner too.
+    ///
+    /// If upgrades overtook all requests, transactions that read before they write would keep off a reader of the whole
+    /// table for ever.
+    fn place(&self, request: Request) -> usize {
+        let waits_for = |held: TableMode| self.queue.iter().position(|before| !before.mode.is_compatible(held));
+        request.upgrade.and_then(waits_for).unwrap_or(self.queue.len())
+    }
+
     /// Returns the owners of earlier requests that a request at position `at` may not overtake.
     fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = u32> {
-        let ahead = if request.upgrade.is_some() { 0 } else { at };
-        let queued = self.queue.iter().take(ahead);
+        let queued = self.queue.iter().take(at);
         queued.filter(move |before| !before.mode.is_compatible(request.mode)).map(|before| before.owner)
     }
 
@@ -118,23 +127,15 @@ impl TableHead {
         self.tag = self.tag.max(csn);
     }
 
-    /// Queues a request that cannot be granted. An upgrade goes behind the other upgrades, any other request to the
-    /// end.
+    /// Queues a request that cannot be granted.
     pub(crate) fn enqueue(&mut self, request: Request) {
-        let upgrades = self.queue.iter().take_while(|before| before.upgrade.is_some()).count();
-        let at = if request.upgrade.is_some() { upgrades } else { self.queue.len() };
         debug_assert!(self.position(request.owner).is_none(), "{request:?} queues twice: {:?}", self.queue);
-        self.queue.insert(at, request);
-        debug_assert!(
-            self.queue.iter().is_sorted_by_key(|queued| queued.upgrade.is_none()),
-            "an upgrade waits behind a new request: {:?}",
-            self.queue
-        );
+        self.queue.insert(self.place(request), request);
     }
 
     /// Returns whether a request may be granted without queueing.
     pub(crate) fn admits(&self, request: Request) -> bool {
-        self.is_grantable(self.queue.len(), request)
+        self.is_grantable(self.place(request), request)
     }
 
     /// Removes a queued request that may be granted. Returns false if it may not yet.

@@ -90,13 +90,23 @@ impl Thing {
         self.queue.iter().position(|&(waiter, _)| waiter == member)
     }
 
+    /// Where `member` waits: if it has something, before those that wait for that. Otherwise behind all.
+    fn place(&self, member: usize) -> usize {
+        let Some(held) = self.held_by(member) else { return self.queue.len() };
+        if self.kind != Kind::Table {
+            return 0;
+        }
+        self.queue.iter().position(|&(_, mode)| !mode.is_compatible(held)).unwrap_or(self.queue.len())
+    }
+
     /// The members that `member` has to wait for if it asks for `mode` behind the first `ahead` of the queue.
     fn in_the_way(&self, member: usize, mode: TableMode, ahead: usize) -> Vec<usize> {
         let excludes =
             |&(other, held): &(usize, TableMode)| (other != member && !held.is_compatible(mode)).then_some(other);
         let mut blockers: Vec<_> = self.holders.iter().filter_map(excludes).collect();
         let is_in_header = self.kind == Kind::Row && self.holders.iter().any(|&(_, held)| held == EXCLUSIVE);
-        if self.held_by(member).is_some() || is_in_header {
+        let is_upgrade = self.kind != Kind::Table && self.held_by(member).is_some();
+        if is_upgrade || is_in_header {
             return blockers;
         }
         let queued = match (self.kind, mode) {
@@ -154,15 +164,14 @@ impl Reference {
         if held == Some(mode) {
             return false;
         }
-        if thing.in_the_way(member, mode, thing.queue.len()).is_empty() {
+        if thing.in_the_way(member, mode, thing.place(member)).is_empty() {
             if ask.kind != Kind::Range || mode != EXCLUSIVE {
                 thing.holders.retain(|&(holder, _)| holder != member);
                 thing.holders.push((member, mode));
             }
             return false;
         }
-        let at = if held.is_some() { 0 } else { thing.queue.len() };
-        thing.queue.insert(at, (member, mode));
+        thing.queue.insert(thing.place(member), (member, mode));
         true
     }
 

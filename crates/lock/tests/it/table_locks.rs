@@ -104,6 +104,58 @@ fn an_upgrade_passes_waiters_that_wait_for_it() {
     }
 }
 
+/// Otherwise transactions that read a row before they write one would keep off a reader of the whole table for ever.
+#[test]
+fn an_upgrade_does_not_pass_waiters_that_do_not_wait_for_it() {
+    for locks in managers() {
+        let mut writer = locks.lease("writer").expect("a slot");
+        lock(&mut writer, &locks, IntentExclusive);
+        let mut later = locks.lease("later").expect("a slot");
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut owner = locks.lease("reader").expect("a slot");
+                lock(&mut owner, &locks, Shared);
+                owner
+            });
+            until_waits(&locks, 1);
+            lock(&mut later, &locks, IntentShared);
+            assert!(locks.try_lock_table(&mut later, TABLE, IntentExclusive).is_none(), "it would pass the reader");
+            let upgrade = scope.spawn(|| lock(&mut later, &locks, IntentExclusive));
+            until_waits(&locks, 2);
+            locks.finish(&mut writer, None);
+            let mut owner = reader.join().expect("no panic");
+            assert!(!upgrade.is_finished(), "the reader has the table");
+            locks.finish(&mut owner, None);
+            upgrade.join().expect("no panic");
+        });
+    }
+}
+
+/// Two wait: one for the lock of the owner that upgrades, and behind it one that does not.
+#[test]
+fn an_upgrade_passes_all_behind_a_waiter_that_waits_for_it() {
+    for locks in managers() {
+        let mut holder = locks.lease("holder").expect("a slot");
+        lock(&mut holder, &locks, IntentShared);
+        thread::scope(|scope| {
+            let waiters = [Exclusive, Shared].map(|mode| {
+                let waits = locks.stats().waits;
+                let locks = &locks;
+                let waiter = scope.spawn(move || {
+                    let mut owner = locks.lease("waiter").expect("a slot");
+                    lock(&mut owner, locks, mode);
+                    locks.finish(&mut owner, None);
+                });
+                until_waits(locks, waits + 1);
+                waiter
+            });
+            assert!(locks.try_lock_table(&mut holder, TABLE, IntentExclusive).is_some(), "both wait for the holder");
+            locks.finish(&mut holder, None);
+            waiters.into_iter().for_each(|waiter| waiter.join().expect("no panic"));
+        });
+    }
+}
+
 #[test]
 fn two_upgrades_are_a_deadlock_with_one_victim() {
     for locks in managers() {
