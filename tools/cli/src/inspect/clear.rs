@@ -3,7 +3,7 @@
 use super::database::Database;
 use crate::exit::Failure;
 use clap::Args;
-use foreshore::Error;
+use foreshore::{Error, Transaction};
 
 /// Remove all rows of a table, whatever their number
 ///
@@ -13,14 +13,25 @@ use foreshore::Error;
 pub(crate) struct ClearArguments {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    clear: Clear,
+}
+
+/// The table.
+#[derive(Args)]
+pub(crate) struct Clear {
     /// Name of the table
     table: String,
 }
 
 pub(crate) fn run(arguments: &ClearArguments) -> Result<(), Failure> {
     let db = arguments.database.open()?;
-    db.run(|tx| {
-        let is_there = tx.clear_table(&arguments.table)?;
-        if is_there { Ok(()) } else { Err(Error::NoTable { name: arguments.table.clone() }.into()) }
-    })
+    db.run(|tx| arguments.clear.run(tx))
+}
+
+impl Clear {
+    pub(crate) fn run(&self, tx: &Transaction) -> Result<(), Failure> {
+        let is_there = tx.clear_table(&self.table)?;
+        if is_there { Ok(()) } else { Err(Error::NoTable { name: self.table.clone() }.into()) }
+    }
 }

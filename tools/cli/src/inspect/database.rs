@@ -6,6 +6,7 @@ use clap::Args;
 use foreshore::{Db, ListedTable, Options};
 use foreshore_bench::units;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The database of a verb.
 #[derive(Args)]
@@ -18,6 +19,9 @@ pub(crate) struct Database {
     /// The engine's memory limit
     #[arg(long, default_value = "256MiB", value_parser = |text: &str| units::size("memory", text))]
     memory: u64,
+    /// How long a restart after a crash may take: the log that it reads follows from that
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| units::time("restart-target", text))]
+    restart_target: Option<Duration>,
 }
 
 impl Database {
@@ -41,7 +45,11 @@ impl Database {
     }
 
     fn options(&self) -> Options {
-        Options::new().memory_limit(self.memory)
+        let options = Options::new().memory_limit(self.memory);
+        match self.restart_target {
+            Some(time) => options.restart_target(time),
+            None => options,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::database::Database;
 use crate::exit::Failure;
 use clap::Args;
-use foreshore::Error;
+use foreshore::{Error, Transaction};
 
 /// Give a table another name
 ///
@@ -13,6 +13,13 @@ use foreshore::Error;
 pub(crate) struct RenameArguments {
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    rename: Rename,
+}
+
+/// The names.
+#[derive(Args)]
+pub(crate) struct Rename {
     /// Name of the table
     table: String,
     /// The new name
@@ -21,8 +28,12 @@ pub(crate) struct RenameArguments {
 
 pub(crate) fn run(arguments: &RenameArguments) -> Result<(), Failure> {
     let db = arguments.database.open()?;
-    db.run(|tx| {
-        let is_there = tx.rename_table(&arguments.table, &arguments.new_name)?;
-        if is_there { Ok(()) } else { Err(Error::NoTable { name: arguments.table.clone() }.into()) }
-    })
+    db.run(|tx| arguments.rename.run(tx))
+}
+
+impl Rename {
+    pub(crate) fn run(&self, tx: &Transaction) -> Result<(), Failure> {
+        let is_there = tx.rename_table(&self.table, &self.new_name)?;
+        if is_there { Ok(()) } else { Err(Error::NoTable { name: self.table.clone() }.into()) }
+    }
 }

@@ -43,7 +43,7 @@ impl Session {
         self.open.is_some()
     }
 
-    /// Lists the names of the tables. They stay while the shell runs, because it creates and drops none.
+    /// Lists the names of the tables, of which those that the open transaction has given are not known yet.
     pub(super) fn tables(&self) -> Result<Vec<String>, Failure> {
         Ok(self.db.read().tables()?.into_iter().map(|table| table.name).collect())
     }
@@ -85,6 +85,8 @@ impl Session {
             Verb::Timing { switch } => self.has_timing = matches!(switch, Switch::On),
             Verb::Quit => return Ok(Next::Quit),
             Verb::Put(put) => self.write(|tx| put.run(tx))?,
+            Verb::Rename(rename) => self.write(|tx| rename.run(tx))?,
+            Verb::Clear(clear) => self.write(|tx| clear.run(tx))?,
             Verb::Del(del) => {
                 let absent = self.write(|tx| del.run(tx))?;
                 del.report(absent)?;

@@ -31,7 +31,12 @@ pub(super) fn run(mut session: Session, name: &str) -> Result<(), Failure> {
             Ok(line) => {
                 keep(&mut editor, history.as_deref());
                 interrupt::clear();
-                match session.line(&line) {
+                let done = session.line(&line);
+                // A line may have renamed a table. What damage hides stays as it was.
+                if let (Some(names), Ok(tables)) = (editor.helper_mut(), session.tables()) {
+                    names.tables = tables;
+                }
+                match done {
                     Ok(Next::Line) | Err(Failure::No | Failure::PipeClosed) => {}
                     Ok(Next::Quit) => break,
                     Err(Failure::Interrupted) => eprintln!("interrupted"),

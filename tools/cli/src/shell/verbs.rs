@@ -3,7 +3,7 @@
 use crate::inspect::bounds::Bounds;
 use crate::inspect::database::Table;
 use crate::inspect::scan::{Lines, Scan};
-use crate::inspect::{del::Del, get::Get, put::Put, tables::Tables};
+use crate::inspect::{clear::Clear, del::Del, get::Get, put::Put, rename::Rename, tables::Tables};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// A verb and its words, quoted as in a POSIX shell: `get pairs '[7, "x"]'`. `help VERB` has its options.
@@ -38,6 +38,10 @@ pub(super) enum Verb {
     Prefix(Beginning),
     /// Print the number of rows
     Count(Counted),
+    /// Give a table another name
+    Rename(Rename),
+    /// Remove all rows of a table, whatever their number
+    Clear(Clear),
     /// Begin a transaction, which the next lines belong to
     Begin,
     /// Commit the transaction, durably

@@ -110,14 +110,37 @@ fn a_shell_for_reading_only_writes_no_file() {
 }
 
 #[test]
+fn tables_are_renamed_and_cleared_in_transactions() {
+    let dir = Dir::with_database("shell-tables");
+    let lines = "rename accounts 'ledger of 2026'\ncount 'ledger of 2026'\nbegin\nclear 'ledger of 2026'\nrename names people\n\
+                 count 'ledger of 2026'\ncount people\nrollback\ncount 'ledger of 2026'\ncount names\n\
+                 begin\nclear names\nput names Eve null\ncommit\nscan names --keys\n";
+    assert_eq!(prints(&dir, lines), "300\n0\n2\n300\n2\n\"Eve\"\n");
+    assert_eq!(dir.run("check", &[]).code, 0);
+    for (line, why) in [
+        ("rename accounts again\n", "there is no table \"accounts\""),
+        ("rename 'ledger of 2026' names\n", "there is a table \"names\""),
+        ("clear accounts\n", "there is no table \"accounts\""),
+        ("rename names\n", "required arguments were not provided: <NEW_NAME>"),
+    ] {
+        dir.run_with("shell", &[], line).is_refused(2, why);
+    }
+    for line in ["clear names\n", "rename names other\n"] {
+        dir.run_with("shell", &["--read-only"], line).is_refused(2, "open for reading only");
+    }
+}
+
+#[test]
 fn timing_and_help() {
     let dir = Dir::with_database("shell-timing");
     let (code, output, errors) = runs(&dir, "timing on\nget accounts 7\ntiming off\nget accounts 7\n");
     assert_eq!((code, &*output), (0, "-93\n-93\n"));
     assert!(errors.starts_with("time: ") && errors.ends_with(" ms\n") && errors.lines().count() == 1, "{errors}");
     let help = prints(&dir, "help\n");
-    let verbs =
-        ["tables", "get", "put", "del", "scan", "range", "prefix", "count", "begin", "commit", "rollback", "quit"];
+    let verbs = [
+        "tables", "get", "put", "del", "scan", "range", "prefix", "count", "rename", "clear", "begin", "commit",
+        "rollback", "quit",
+    ];
     assert!(verbs.iter().all(|verb| help.contains(&format!("\n  {verb} "))), "{help}");
     assert!(prints(&dir, "help range\n").contains("--limit <ROWS>"));
 }

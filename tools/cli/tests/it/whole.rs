@@ -48,6 +48,17 @@ fn stats_count_the_rows_of_each_table() {
     dir.run("stats", &["none"]).is_refused(2, "there is no table \"none\"");
 }
 
+/// 32 MiB for a second, until a restart was measured.
+#[test]
+fn a_restart_target_bounds_the_log() {
+    let dir = Dir::with_database("restart-target");
+    let text = dir.prints("stats", &["--prometheus", "--restart-target", "4s"]);
+    assert!(text.contains("\nforeshore_log_budget_bytes 134217728\n"), "{text}");
+    let refused = dir.run("stats", &["--restart-target", "soon"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.errors.contains("a time such as 10s"), "{refused:?}");
+}
+
 #[test]
 fn stats_are_printed_for_prometheus() {
     let dir = Dir::with_database("prometheus");
