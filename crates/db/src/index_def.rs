@@ -11,6 +11,7 @@
 //! by index key and then by primary key, and the two keys of an entry can be separated.
 
 use crate::Result;
+use crate::raw_index::RawKey;
 use foreshore_base::codec::Decoder;
 use foreshore_base::key::{Key, Value};
 use std::{any::TypeId, borrow::Borrow, fmt, marker::PhantomData};
@@ -69,6 +70,33 @@ pub struct IndexDef<K: Key, V: Value, I: Key> {
     is_unique: bool,
     version: u64,
     keys: KeysOf<K, V, I>,
+    /// What takes the place of `keys` and of the types, for a table of encoded rows.
+    raw: Option<&'static RawIndex>,
+}
+
+/// An index of a table of encoded rows. The types have names only.
+#[doc(hidden)]
+pub struct RawIndex {
+    /// The name of the type of the index keys.
+    pub key_type: String,
+    /// The name of the type of the table's keys.
+    pub primary_type: String,
+    /// Adds the index keys of an encoded row. The error names the part of the row that has none.
+    pub keys: Box<RawKeysOf>,
+    /// Returns the length of the index key at the front of an entry that is not unique.
+    pub key_len: Box<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>,
+}
+
+/// A function that adds the index keys of an encoded row.
+type RawKeysOf = dyn Fn(&[u8], &[u8], &mut IndexKeys<'_, RawKey>) -> Result<(), &'static str> + Send + Sync;
+
+impl IndexDef<&'static [u8], &'static [u8], RawKey> {
+    /// Defines an index of a table of encoded rows, which bindings of other languages open.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn raw(name: &'static str, is_unique: bool, version: u64, raw: &'static RawIndex) -> Self {
+        Self { name, is_unique, version, keys: |_, _, _| {}, raw: Some(raw) }
+    }
 }
 
 impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
@@ -76,7 +104,7 @@ impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
     /// name is refused when the table is opened.
     #[must_use]
     pub const fn new(name: &'static str, keys: KeysOf<K, V, I>) -> Self {
-        Self { name, is_unique: false, version: 1, keys }
+        Self { name, is_unique: false, version: 1, keys, raw: None }
     }
 
     /// Defines the index `name`, in which no two rows have the same key. A write that would give a key to a second row
@@ -86,7 +114,7 @@ impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
     /// between: a write that removes one of the keys.
     #[must_use]
     pub const fn unique(name: &'static str, keys: KeysOf<K, V, I>) -> Self {
-        Self { name, is_unique: true, version: 1, keys }
+        Self { name, is_unique: true, version: 1, keys, raw: None }
     }
 
     /// Sets the version of the function, which is 1 by default.
@@ -138,6 +166,10 @@ impl<K: Key, V: Value, I: Key> IndexDef<K, V, I> {
     pub(crate) fn split<'b>(&self, entry: &'b [u8], value: &'b [u8]) -> Option<(I::Owned, &'b [u8])> {
         if self.is_unique {
             return Some((I::decode_key(entry)?, value));
+        }
+        if let Some(raw) = self.raw {
+            let (key, primary) = entry.split_at_checked((raw.key_len)(entry)?)?;
+            return Some((I::decode_key(key)?, primary));
         }
         let mut from = Decoder::new(entry);
         let key = I::decode_key_part(&mut from)?;
@@ -269,8 +301,8 @@ pub trait Definition: Send + Sync {
     /// Returns the version of the key function.
     fn version(&self) -> u64;
 
-    /// Returns the types of the index keys and of the primary keys.
-    fn types(&self) -> (TypeId, TypeId);
+    /// Returns the types of the index keys and of the primary keys, unless they have names only.
+    fn types(&self) -> Option<(TypeId, TypeId)>;
 
     /// Returns the names of these types.
     fn type_names(&self) -> (String, String);
@@ -293,16 +325,25 @@ impl<K: Key + 'static, V: Value, I: Key + 'static> Definition for IndexDef<K, V,
         self.version
     }
 
-    fn types(&self) -> (TypeId, TypeId) {
-        (TypeId::of::<I>(), TypeId::of::<K>())
+    fn types(&self) -> Option<(TypeId, TypeId)> {
+        self.raw.is_none().then(|| (TypeId::of::<I>(), TypeId::of::<K>()))
     }
 
     fn type_names(&self) -> (String, String) {
-        (I::type_name(), K::type_name())
+        match self.raw {
+            Some(raw) => (raw.key_type.clone(), raw.primary_type.clone()),
+            None => (I::type_name(), K::type_name()),
+        }
     }
 
     fn entries(&self, key: &[u8], value: &[u8], out: &mut Entries) -> Result<(), &'static str> {
         out.clear();
+        if let Some(raw) = self.raw {
+            let mut keys = IndexKeys { is_unique: self.is_unique, primary: key, entries: out, types: PhantomData };
+            (raw.keys)(key, value, &mut keys)?;
+            out.sort();
+            return Ok(());
+        }
         let owned = K::decode_key(key).ok_or("key")?;
         let value = V::decode(value).ok_or("value")?;
         let mut keys = IndexKeys { is_unique: self.is_unique, primary: key, entries: out, types: PhantomData };

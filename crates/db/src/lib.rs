@@ -90,6 +90,7 @@ mod prepared;
 mod profile;
 mod purge;
 mod queues;
+mod raw_index;
 mod read;
 mod reclaim;
 mod repair;
@@ -131,6 +132,8 @@ pub use foreshore_recovery::{CheckpointStats, RecoveryStats};
 pub use foreshore_space::SpaceStats;
 pub use foreshore_txn::{Isolation, OldestSnapshot, OldestTransaction, TxnStats};
 pub use foreshore_wal::{ArchiveStats, Group, LogStats, Waits};
+#[doc(hidden)]
+pub use index_def::RawIndex;
 pub use index_def::{IndexDef, IndexKeys, TableIndex};
 pub use insert_watch::InsertWatch;
 pub use memory::{MemoryShares, MemoryUse};
@@ -141,6 +144,8 @@ pub use options::{Durability, Options, ReadOptions, TxnOptions};
 pub use prepared::PreparedTxn;
 pub use profile::{HotKey, HotPage, Profile, TimeSplit};
 pub use purge::HeldRows;
+#[doc(hidden)]
+pub use raw_index::RawKey;
 #[doc(hidden)]
 pub use read::SingleReader;
 pub use read::{ReadTable, ReadTransaction};

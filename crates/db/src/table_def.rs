@@ -133,15 +133,21 @@ impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     /// Returns the name of the table if it and those of the indexes are allowed.
     pub(crate) fn checked_name(&self) -> Result<&'n str> {
         check_name(self.name)?;
-        for (at, index) in self.indexes.iter().enumerate() {
-            let name = index.name();
-            check_name(name)?;
-            if self.indexes[..at].iter().any(|other| other.name() == name) {
-                return Err(Error::TableName { name: name.to_owned() });
-            }
-        }
+        check_names(self.indexes)?;
         Ok(self.name)
     }
+}
+
+/// Checks the names of indexes of one table.
+pub(crate) fn check_names<K, V>(indexes: &[&'static dyn TableIndex<K, V>]) -> Result<()> {
+    for (at, index) in indexes.iter().enumerate() {
+        let name = index.name();
+        check_name(name)?;
+        if indexes[..at].iter().any(|other| other.name() == name) {
+            return Err(Error::TableName { name: name.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// Checks the name of a table or of an index. The catalogue separates the two by a byte zero.

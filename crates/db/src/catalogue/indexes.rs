@@ -320,12 +320,12 @@ fn is_fit(base: &TreeRef<'_>, info: &TableInfo, def: &dyn Definition) -> bool {
         return false;
     }
     let types = def.types();
-    if info.has_matched(types) {
+    if types.is_some_and(|types| info.has_matched(types)) {
         return true;
     }
     let (key_type, primary_type) = def.type_names();
     let has_types = *info.key_type == *key_type && *info.value_type == *primary_type;
-    if has_types {
+    if let (true, Some(types)) = (has_types, types) {
         info.remember_match(types);
     }
     has_types

@@ -3,7 +3,7 @@
 use super::Table;
 use super::kept::Kept;
 use crate::catalogue::{Catalogue, Missing, RowTypes, TreeRef};
-use crate::index_def::Definition;
+use crate::index_def::{Definition, TableIndex};
 use crate::live::Live;
 use crate::table_def::check_name;
 use crate::watches::WatchKey;
@@ -28,7 +28,7 @@ impl Transaction {
     /// index, and `KeyTooLarge` for a key of a new index: these two end the transaction.
     pub fn open<K: Key + 'static, V: Value + 'static>(&self, def: TableDef<'_, K, V>) -> Result<Table<'_, K, V>> {
         let table = self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open)?;
-        self.open_indexes(table, def, Missing::Create)
+        self.open_indexes(table, def.indexes(), Missing::Create)
     }
 
     /// Opens an existing table. Creates neither a table nor an index. At
@@ -54,23 +54,23 @@ impl Transaction {
         def: TableDef<'_, K, V>,
     ) -> Result<Table<'_, K, V>> {
         let table = self.open_by(def, RowTypes::of::<K, V>(), Catalogue::open_existing)?;
-        self.open_indexes(table, def, Missing::Refuse)
+        self.open_indexes(table, def.indexes(), Missing::Refuse)
     }
 
     /// Opens the declared indexes of a table.
-    fn open_indexes<'tx, K: Key + 'static, V: Value + 'static>(
+    pub(super) fn open_indexes<'tx, K: Key + 'static, V: Value + 'static>(
         &'tx self,
         table: Table<'tx, K, V>,
-        def: TableDef<'_, K, V>,
+        indexes: &[&'static dyn TableIndex<K, V>],
         missing: Missing,
     ) -> Result<Table<'tx, K, V>> {
         // A table that was dropped since the snapshot of the transaction is only read.
-        if def.indexes().is_empty() || table.tree.is_retired() {
+        if indexes.is_empty() || table.tree.is_retired() {
             return Ok(table);
         }
         // Read before the search for indexes: an index that the search misses has then changed the word.
         let word = table.tree.indexes().word();
-        let defs = || def.indexes().iter().map(|&index| index as &'static dyn Definition);
+        let defs = || indexes.iter().map(|&index| index as &'static dyn Definition);
         let known = self.with(|engine, live| Ok(engine.catalogue.known_indexes(live, &table.tree, defs())))?;
         if let Some(known) = known {
             return Ok(Table { kept: Kept::new(known, word), ..table });

@@ -1,8 +1,9 @@
 //! Tables whose types are known only at run time: rows are read and written encoded.
 
 use super::Table;
-use crate::catalogue::{Catalogue, RowTypes};
-use crate::{Error, Result, TableDef, Transaction};
+use crate::catalogue::{Catalogue, Missing, RowTypes};
+use crate::table_def::check_names;
+use crate::{Error, Result, TableDef, TableIndex, Transaction};
 use foreshore_base::limits::MAX_INLINE_VALUE;
 
 /// A table of encoded rows.
@@ -63,6 +64,21 @@ impl Transaction {
             return Err(Error::InvalidOption { name: "types", value: format!("names of {len} bytes"), expected });
         }
         self.open_by(TableDef::new(name), RowTypes::Named(key_type, value_type), Catalogue::open)
+    }
+
+    /// Opens a table like [`create_raw`](Self::create_raw), with indexes of encoded rows, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// Those of `create_raw` and of [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn create_raw_with(
+        &self,
+        name: &str,
+        (key_type, value_type): (&str, &str),
+        indexes: &[&'static dyn TableIndex<&'static [u8], &'static [u8]>],
+    ) -> Result<RawTable<'_>> {
+        check_names(indexes)?;
+        self.open_indexes(self.create_raw(name, key_type, value_type)?, indexes, Missing::Create)
     }
 
     /// Opens a table that the snapshot of a reader sees, whatever its types.
