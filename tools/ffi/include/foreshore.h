@@ -5,16 +5,17 @@
  * STATUS. Each function that can fail returns an fs_status, and fs_message() has the words, for the thread that got it.
  *
  * OWNERSHIP. What a function stores through a pointer to a handle belongs to the caller, which frees it with the
- * function named for it: fs_db_free, fs_tx_free, fs_table_free, fs_cursor_free, fs_buffer_free, fs_queue_free. The order
- * is free: a table or cursor of a transaction that has ended returns FS_ENDED. Bytes passed in are copied.
+ * function named for it: fs_db_free, fs_tx_free, fs_table_free, fs_cursor_free, fs_reader_free, fs_index_free,
+ * fs_buffer_free, fs_queue_free. The order is free: a table, cursor or reader of a transaction that has ended returns
+ * FS_ENDED. Bytes passed in are copied.
  *
- * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table and fs_cursor: one thread at a time, which
- * may change; a second one gets FS_IN_USE. Unchecked: fs_buffer is for one thread at a time, and the row that
+ * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table, fs_cursor and fs_reader: one thread at a
+ * time, which may change; a second one gets FS_IN_USE. Unchecked: fs_buffer is for one thread at a time, and the row that
  * fs_cursor_next has stored stays until the next call with the cursor. No handle may be freed while it is used.
  *
  * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent,
- * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside the
- * function of fs_run or of fs_on_durable must not return from it: it is aborted.
+ * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside a
+ * function that the library calls must not return from it: it is aborted.
  */
 
 #ifndef FORESHORE_H
@@ -46,6 +47,15 @@
 
 // Durability: the commit is in the log buffer, and survives power loss soon after.
 #define FS_RELAXED 1
+
+// Restores up to the end of the archive, or of the last backup without an archive.
+#define FS_UNTIL_END 0
+
+// Restores up to `until_lsn`.
+#define FS_UNTIL_LSN 1
+
+// Restores up to `until_secs` and `until_nanos`.
+#define FS_UNTIL_TIME 2
 
 // The row of the lower bound itself does not belong to the range.
 #define FS_LOWER_EXCLUDED 1
@@ -110,6 +120,14 @@ enum fs_status
   FS_ROLLBACK_PARKED = 44,
   // The savepoint is gone, or of another transaction.
   FS_NO_SAVEPOINT = 45,
+  // There is no prepared transaction of this name.
+  FS_NO_PREPARED = 46,
+  // A prepared transaction has the name already.
+  FS_PREPARED_EXISTS = 47,
+  // Another call is preparing, committing or rolling back the prepared transaction.
+  FS_PREPARED_BUSY = 48,
+  // The name of a prepared transaction is empty or too long.
+  FS_PREPARED_NAME = 49,
   // A row with this key exists.
   FS_KEY_EXISTS = 50,
   // The key is too large.
@@ -122,12 +140,14 @@ enum fs_status
   FS_TABLE_NAME = 54,
   // The table has keys or values of other types.
   FS_TABLE_TYPES = 55,
-  // The table has indexes that this library does not keep, so it is only read.
+  // The table has an index that it was opened without, so it is only read.
   FS_INDEXED = 56,
   // A row does not decode to the types of its table.
   FS_UNDECODABLE = 57,
   // A table has the new name already.
   FS_TABLE_EXISTS = 58,
+  // The function that reads a new value has failed.
+  FS_READER_FAILED = 59,
   // There is no database in the directory.
   FS_NO_DATABASE = 60,
   // The database is open already, in this process or another.
@@ -154,6 +174,14 @@ enum fs_status
   FS_POISONED = 73,
   // All page frames are in use: the memory limit is too small.
   FS_NO_MEMORY = 74,
+  // A unique index has the key for another row.
+  FS_INDEX_KEY_EXISTS = 80,
+  // An index disagrees with its table: it was built by another function.
+  FS_INDEX_MISMATCH = 81,
+  // The table has no such index.
+  FS_NO_INDEX = 82,
+  // The index was built by another definition.
+  FS_INDEX_TYPES = 83,
   // An error without a number of its own.
   FS_OTHER = 99,
 };
@@ -175,8 +203,17 @@ typedef struct fs_cursor fs_cursor;
 // An open database. Any thread may use it, and several at once.
 typedef struct fs_db fs_db;
 
+// The definition of an index. Any thread may use it, and several at once.
+typedef struct fs_index fs_index;
+
+// Receives the index keys of a row, by `fs_keys_add`.
+typedef struct fs_keys fs_keys;
+
 // Commits that have completed, behind one descriptor. Any thread may use it, and several at once.
 typedef struct fs_queue fs_queue;
+
+// A reader of one value. It returns the same bytes until its transaction ends.
+typedef struct fs_reader fs_reader;
 
 // A table that is open in a transaction: keys and values are bytes, and keys are in the order of their bytes.
 typedef struct fs_table fs_table;
@@ -203,7 +240,29 @@ typedef struct {
   // Milliseconds that a restart after a crash may take: the log that it reads follows from that, up to `log_budget`.
   // By default only `log_budget` bounds it.
   uint64_t restart_target_ms;
+  // The directory to which the log is copied before it is reused, for `fs_restore`; null for none.
+  const char *archive;
+  // Bytes that the archive may have, beyond which its oldest files are removed. No limit by default.
+  uint64_t archive_limit;
+  // Milliseconds after which a snapshot is cancelled, with `FS_SNAPSHOT_TOO_OLD`. No limit by default.
+  uint64_t snapshot_max_age_ms;
+  // Bytes of old versions that one snapshot may keep. No limit by default.
+  uint64_t snapshot_max_bytes;
+  // Milliseconds after which a transaction is rolled back, with `FS_TRANSACTION_TOO_OLD`. No limit by default.
+  uint64_t transaction_max_age_ms;
 } fs_options;
+
+// What a check has found.
+typedef struct {
+  // Tables.
+  uint64_t tables;
+  // Rows in them.
+  uint64_t rows;
+  // Pages in use.
+  uint64_t pages;
+  // Damaged pages.
+  uint64_t damaged;
+} fs_report;
 
 // What a backup holds.
 typedef struct {
@@ -217,17 +276,51 @@ typedef struct {
   uint64_t quarantined;
 } fs_backup_info;
 
-// What a check has found.
+// Options of a restore. Set `struct_size` to `sizeof(fs_restore_options)`, and leave zero what is to have its default.
 typedef struct {
-  // Tables.
-  uint64_t tables;
-  // Rows in them.
-  uint64_t rows;
-  // Pages in use.
+  // `sizeof(fs_restore_options)`.
+  size_t struct_size;
+  // The directory to which the log was archived, or null.
+  const char *archive;
+  // The directories of the increments of the backup, in their order. Null if there are none.
+  const char *const *increments;
+  // Their number.
+  size_t increment_count;
+  // `FS_UNTIL_END`, `FS_UNTIL_LSN` or `FS_UNTIL_TIME`.
+  uint32_t until;
+  // Nanoseconds of the time, below 1000000000.
+  uint32_t until_nanos;
+  // The position: commits whose records have LSNs up to this one, as `fs_archive` returns it.
+  uint64_t until_lsn;
+  // Seconds since 1970: commits that were written to the log by then.
+  int64_t until_secs;
+} fs_restore_options;
+
+// What was restored, or would be.
+typedef struct {
+  // The position: the commits whose records have LSNs up to it, and no others.
+  uint64_t lsn;
+  // The position as a number of commits.
+  uint64_t csn;
+  // The end of the last backup: the first position that can be restored from it.
+  uint64_t backup_lsn;
+  // Pages of the data file.
   uint64_t pages;
-  // Damaged pages.
-  uint64_t damaged;
-} fs_report;
+  // Bytes of log.
+  uint64_t log_bytes;
+  // Pages that are set aside as damaged. What they held is lost.
+  uint64_t quarantined;
+} fs_restored;
+
+// What a repair has done, or would do.
+typedef struct {
+  // Pages of the database.
+  uint64_t pages;
+  // Damaged pages that were repaired.
+  uint64_t repaired;
+  // Damaged pages that were not.
+  uint64_t unrepaired;
+} fs_repaired;
 
 // Options of a transaction. Set `struct_size` to `sizeof(fs_tx_options)`, and leave zero what is to have its default.
 typedef struct {
@@ -246,6 +339,10 @@ typedef struct {
   const char *label;
   // For `fs_begin_read`: not zero to read commits that are not durable yet, too.
   uint32_t latest;
+  // Milliseconds after which its snapshot is cancelled; those of the database by default.
+  uint64_t snapshot_max_age_ms;
+  // Bytes of old versions that its snapshot may keep; those of the database by default.
+  uint64_t snapshot_max_bytes;
 } fs_tx_options;
 
 // A range of keys: from `lower` on, and below `upper`, unless `flags` say otherwise. A null pointer is no bound.
@@ -261,6 +358,42 @@ typedef struct {
   // `FS_LOWER_EXCLUDED`, `FS_UPPER_INCLUDED`.
   uint32_t flags;
 } fs_range;
+
+// Stores the next bytes of a value in `buffer`, at most `len`, and returns their number. Zero at the end, and -1 if it
+// fails. It must not use the transaction.
+typedef ptrdiff_t (*fs_read)(void *arg, void *buffer, size_t len);
+
+// Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns zero
+// to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the transaction.
+typedef int (*fs_change)(void *arg, const void *old, size_t old_len, fs_buffer *new_value);
+
+// Adds the index keys of a row: one, several, or none, so that the index does not find the row. It is called with the
+// old and the new row of each change, also on other threads, and must depend on nothing else. It must not use the
+// transaction. Zero, or anything else if the row has no such form: then the call returns `FS_UNDECODABLE`, and the
+// transaction is rolled back.
+typedef int (*fs_index_keys)(void *arg,
+                             const void *key,
+                             size_t key_len,
+                             const void *value,
+                             size_t value_len,
+                             fs_keys *keys);
+
+// The definition of an index. Set `struct_size` to `sizeof(fs_index_options)`.
+typedef struct {
+  // `sizeof(fs_index_options)`.
+  size_t struct_size;
+  // The name of the index.
+  const char *name;
+  // The function that adds the keys of a row. They are bytes, in the order of their bytes.
+  fs_index_keys keys;
+  // Passed to the function, for the life of the process.
+  void *arg;
+  // The version of the function; 1 by default. Raise it when the function changes: the next open of a table with the
+  // index builds it anew.
+  uint64_t version;
+  // Not zero if no two rows may have the same key.
+  uint32_t unique;
+} fs_index_options;
 
 // A commit that has completed.
 typedef struct {
@@ -296,6 +429,9 @@ const void *fs_buffer_data(const fs_buffer *buffer);
 // Returns the number of bytes in the buffer. Zero for a null buffer.
 size_t fs_buffer_len(const fs_buffer *buffer);
 
+// Sets the bytes of the buffer, as the function of `fs_update_with` does.
+fs_status fs_buffer_set(fs_buffer *buffer, const void *data, size_t len);
+
 // Frees a buffer. Null is allowed.
 void fs_buffer_free(fs_buffer *buffer);
 
@@ -330,11 +466,6 @@ fs_status fs_compact(const fs_db *db,
 // Stores the number of the newest durable commit. All commits before it are durable, too.
 fs_status fs_durable_csn(const fs_db *db, uint64_t *csn);
 
-// Copies the database to the directory `dir` while it is in use. The copy can be opened. `info` may be null.
-fs_status fs_backup(const fs_db *db,
-                    const char *dir,
-                    fs_backup_info *info);
-
 // Checks every page and every table while the database is in use. `FS_CORRUPTED` if a page is damaged; `report`, which
 // may be null, is filled in all the same.
 fs_status fs_check(const fs_db *db,
@@ -350,6 +481,45 @@ int32_t fs_is_retryable(int32_t status);
 
 // Returns the version of the library.
 const char *fs_version(void);
+
+// Copies the database to the directory `dir` while it is in use. The copy can be opened. `info` may be null.
+fs_status fs_backup(const fs_db *db,
+                    const char *dir,
+                    fs_backup_info *info);
+
+// Copies to the directory `dir` what has changed since the backup in the directory `base`. `fs_restore` takes it as an
+// increment of that one. `info` may be null. `FS_BAD_BACKUP` if the database does not know the base.
+fs_status fs_backup_since(const fs_db *db,
+                          const char *dir,
+                          const char *base,
+                          fs_backup_info *info);
+
+// Copies the durable log to the archive, and stores the LSN up to which it is archived, unless `lsn` is null. It is the
+// position of all commits that were durable before the call. Zero without an archive.
+fs_status fs_archive(const fs_db *db,
+                     uint64_t *lsn);
+
+// Restores the backup in the directory `backup`, its increments and the log of an archive to the directory `target`,
+// which is empty or absent. It is a database with another id: give it an archive of its own. Backup and archive are
+// only read. `options` and `restored` may be null. `FS_BAD_BACKUP` if log is missing or the position cannot be reached.
+fs_status fs_restore(const char *backup,
+                     const char *target,
+                     const fs_restore_options *options,
+                     fs_restored *restored);
+
+// Reads and checks all that `fs_restore` would read, and writes nothing.
+fs_status fs_verify_backup(const char *backup,
+                           const fs_restore_options *options,
+                           fs_restored *restored);
+
+// Repairs damaged pages of the closed database in the directory `dir` from its backup and the log since, of which an
+// archive, or null, may have a part. If `dry_run` is not zero, nothing is written. `repaired` may be null.
+// `FS_CORRUPTED` if a page stays damaged, which the message explains; `repaired` is filled in all the same.
+fs_status fs_repair(const char *dir,
+                    const char *backup,
+                    const char *archive,
+                    int32_t dry_run,
+                    fs_repaired *repaired);
 
 // Begins a transaction that reads and writes. `options` may be null. Free it with `fs_tx_free`, also after its end.
 fs_status fs_begin(const fs_db *db,
@@ -379,6 +549,12 @@ fs_status fs_rollback_to(const fs_tx *tx, uint64_t savepoint);
 
 // Gives up a savepoint and those after it. What was changed since stays.
 fs_status fs_release(const fs_tx *tx, uint64_t savepoint);
+
+// Lists the tables. Stores in `names` three texts for each, with a zero byte behind each of them: its name, the type of
+// its keys and that of its values. Stores the number of tables, unless `count` is null.
+fs_status fs_tables(const fs_tx *tx,
+                    fs_buffer *names,
+                    uint64_t *count);
 
 // Drops the table `name` with all its rows. `FS_NOT_FOUND` if there is none.
 fs_status fs_drop_table(const fs_tx *tx, const char *name);
@@ -457,6 +633,46 @@ fs_status fs_count(const fs_table *table, const fs_range *range, uint64_t *count
 // Stores a number for a new row, from 1 on. No two calls get the same one, also after a crash.
 fs_status fs_next_id(const fs_table *table, uint64_t *id);
 
+// Sets the value of a key to the bytes that `read` returns, and stores their number, unless `count` is null. No whole
+// value is in memory, unless the table has indexes. `FS_READER_FAILED` if `read` fails; then the row is unchanged and
+// the transaction goes on.
+fs_status fs_put_reader(const fs_table *table,
+                        const void *key,
+                        size_t key_len,
+                        fs_read read,
+                        void *arg,
+                        uint64_t *count);
+
+// Makes a reader of the value of a key. `FS_NOT_FOUND` if there is none. Free it with `fs_reader_free`.
+fs_status fs_get_reader(const fs_table *table,
+                        const void *key,
+                        size_t key_len,
+                        fs_reader **reader);
+
+// Returns the length of the value in bytes. Zero for a null reader.
+uint64_t fs_reader_len(const fs_reader *reader);
+
+// Copies the bytes from `at` on to `buffer`, at most `len`, as far as the value goes. Stores how many there were in
+// `count`.
+fs_status fs_read_at(const fs_reader *reader,
+                     uint64_t at,
+                     void *buffer,
+                     size_t len,
+                     size_t *count);
+
+// Frees a reader. Null is allowed.
+void fs_reader_free(fs_reader *reader);
+
+// Changes the value of a key by a function, under a lock of the row: a merge of it with what the function knows. So no
+// change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there is
+// no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
+fs_status fs_update_with(const fs_table *table,
+                         const void *key,
+                         size_t key_len,
+                         fs_change change,
+                         void *arg,
+                         fs_buffer *value);
+
 // Begins a scan of a range, which may be null for all rows. Free it with `fs_cursor_free`.
 fs_status fs_scan(const fs_table *table,
                   const fs_range *range,
@@ -480,6 +696,56 @@ fs_status fs_cursor_next(const fs_cursor *cursor,
 
 // Frees a cursor. Null is allowed.
 void fs_cursor_free(fs_cursor *cursor);
+
+// Makes the definition of an index, of which a process may make 1024: make each once. The library keeps the function
+// and `arg` for the life of the process. Free the handle with `fs_index_free`.
+fs_status fs_index_new(const fs_index_options *options,
+                       fs_index **index);
+
+// Frees the handle of a definition. Null is allowed.
+void fs_index_free(fs_index *index);
+
+// Adds an index key of the row, in the function of an index.
+fs_status fs_keys_add(fs_keys *keys, const void *key, size_t key_len);
+
+// Opens the table `name` like `fs_table_open_typed`, with indexes. A transaction that writes builds those that are
+// missing or were built by another definition, and each write of the table keeps them. A table that has other indexes
+// too is only read: a write returns `FS_INDEXED`.
+fs_status fs_table_open_indexed(const fs_tx *tx,
+                                const char *name,
+                                const char *key_type,
+                                const char *value_type,
+                                const fs_index *const *indexes,
+                                size_t count,
+                                fs_table **table);
+
+// Copies the key and the value of the row with an index key, the first of several. `FS_NOT_FOUND` if there is none;
+// then the buffers are empty. `FS_NO_INDEX` if the table has no such index, `FS_INDEX_TYPES` if another definition has
+// built it. `key` and `value` may be null.
+fs_status fs_index_get(const fs_table *table,
+                       const fs_index *index,
+                       const void *index_key,
+                       size_t index_key_len,
+                       fs_buffer *key,
+                       fs_buffer *value);
+
+// Begins a scan of the rows whose index keys lie in a range, which may be null for all, in the order of the index keys.
+// `fs_cursor_next` returns their keys and values. After an error it returns the same error again. Free it with
+// `fs_cursor_free`. If the transaction changes the index key of a row, the scan may return the row again.
+fs_status fs_index_scan(const fs_table *table,
+                        const fs_index *index,
+                        const fs_range *range,
+                        uint32_t direction,
+                        fs_cursor **cursor);
+
+// Compares an index with its table, and stores the number of entries, unless `count` is null. `FS_INDEX_MISMATCH` if
+// they differ: the function has changed, and its version has not.
+fs_status fs_index_check(const fs_table *table,
+                         const fs_index *index,
+                         uint64_t *count);
+
+// Drops an index of the table `table`. `FS_NOT_FOUND` if there is none.
+fs_status fs_drop_index(const fs_tx *tx, const char *table, const char *index);
 
 // Makes a queue. Free it with `fs_queue_free`.
 fs_status fs_queue_new(fs_queue **queue);
@@ -522,6 +788,32 @@ fs_status fs_commit_queued(const fs_tx *tx,
                            const fs_queue *queue,
                            uint64_t tag,
                            uint64_t *csn);
+
+// Prepares a transaction under `name`: the first phase of a two-phase commit. It is durable when this returns, and
+// keeps its locks until `fs_commit_prepared` or `fs_rollback_prepared`, now or after any number of restarts. `tx` has
+// ended, also if this returns an error, as by `fs_commit`.
+//
+// After `FS_PREPARED_EXISTS`, `FS_PREPARED_NAME` and other errors it is rolled back. After `FS_POISONED` it may or may
+// not be prepared: `fs_prepared` tells after the next open.
+fs_status fs_prepare(const fs_tx *tx,
+                     const char *name);
+
+// Stores the names of the prepared transactions in `names`, each with a zero byte behind it, and their number in
+// `count`, which may be null. Transactions that a call is ending are left out.
+fs_status fs_prepared(const fs_db *db,
+                      fs_buffer *names,
+                      uint64_t *count);
+
+// Commits the prepared transaction `name`, and returns when the commit survives power loss. Stores its number, unless
+// `csn` is null. `FS_NO_PREPARED` if there is none of this name: if there was one, its end is durable.
+fs_status fs_commit_prepared(const fs_db *db,
+                             const char *name,
+                             uint64_t *csn);
+
+// Rolls the prepared transaction `name` back. The rollback is durable when this returns. `FS_NO_PREPARED` as for
+// `fs_commit_prepared`.
+fs_status fs_rollback_prepared(const fs_db *db,
+                               const char *name);
 
 // Runs `body` in a transaction and commits it, durably unless it is relaxed. `body` is called again, whatever it has
 // returned, if a deadlock or a conflict with other transactions has ended its transaction. So it must leave nothing

@@ -1,6 +1,7 @@
 //! Memory that values are copied to.
 
-use crate::guard::free;
+use crate::guard::{bytes, free, guard, object_mut};
+use foreshore_handles::Status;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -14,6 +15,15 @@ impl fs_buffer {
     pub(crate) fn set(&mut self, bytes: &[u8]) {
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Sets texts, each with a zero byte behind it.
+    pub(crate) fn set_texts<'t>(&mut self, texts: impl Iterator<Item = &'t str>) {
+        self.bytes.clear();
+        for text in texts {
+            self.bytes.extend_from_slice(text.as_bytes());
+            self.bytes.push(0);
+        }
     }
 }
 
@@ -41,6 +51,19 @@ pub unsafe extern "C" fn fs_buffer_data(buffer: *const fs_buffer) -> *const c_vo
 pub unsafe extern "C" fn fs_buffer_len(buffer: *const fs_buffer) -> usize {
     // SAFETY: as the caller promises.
     unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.bytes.len())
+}
+
+/// Sets the bytes of the buffer, as the function of `fs_update_with` does.
+///
+/// # Safety
+/// `buffer` is null or a buffer that was not freed, and `data` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_buffer_set(buffer: *mut fs_buffer, data: *const c_void, len: usize) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        unsafe { object_mut(buffer, "buffer")?.set(bytes(data, len, "data")?) };
+        Ok(())
+    })
 }
 
 /// Frees a buffer. Null is allowed.

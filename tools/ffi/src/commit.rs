@@ -96,9 +96,11 @@ unsafe fn call(function: fs_on_durable, arg: *mut c_void, durable: Result<()>) {
     unsafe { function(arg, status, message.as_ptr()) };
 }
 
+/// Stores a number for the caller.
+///
 /// # Safety
 /// `out` is null or of its type.
-unsafe fn store(out: *mut u64, number: u64) {
+pub(crate) unsafe fn store(out: *mut u64, number: u64) {
     // SAFETY: as the caller promises.
     if let Some(out) = unsafe { out.as_mut() } {
         *out = number;

@@ -19,12 +19,12 @@ pub struct fs_cursor {
 }
 
 impl fs_cursor {
-    const fn new(cursor: Cursor) -> Self {
+    pub(crate) const fn new(cursor: Cursor) -> Self {
         Self { inner: Mutex::new(cursor) }
     }
 }
 
-fn direction(number: u32) -> Result<Direction> {
+pub(crate) fn direction(number: u32) -> Result<Direction> {
     match number {
         FS_FORWARD => Ok(Direction::Forward),
         FS_BACKWARD => Ok(Direction::Backward),

@@ -12,19 +12,6 @@ pub struct fs_db {
     pub(crate) inner: Database,
 }
 
-/// What a backup holds.
-#[repr(C)]
-pub struct fs_backup_info {
-    /// All commits with a number up to this one are in the copy.
-    pub csn: u64,
-    /// Pages of the data file.
-    pub pages: u64,
-    /// Bytes of log.
-    pub log_bytes: u64,
-    /// Pages that are set aside as damaged, in the copy too.
-    pub quarantined: u64,
-}
-
 /// What a check has found.
 #[repr(C)]
 pub struct fs_report {
@@ -133,25 +120,6 @@ pub unsafe extern "C" fn fs_durable_csn(db: *const fs_db, csn: *mut u64) -> Stat
         // SAFETY: as the caller promises.
         let (db, csn) = unsafe { (object(db, "db")?, object_mut(csn, "csn")?) };
         *csn = db.inner.get()?.durable_csn().0;
-        Ok(())
-    })
-}
-
-/// Copies the database to the directory `dir` while it is in use. The copy can be opened. `info` may be null.
-///
-/// # Safety
-/// Each pointer is null or of its type; texts end with a zero byte.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fs_backup(db: *const fs_db, dir: *const c_char, info: *mut fs_backup_info) -> Status {
-    guard(|| {
-        // SAFETY: as the caller promises.
-        let (db, dir) = unsafe { (object(db, "db")?, text(dir, "dir")?) };
-        let done = db.inner.get()?.backup(dir)?;
-        // SAFETY: as the caller promises.
-        if let Some(info) = unsafe { info.as_mut() } {
-            let (csn, pages) = (done.csn.0, done.pages);
-            *info = fs_backup_info { csn, pages, log_bytes: done.log_bytes, quarantined: done.quarantined };
-        }
         Ok(())
     })
 }

@@ -10,24 +10,32 @@
 
 mod buffer;
 mod commit;
+mod copies;
 mod cursor;
 mod db;
 mod guard;
+mod index;
 mod options;
+mod prepared;
 mod queue;
 mod range;
 mod run;
 mod table;
 mod tx;
+mod value;
 
 pub use buffer::*;
 pub use commit::*;
+pub use copies::*;
 pub use cursor::*;
 pub use db::*;
 pub use guard::fs_message;
+pub use index::*;
 pub use options::*;
+pub use prepared::*;
 pub use queue::*;
 pub use range::*;
 pub use run::*;
 pub use table::*;
 pub use tx::*;
+pub use value::*;

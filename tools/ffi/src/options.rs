@@ -48,6 +48,16 @@ pub struct fs_options {
     /// Milliseconds that a restart after a crash may take: the log that it reads follows from that, up to `log_budget`.
     /// By default only `log_budget` bounds it.
     pub restart_target_ms: u64,
+    /// The directory to which the log is copied before it is reused, for `fs_restore`; null for none.
+    pub archive: *const c_char,
+    /// Bytes that the archive may have, beyond which its oldest files are removed. No limit by default.
+    pub archive_limit: u64,
+    /// Milliseconds after which a snapshot is cancelled, with `FS_SNAPSHOT_TOO_OLD`. No limit by default.
+    pub snapshot_max_age_ms: u64,
+    /// Bytes of old versions that one snapshot may keep. No limit by default.
+    pub snapshot_max_bytes: u64,
+    /// Milliseconds after which a transaction is rolled back, with `FS_TRANSACTION_TOO_OLD`. No limit by default.
+    pub transaction_max_age_ms: u64,
 }
 
 /// Options of a transaction. Set `struct_size` to `sizeof(fs_tx_options)`, and leave zero what is to have its default.
@@ -69,13 +79,17 @@ pub struct fs_tx_options {
     pub label: *const c_char,
     /// For `fs_begin_read`: not zero to read commits that are not durable yet, too.
     pub latest: u32,
+    /// Milliseconds after which its snapshot is cancelled; those of the database by default.
+    pub snapshot_max_age_ms: u64,
+    /// Bytes of old versions that its snapshot may keep; those of the database by default.
+    pub snapshot_max_bytes: u64,
 }
 
 /// Copies a struct of options of the size that the caller knows.
 ///
 /// # Safety
 /// `options` is null, or points to a struct of the size that its first field says.
-unsafe fn copied<T: Copy>(options: *const T, what: &str) -> Result<Option<T>> {
+pub(crate) unsafe fn copied<T: Copy>(options: *const T, what: &str) -> Result<Option<T>> {
     if options.is_null() {
         return Ok(None);
     }
@@ -123,6 +137,19 @@ pub(crate) unsafe fn database(options: *const fs_options) -> Result<(Options, Op
     if given.restart_target_ms > 0 {
         options = options.restart_target(Duration::from_millis(given.restart_target_ms));
     }
+    if !given.archive.is_null() {
+        // SAFETY: as the caller promises.
+        options = options.archive(unsafe { text(given.archive, "archive") }?).archive_limit(given.archive_limit);
+    }
+    if given.snapshot_max_age_ms > 0 {
+        options = options.snapshot_max_age(Duration::from_millis(given.snapshot_max_age_ms));
+    }
+    if given.snapshot_max_bytes > 0 {
+        options = options.snapshot_max_bytes(given.snapshot_max_bytes);
+    }
+    if given.transaction_max_age_ms > 0 {
+        options = options.transaction_max_age(Duration::from_millis(given.transaction_max_age_ms));
+    }
     Ok((options.spill_limit(given.spill_limit), how, is_in_memory))
 }
 
@@ -152,6 +179,12 @@ pub(crate) unsafe fn transaction(options: *const fs_tx_options) -> Result<TxnOpt
     if given.deadline_ms > 0 {
         options = options.deadline(Duration::from_millis(given.deadline_ms));
     }
+    if given.snapshot_max_age_ms > 0 {
+        options = options.snapshot_max_age(Duration::from_millis(given.snapshot_max_age_ms));
+    }
+    if given.snapshot_max_bytes > 0 {
+        options = options.snapshot_max_bytes(given.snapshot_max_bytes);
+    }
     // SAFETY: as the caller promises.
     Ok(options.label(unsafe { label_of(given.label) }?))
 }
@@ -165,7 +198,13 @@ pub(crate) unsafe fn reader(options: *const fs_tx_options) -> Result<ReadOptions
     let given = unsafe { copied(options, "options of a transaction") }?;
     let Some(given) = given else { return Ok(ReadOptions::new()) };
     // SAFETY: as the caller promises.
-    let options = ReadOptions::new().label(unsafe { label_of(given.label) }?);
+    let mut options = ReadOptions::new().label(unsafe { label_of(given.label) }?);
+    if given.snapshot_max_age_ms > 0 {
+        options = options.snapshot_max_age(Duration::from_millis(given.snapshot_max_age_ms));
+    }
+    if given.snapshot_max_bytes > 0 {
+        options = options.snapshot_max_bytes(given.snapshot_max_bytes);
+    }
     Ok(if given.latest != 0 { options.latest() } else { options })
 }
 

@@ -10,6 +10,8 @@ use std::ffi::{c_char, c_void};
 /// A table that is open in a transaction: keys and values are bytes, and keys are in the order of their bytes.
 pub struct fs_table {
     pub(crate) inner: Table,
+    /// The name of the type of its keys, unless it was opened without it.
+    pub(crate) key_type: Option<String>,
 }
 
 /// Opens the table `name` of bytes, and creates it if there is none and the transaction writes. Free it with
@@ -41,7 +43,13 @@ pub unsafe extern "C" fn fs_table_open_typed(
         let (tx, name, out) = unsafe { (object(tx, "tx")?, text(name, "name")?, object_mut(table, "table")?) };
         // SAFETY: as the caller promises.
         let (key_type, value_type) = unsafe { (text(key_type, "key_type")?, text(value_type, "value_type")?) };
-        hand_out(out, fs_table { inner: Table::open(&tx.inner, name, key_type, value_type)? });
+        hand_out(
+            out,
+            fs_table {
+                inner: Table::open(&tx.inner, name, key_type, value_type)?,
+                key_type: Some(key_type.to_owned()),
+            },
+        );
         Ok(())
     })
 }
@@ -59,7 +67,7 @@ pub unsafe extern "C" fn fs_table_open_existing(
     guard(|| {
         // SAFETY: as the caller promises.
         let (tx, name, out) = unsafe { (object(tx, "tx")?, text(name, "name")?, object_mut(table, "table")?) };
-        hand_out(out, fs_table { inner: Table::open_existing(&tx.inner, name)? });
+        hand_out(out, fs_table { inner: Table::open_existing(&tx.inner, name)?, key_type: None });
         Ok(())
     })
 }

@@ -1,5 +1,6 @@
 //! Transactions.
 
+use crate::buffer::fs_buffer;
 use crate::db::fs_db;
 use crate::guard::{free, guard, hand_out, object, object_mut, text};
 use crate::options::{self, fs_tx_options};
@@ -103,6 +104,24 @@ pub unsafe extern "C" fn fs_rollback_to(tx: *const fs_tx, savepoint: u64) -> Sta
 pub unsafe extern "C" fn fs_release(tx: *const fs_tx, savepoint: u64) -> Status {
     // SAFETY: as the caller promises.
     guard(|| unsafe { object(tx, "tx") }?.inner.release(savepoint))
+}
+
+/// Lists the tables. Stores in `names` three texts for each, with a zero byte behind each of them: its name, the type of
+/// its keys and that of its values. Stores the number of tables, unless `count` is null.
+///
+/// # Safety
+/// Each pointer is null or of its type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_tables(tx: *const fs_tx, names: *mut fs_buffer, count: *mut u64) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (tx, names) = unsafe { (object(tx, "tx")?, object_mut(names, "names")?) };
+        let tables = tx.inner.tables()?;
+        names.set_texts(tables.iter().flat_map(|(name, key_type, value_type)| [&**name, key_type, value_type]));
+        // SAFETY: as the caller promises.
+        unsafe { crate::commit::store(count, tables.len() as u64) };
+        Ok(())
+    })
 }
 
 /// Drops the table `name` with all its rows. `FS_NOT_FOUND` if there is none.

@@ -8,6 +8,10 @@ int main(int argc, char **argv) {
     test_transactions();
     test_commits();
     test_database(argv[1]);
+    test_prepared(argv[1]);
+    test_copies(argv[1]);
+    test_indexes();
+    test_values();
     test_misuse(argv[1]);
     puts("the tests in C have passed");
     return 0;

@@ -103,6 +103,14 @@ static void types(fs_tx *tx) {
     EXPECT(FS_NO_TABLE, fs_table_open_existing(tx, "none", &table));
     EXPECT(FS_TABLE_NAME, fs_table_open(tx, "", &table));
 
+    fs_buffer *names = fs_buffer_new();
+    uint64_t count = 0;
+    OK(fs_tables(tx, names, &count));
+    static const char both[] = "rows\0bytes\0bytes\0stock\0u64\0i64";
+    CHECK(count == 2 && fs_buffer_len(names) == sizeof both && memcmp(fs_buffer_data(names), both, sizeof both) == 0);
+    EXPECT(FS_INVALID, fs_tables(tx, NULL, NULL));
+    fs_buffer_free(names);
+
     EXPECT(FS_NOT_FOUND, fs_rename_table(tx, "none", "other"));
     EXPECT(FS_TABLE_EXISTS, fs_rename_table(tx, "stock", "rows"));
     EXPECT(FS_TABLE_NAME, fs_rename_table(tx, "stock", ""));

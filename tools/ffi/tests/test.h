@@ -48,6 +48,10 @@ void test_rows(void);
 void test_transactions(void);
 void test_commits(void);
 void test_database(const char *folder);
+void test_prepared(const char *folder);
+void test_copies(const char *folder);
+void test_indexes(void);
+void test_values(void);
 void test_misuse(const char *folder);
 
 #endif

@@ -1,7 +1,8 @@
 //! Scans of tables.
 
+use crate::index::by_index;
 use crate::open::{AnyTable, Open, Scan, Slot, on};
-use crate::{Bounds, Direction, Result};
+use crate::{Bounds, Direction, Fault, IndexDef, Result};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ const MAX_AHEAD: usize = 64;
 /// Bytes of keys and values after which an operation reads no further row.
 const MAX_AHEAD_BYTES: usize = 256 << 10;
 
-/// A scan of a table. It reads several rows in one operation, and reads them again after a write of the transaction.
+/// A scan of a table. It reads several rows in one operation, and reads them again after a write of the transaction. A
+/// scan by an index reads one row at a time, and an error ends it: the next call returns the same error.
 pub struct Cursor {
     table: Arc<Slot>,
     /// What is left to hand out.
@@ -27,6 +29,10 @@ pub struct Cursor {
     /// The transaction's writes when they were read.
     writes: u64,
     ahead: usize,
+    /// The index by which it goes.
+    index: Option<IndexDef>,
+    /// The error that has ended a scan by an index.
+    failed: Option<Fault>,
     /// Whether no row is left to read.
     is_over: bool,
     /// Whether the caller knows it.
@@ -34,11 +40,11 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(table: Arc<Slot>, bounds: Bounds, direction: Direction) -> Self {
+    pub(crate) fn new(table: Arc<Slot>, bounds: Bounds, direction: Direction, index: Option<IndexDef>) -> Self {
         let is_over = bounds.are_empty();
-        let (bytes, ends) = (Vec::new(), Vec::new());
+        let (bytes, ends, scan, failed) = (Vec::new(), Vec::new(), None, None);
         let (taken, writes, ahead, is_told) = (0, 0, 1, false);
-        Self { table, bounds, direction, scan: None, bytes, ends, taken, writes, ahead, is_over, is_told }
+        Self { table, bounds, direction, scan, bytes, ends, taken, writes, ahead, index, failed, is_over, is_told }
     }
 
     /// Returns the next key and its value, which stay until the next call. `None` at the end.
@@ -57,7 +63,7 @@ impl Cursor {
     pub fn has_to_read(&self) -> Result<bool> {
         self.table.shared.with(|open| {
             open.running()?;
-            Ok(open.writes != self.writes || self.at_hand() == 0 && !self.is_over)
+            Ok(self.index.is_none() && open.writes != self.writes || self.at_hand() == 0 && !self.is_over)
         })
     }
 
@@ -69,6 +75,9 @@ impl Cursor {
         let table = Arc::clone(&self.table);
         table.shared.with(|open| {
             open.running()?;
+            if let Some(def) = self.index {
+                return if self.at_hand() == 0 && !self.is_over { self.read_by(open, def) } else { Ok(()) };
+            }
             if open.writes != self.writes {
                 self.rewind(open);
             }
@@ -158,6 +167,41 @@ impl Cursor {
         Ok(())
     }
 
+    /// Reads the next row of a scan by an index. The engine's scan sees what the transaction writes meanwhile.
+    fn read_by(&mut self, open: &mut Open, def: IndexDef) -> Result<()> {
+        if let Some(fault) = &self.failed {
+            return Err(fault.clone());
+        }
+        self.clear();
+        self.step_by(open, def).inspect_err(|fault| self.failed = Some(fault.clone()))
+    }
+
+    fn step_by(&mut self, open: &mut Open, def: IndexDef) -> Result<()> {
+        let number = match self.scan {
+            Some(number) => number,
+            None => {
+                let scan = by_index(self.table.of(open)?, def)?.range(self.bounds.borrowed());
+                let number = open.number();
+                open.index_scans.insert(number, scan);
+                *self.scan.insert(number)
+            }
+        };
+        let scan = open.index_scans.get_mut(&number).expect("it stays until the transaction ends");
+        let row = match self.direction {
+            Direction::Forward => scan.next(),
+            Direction::Backward => scan.next_back(),
+        };
+        match row.transpose()? {
+            Some((key, value)) => {
+                self.bytes.extend_from_slice(&key);
+                self.bytes.extend_from_slice(&value);
+                self.ends.push((key.len(), self.bytes.len()));
+            }
+            None => self.is_over = true,
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, open: &mut Open) -> Result<u64> {
         let table = self.table.of(open)?;
         let scan = on!(table, table => table.range(self.bounds.borrowed()));
@@ -186,7 +230,9 @@ fn step(scan: &mut Scan, direction: Direction, bytes: &mut Vec<u8>) -> foreshore
 impl Drop for Cursor {
     fn drop(&mut self) {
         if let Some(number) = self.scan.take() {
-            self.table.shared.forget(|open| drop(open.scans.remove(&number)));
+            self.table.shared.forget(|open| {
+                drop((open.scans.remove(&number), open.index_scans.remove(&number)));
+            });
         }
     }
 }

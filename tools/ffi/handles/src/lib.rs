@@ -12,6 +12,7 @@
 mod bounds;
 mod cursor;
 mod database;
+mod index;
 mod label;
 mod open;
 mod queue;
@@ -22,10 +23,12 @@ mod system;
 mod table;
 mod ticket;
 mod transaction;
+mod value;
 
 pub use bounds::{Bounds, Direction};
 pub use cursor::Cursor;
 pub use database::{Database, Open};
+pub use index::{Index, IndexDef, IndexTypes, Row, bytes_key};
 pub use label::label;
 pub use queue::{Done, Queue};
 pub use stats::stats_json;
@@ -33,6 +36,7 @@ pub use status::{Fault, Result, Status, caught};
 pub use table::Table;
 pub use ticket::Ticket;
 pub use transaction::Transaction;
+pub use value::ValueReader;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,13 @@
-//! The state of a transaction: itself, and the tables and scans that are open in it.
+//! The state of a transaction: itself, and the tables, scans and readers that are open in it.
 //!
-//! **Why the lifetimes may be left out.** [`Open`] holds a transaction by a raw pointer, and tables and scans whose
-//! lifetime is that of the transaction, written as `'static`. They are dropped before it: see `Open::close`. None of
-//! them, nor a reference into them, leaves the mutex. So they move between threads together, one thread uses them at a
-//! time, and nothing sees a table of a transaction that is gone.
+//! **Why the lifetimes may be left out.** [`Open`] holds a transaction by a raw pointer, and tables, scans and readers
+//! whose lifetime is that of the transaction, written as `'static`. They are dropped before it: see `Open::close`. None
+//! of them, nor a reference into them, leaves the mutex. So they move between threads together, one thread uses them at
+//! a time, and nothing sees a table of a transaction that is gone.
 
 use crate::system::Process;
 use crate::{Fault, Result, Status};
-use foreshore::{Range, ReadTable, Savepoint};
+use foreshore::{IndexRange, Range, RawKey, ReadTable, Savepoint, ValueReader};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::mem::{self, ManuallyDrop};
@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A scan of a raw table.
 pub(crate) type Scan = Range<'static, &'static [u8], &'static [u8]>;
+
+/// A scan of a raw table by one of its indexes.
+pub(crate) type IndexScan = IndexRange<'static, &'static [u8], &'static [u8], RawKey>;
 
 /// A table of bytes in a transaction that writes.
 pub(crate) type WriteTable = foreshore::Table<'static, &'static [u8], &'static [u8]>;
@@ -70,6 +73,8 @@ pub(crate) struct Open {
     pub(crate) tx: Tx,
     /// By number: the handles have the numbers.
     pub(crate) scans: BTreeMap<u64, Scan>,
+    pub(crate) index_scans: BTreeMap<u64, IndexScan>,
+    pub(crate) readers: BTreeMap<u64, ValueReader<'static>>,
     pub(crate) tables: BTreeMap<u64, AnyTable>,
     pub(crate) savepoints: BTreeMap<u64, Savepoint>,
     /// The number of the next of them.
@@ -103,8 +108,9 @@ pub(crate) enum Running {
 
 impl Open {
     fn new(tx: Tx) -> Self {
-        let (scans, tables, savepoints) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { tx, scans, tables, savepoints, next: 0, writes: 0 }
+        let (scans, index_scans, readers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (tables, savepoints) = (BTreeMap::new(), BTreeMap::new());
+        Self { tx, scans, index_scans, readers, tables, savepoints, next: 0, writes: 0 }
     }
 
     /// Returns the transaction, which runs.
@@ -135,6 +141,8 @@ impl Open {
     /// Drops what is open in the transaction, and gives it up: the caller ends it.
     pub(crate) fn close(&mut self) -> Tx {
         self.scans.clear();
+        self.index_scans.clear();
+        self.readers.clear();
         self.tables.clear();
         self.savepoints.clear();
         mem::replace(&mut self.tx, Tx::Ended)

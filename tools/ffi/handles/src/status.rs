@@ -53,6 +53,14 @@ pub enum Status {
     RollbackParked = 44,
     /// The savepoint is gone, or of another transaction.
     NoSavepoint = 45,
+    /// There is no prepared transaction of this name.
+    NoPrepared = 46,
+    /// A prepared transaction has the name already.
+    PreparedExists = 47,
+    /// Another call is preparing, committing or rolling back the prepared transaction.
+    PreparedBusy = 48,
+    /// The name of a prepared transaction is empty or too long.
+    PreparedName = 49,
     /// A row with this key exists.
     KeyExists = 50,
     /// The key is too large.
@@ -65,12 +73,14 @@ pub enum Status {
     TableName = 54,
     /// The table has keys or values of other types.
     TableTypes = 55,
-    /// The table has indexes that this library does not keep, so it is only read.
+    /// The table has an index that it was opened without, so it is only read.
     Indexed = 56,
     /// A row does not decode to the types of its table.
     Undecodable = 57,
     /// A table has the new name already.
     TableExists = 58,
+    /// The function that reads a new value has failed.
+    ReaderFailed = 59,
     /// There is no database in the directory.
     NoDatabase = 60,
     /// The database is open already, in this process or another.
@@ -97,6 +107,14 @@ pub enum Status {
     Poisoned = 73,
     /// All page frames are in use: the memory limit is too small.
     NoMemory = 74,
+    /// A unique index has the key for another row.
+    IndexKeyExists = 80,
+    /// An index disagrees with its table: it was built by another function.
+    IndexMismatch = 81,
+    /// The table has no such index.
+    NoIndex = 82,
+    /// The index was built by another definition.
+    IndexTypes = 83,
     /// An error without a number of its own.
     Other = 99,
 }
@@ -134,8 +152,17 @@ impl Status {
             Error::TableName { .. } => Self::TableName,
             Error::TableTypes { .. } => Self::TableTypes,
             Error::TableExists { .. } => Self::TableExists,
-            Error::IndexUndeclared { .. } | Error::IndexMismatch { .. } | Error::IndexKeyExists { .. } => Self::Indexed,
+            Error::IndexUndeclared { .. } => Self::Indexed,
             Error::Undecodable { .. } => Self::Undecodable,
+            Error::ReaderFailed { .. } => Self::ReaderFailed,
+            Error::IndexKeyExists { .. } => Self::IndexKeyExists,
+            Error::IndexMismatch { .. } => Self::IndexMismatch,
+            Error::NoIndex { .. } => Self::NoIndex,
+            Error::IndexTypes { .. } => Self::IndexTypes,
+            Error::NoPrepared { .. } => Self::NoPrepared,
+            Error::PreparedExists { .. } => Self::PreparedExists,
+            Error::PreparedBusy { .. } => Self::PreparedBusy,
+            Error::PreparedName { .. } => Self::PreparedName,
             _ => Self::of_database(error),
         }
     }

@@ -66,6 +66,11 @@ impl Process {
         }
     }
 
+    /// Returns the process in which a call of the engine runs: one that has opened a database.
+    pub(crate) fn of_call() -> Self {
+        Self(forks())
+    }
+
     /// Returns whether this is still that process.
     pub(crate) fn is_present(self) -> bool {
         self.0 == forks()
@@ -76,7 +81,7 @@ impl Process {
     pub(crate) fn must_be_present(self) {
         if !self.is_present() {
             abort(
-                "foreshore: a process that was forked inside a run or an acknowledgement has to exit or call exec there\n",
+                "foreshore: a process that was forked inside a function of the program has to exit or call exec there\n",
             );
         }
     }

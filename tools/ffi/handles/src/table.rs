@@ -1,8 +1,8 @@
 //! Tables of encoded rows.
 
 use crate::open::{AnyTable, Running, Slot, WriteTable, on};
-use crate::{Bounds, Cursor, Direction, Fault, Result, Status, Transaction};
-use foreshore::{Error, RowLock, TableDef};
+use crate::{Bounds, Cursor, Direction, Fault, IndexDef, Result, Status, Transaction};
+use foreshore::{Error, RowLock, TableDef, TableIndex};
 use std::sync::Arc;
 
 /// A table that is open in a transaction. It is bytes to bytes; keys are in the order of their bytes.
@@ -17,8 +17,26 @@ impl Table {
     /// # Errors
     /// `TableTypes`, `TableName`, `NoTable`, and those of the engine.
     pub fn open(tx: &Transaction, name: &str, key_type: &str, value_type: &str) -> Result<Self> {
+        Self::open_with(tx, name, (key_type, value_type), &[])
+    }
+
+    /// Opens the table `name` like [`open`](Self::open), with these indexes. A transaction that writes builds those that
+    /// are missing or were built by another definition. One that reads ignores them.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open). `IndexKeyExists` of a new unique index.
+    pub fn open_with(
+        tx: &Transaction,
+        name: &str,
+        (key_type, value_type): (&str, &str),
+        indexes: &[IndexDef],
+    ) -> Result<Self> {
         Self::opened(tx, |running| match running {
-            Running::Write(tx) => Ok(AnyTable::Write(tx.create_raw(name, key_type, value_type)?)),
+            Running::Write(tx) => {
+                let defs = indexes.iter().map(|index| index.get() as &'static dyn TableIndex<_, _>);
+                let table = tx.create_raw_with(name, (key_type, value_type), &defs.collect::<Vec<_>>())?;
+                Ok(AnyTable::Write(table))
+            }
             Running::Read(tx) if (key_type, value_type) == ("bytes", "bytes") => {
                 Ok(AnyTable::Read(tx.open(TableDef::new(name))?))
             }
@@ -63,12 +81,16 @@ impl Table {
         Ok(Self { slot: Arc::new(Slot { shared: Arc::clone(tx.shared()), number }) })
     }
 
+    pub(crate) const fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
     fn with<T>(&self, operation: impl FnOnce(&AnyTable) -> Result<T>) -> Result<T> {
         self.slot.shared.with(|open| operation(self.slot.of(open)?))
     }
 
     /// Runs an operation that may write.
-    fn write<T>(&self, operation: impl FnOnce(&WriteTable) -> foreshore::Result<T>) -> Result<T> {
+    pub(crate) fn write<T>(&self, operation: impl FnOnce(&WriteTable) -> foreshore::Result<T>) -> Result<T> {
         self.slot.shared.with(|open| {
             open.writing()?;
             open.writes += 1;
@@ -125,6 +147,35 @@ impl Table {
     /// Those of the engine.
     pub fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write(|table| table.insert(key, value))
+    }
+
+    /// Changes the value of `key` as `change` says, under a lock of the row, and returns the new value. `change` gets the
+    /// value, or `None` if there is no row. If it returns `None`, the row is removed. It may use the transaction, and is
+    /// called again if another transaction has inserted the row meanwhile.
+    ///
+    /// # Errors
+    /// That of `change`, after which the row is unchanged and locked; those of the engine.
+    pub fn update_with<E: From<Fault>>(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut(Option<&[u8]>) -> std::result::Result<Option<Vec<u8>>, E>,
+    ) -> std::result::Result<Option<Vec<u8>>, E> {
+        loop {
+            let old = self.get_for_update(key)?;
+            let new = change(old.as_deref());
+            self.slot.shared.process().must_be_present();
+            let new = new?;
+            match (&new, old.is_some()) {
+                (Some(value), true) => self.put(key, value)?,
+                (Some(value), false) => match self.insert(key, value) {
+                    Err(Fault { status: Status::KeyExists, .. }) => continue,
+                    inserted => inserted?,
+                },
+                (None, true) => drop(self.remove(key)?),
+                (None, false) => {}
+            }
+            return Ok(new);
+        }
     }
 
     /// Removes the row of `key` and returns its value.
@@ -192,6 +243,6 @@ impl Table {
     /// Those of the engine.
     pub fn scan(&self, bounds: Bounds, direction: Direction) -> Result<Cursor> {
         self.with(|_| Ok(()))?;
-        Ok(Cursor::new(Arc::clone(&self.slot), bounds, direction))
+        Ok(Cursor::new(Arc::clone(&self.slot), bounds, direction, None))
     }
 }

@@ -342,3 +342,48 @@ fn counters_are_json() {
     assert!(json.starts_with("{\"txn\":{\"commits\":") && json.ends_with('}'), "{json}");
     assert_eq!(json.matches('{').count(), json.matches('}').count());
 }
+
+/// An index that the Rust library declares, and the same one by encoded rows.
+#[test]
+fn an_index_is_shared_with_programs_in_rust() {
+    use foreshore::{IndexDef as Typed, TableDef};
+    const BY_WORD: Typed<u64, &str, &str> =
+        Typed::new("by word", |_, text: &String, keys| text.split(' ').for_each(|word| keys.add(word)));
+    const BY_TEXT: Typed<u64, &str, &str> = Typed::unique("by text", |_, text: &String, keys| keys.add(text.as_str()));
+    const NOTES: TableDef<u64, &str> = TableDef::new("notes").with_indexes(&[&BY_WORD, &BY_TEXT]);
+
+    let db = database();
+    let types = |name, is_unique| IndexTypes { name, is_unique, version: 1, key_type: "str", primary_type: "u64" };
+    let by_word = IndexDef::of_bytes(types("by word", false), |_, text, add| {
+        text.split(|&byte| byte == b' ').for_each(add);
+        Ok(())
+    });
+    let by_text = IndexDef::of_bytes(types("by text", true), |_, text, add| {
+        add(text);
+        Ok(())
+    });
+    let (by_word, by_text) = (by_word.expect("defined"), by_text.expect("defined"));
+    let tx = Transaction::begin(&db, TxnOptions::new()).expect("begins");
+    let notes = Table::open_with(&tx, "notes", ("u64", "str"), &[by_word, by_text]).expect("builds");
+    notes.put(&1_u64.to_be_bytes(), b"buy ink").expect("written");
+    tx.commit().expect("commits");
+
+    let engine = db.get().expect("open");
+    engine.run(|tx| tx.open(NOTES)?.put(2, "buy paper")).expect("the definitions are the same");
+    let reader = engine.read();
+    let typed = reader.open(NOTES).expect("opens");
+    let found = typed.by_index(BY_WORD).expect("there is one").range("buy"..="buy").map(|row| row.expect("reads").0);
+    assert_eq!(found.collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(typed.by_index(BY_WORD).expect("there is one").check().expect("sound"), 4);
+
+    let tx = Transaction::read(&db, ReadOptions::new()).expect("begins");
+    let notes = Table::open(&tx, "notes", "u64", "str").expect("opens");
+    let index = notes.by_index(by_text).expect("there is one");
+    assert_eq!(index.get(b"buy paper").expect("reads").expect("a row").0, 2_u64.to_be_bytes());
+    assert_eq!(index.check().expect("sound"), 2);
+    let index = notes.by_index(by_word).expect("there is one");
+    assert!(index.contains(&bytes_key(b"paper", false)).expect("reads"));
+    assert!(!index.contains(&bytes_key(b"pap", false)).expect("reads"));
+    let wrong = IndexDef::of_bytes(IndexTypes { primary_type: "i64", ..types("by word", false) }, |_, _, _| Ok(()));
+    assert_eq!(notes.by_index(wrong.expect("defined")).err().expect("refused").status, Status::IndexTypes);
+}

@@ -22,6 +22,12 @@ impl Ticket {
         self.inner.csn().0
     }
 
+    /// Returns the LSN of the commit record: a restore up to it has this commit.
+    #[must_use]
+    pub const fn record_lsn(&self) -> u64 {
+        self.inner.record_lsn().0
+    }
+
     /// Makes the ticket of a relaxed commit wait for the disk, too.
     #[must_use]
     pub fn harden(self) -> Self {

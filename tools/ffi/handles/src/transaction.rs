@@ -118,6 +118,21 @@ impl Transaction {
         }))
     }
 
+    /// Prepares the transaction under `name`, durably. It has ended for this handle, and keeps its locks until it is
+    /// committed or rolled back by its name, also over restarts.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit). `PreparedExists`, `PreparedName`, `NoSpace`, `Busy`, and `ReadOnly` of a
+    /// reader: it is rolled back.
+    pub fn prepare(&self, name: &str) -> Result<()> {
+        match self.take_whole()? {
+            Ending::Write(tx) => Ok(tx.prepare(name)?),
+            Ending::Read(_) => {
+                Err(Fault::new(Status::ReadOnly, "the transaction only reads: there is nothing to prepare"))
+            }
+        }
+    }
+
     /// Rolls back, and waits until what was read is durable. A transaction that an error has ended is rolled back
     /// already.
     ///
@@ -198,6 +213,14 @@ impl Transaction {
     /// Those of the engine.
     pub fn drop_table(&self, name: &str) -> Result<bool> {
         self.with(|open| Ok(open.writing()?.drop_table(name)?))
+    }
+
+    /// Drops an index of the table `table`. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<bool> {
+        self.with(|open| Ok(open.writing()?.drop_index(table, index)?))
     }
 
     /// Renames the table `name`. Returns whether there was one.

@@ -15,18 +15,25 @@ const HEAD: &str = "\
  * STATUS. Each function that can fail returns an fs_status, and fs_message() has the words, for the thread that got it.
  *
  * OWNERSHIP. What a function stores through a pointer to a handle belongs to the caller, which frees it with the
- * function named for it: fs_db_free, fs_tx_free, fs_table_free, fs_cursor_free, fs_buffer_free, fs_queue_free. The order
- * is free: a table or cursor of a transaction that has ended returns FS_ENDED. Bytes passed in are copied.
+ * function named for it: fs_db_free, fs_tx_free, fs_table_free, fs_cursor_free, fs_reader_free, fs_index_free,
+ * fs_buffer_free, fs_queue_free. The order is free: a table, cursor or reader of a transaction that has ended returns
+ * FS_ENDED. Bytes passed in are copied.
  *
- * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table and fs_cursor: one thread at a time, which
- * may change; a second one gets FS_IN_USE. Unchecked: fs_buffer is for one thread at a time, and the row that
+ * THREADS. fs_db and fs_queue: any threads at once. fs_tx with its fs_table, fs_cursor and fs_reader: one thread at a
+ * time, which may change; a second one gets FS_IN_USE. Unchecked: fs_buffer is for one thread at a time, and the row that
  * fs_cursor_next has stored stays until the next call with the cursor. No handle may be freed while it is used.
  *
  * FORKS. A child process that was forked after fs_open gets FS_FORKED from every call with the handles of its parent,
- * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside the
- * function of fs_run or of fs_on_durable must not return from it: it is aborted.
+ * its queues too. It may open the database itself when the parent has closed it. A child that is forked inside a
+ * function that the library calls must not return from it: it is aborted.
  */
 ";
+
+/// The files of the library, in the order of the header.
+const FILES: [&str; 15] = [
+    "guard", "buffer", "options", "db", "copies", "tx", "table", "value", "range", "cursor", "index", "queue",
+    "commit", "prepared", "run",
+];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let made = header()?;
@@ -59,7 +66,7 @@ fn header() -> Result<String, Box<dyn Error>> {
     };
     config.export.rename.insert("Status".to_owned(), "fs_status".to_owned());
     let mut builder = cbindgen::Builder::new().with_config(config).with_src(root.join("handles/src/status.rs"));
-    for file in ["guard", "buffer", "options", "db", "tx", "table", "range", "cursor", "queue", "commit", "run"] {
+    for file in FILES {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut made = Vec::new();
