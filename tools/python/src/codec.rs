@@ -115,6 +115,45 @@ impl Codec {
         }
     }
 
+    /// Appends an index key: whole if the index is unique, and else as a part.
+    pub(crate) fn encode_index_key(&self, is_unique: bool, key: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
+        self.encode(As::Key, is_unique, key, out)
+    }
+
+    /// Appends what every index key begins with that begins with `prefix`.
+    pub(crate) fn encode_index_prefix(
+        &self,
+        is_unique: bool,
+        prefix: &Bound<'_, PyAny>,
+        out: &mut Vec<u8>,
+    ) -> PyResult<()> {
+        if is_unique || !matches!(self, Self::Str | Self::Bytes) {
+            return self.encode_prefix(prefix, out);
+        }
+        self.encode(As::Key, false, prefix, out)?;
+        // Removes the terminator of the part.
+        out.truncate(out.len() - 2);
+        Ok(())
+    }
+
+    /// Passes over a part of a key, as it is encoded in an index.
+    pub(crate) fn skip_key_part(&self, from: &mut Decoder<'_>) -> Option<()> {
+        numbers!(self, Number => return Number::decode_key_part(from).map(drop), else ());
+        match self {
+            Self::Bool => bool::decode_key_part(from).map(drop),
+            Self::Str | Self::Bytes => bytes_part(As::Key, from).map(drop),
+            Self::Uuid => Uuid::decode_key_part(from).map(drop),
+            Self::Option(inner) => match from.u8() {
+                Ok(0) => Some(()),
+                Ok(1) => inner.skip_key_part(from),
+                _ => None,
+            },
+            Self::Tuple(parts) => parts.iter().try_for_each(|part| part.skip_key_part(from)),
+            // No types of keys.
+            _ => None,
+        }
+    }
+
     fn encode(&self, what: As, is_whole: bool, given: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
         numbers!(self, Number => {
             let number: Number = number_of(self, given)?;

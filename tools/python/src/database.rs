@@ -1,12 +1,12 @@
 //! Databases.
 
-use crate::errors::{OrRaise, detached, exception};
-use crate::options::{self, seconds};
+use crate::errors::{Ended, OrRaise, detached};
+use crate::options::{self, path_of, seconds};
 use crate::ticket::Ticket;
 use crate::transaction::Transaction;
 use foreshore::Options;
-use foreshore_handles::{Fault, Open, stats_json};
-use pyo3::exceptions::{PyException, PyValueError};
+use foreshore_handles::{Open, stats_json};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -15,18 +15,6 @@ use pyo3::types::PyDict;
 pub(crate) struct Database {
     /// Taken by the drop.
     inner: Option<foreshore_handles::Database>,
-}
-
-/// Why a run has ended without a commit.
-enum Ended {
-    Fault(Fault),
-    Raised(PyErr),
-}
-
-impl From<Fault> for Ended {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
 }
 
 impl Database {
@@ -60,7 +48,8 @@ impl Drop for Database {
 impl Database {
     #[new]
     #[pyo3(signature = (path, *, memory_limit=None, log_budget=None, restart_target=None, spill_limit=None,
-        lock_timeout=None, max_transactions=None, existing=false, read_only=false))]
+        lock_timeout=None, max_transactions=None, archive=None, archive_limit=None, snapshot_max_age=None,
+        snapshot_max_bytes=None, transaction_max_age=None, existing=false, read_only=false))]
     #[expect(clippy::too_many_arguments, reason = "they have names")]
     fn new(
         py: Python<'_>,
@@ -71,6 +60,11 @@ impl Database {
         spill_limit: Option<u64>,
         lock_timeout: Option<f64>,
         max_transactions: Option<usize>,
+        archive: Option<Bound<'_, PyAny>>,
+        archive_limit: Option<u64>,
+        snapshot_max_age: Option<f64>,
+        snapshot_max_bytes: Option<u64>,
+        transaction_max_age: Option<f64>,
         existing: bool,
         read_only: bool,
     ) -> PyResult<Self> {
@@ -92,6 +86,21 @@ impl Database {
         }
         if let Some(count) = max_transactions {
             options = options.max_transactions(count);
+        }
+        if let Some(path) = archive {
+            options = options.archive(path_of(&path)?);
+        }
+        if let Some(bytes) = archive_limit {
+            options = options.archive_limit(bytes);
+        }
+        if let Some(age) = snapshot_max_age {
+            options = options.snapshot_max_age(seconds("snapshot_max_age", age)?);
+        }
+        if let Some(bytes) = snapshot_max_bytes {
+            options = options.snapshot_max_bytes(bytes);
+        }
+        if let Some(age) = transaction_max_age {
+            options = options.transaction_max_age(seconds("transaction_max_age", age)?);
         }
         let how = match (existing, read_only) {
             (false, false) => Open::OrCreate,
@@ -201,9 +210,35 @@ impl Database {
 
     /// Copies the database to a new directory while it is in use. Returns the number of the last commit in the copy.
     fn backup(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let path = py.import("os")?.call_method1("fspath", (path,))?;
-        let Ok(path) = path.extract::<String>() else { return Err(PyValueError::new_err("the path is not text")) };
+        let path = path_of(path)?;
         self.detached(py, |db| Ok(db.backup(path)?.csn.0))
+    }
+
+    /// Copies what has changed since the backup in `base`. Returns the number of the last commit in the copy.
+    fn backup_since(&self, py: Python<'_>, path: &Bound<'_, PyAny>, base: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let (path, base) = (path_of(path)?, path_of(base)?);
+        self.detached(py, |db| Ok(db.backup_since(path, base)?.csn.0))
+    }
+
+    /// Copies the durable log to the archive. Returns the LSN up to which it is archived, 0 without an archive.
+    fn archive(&self, py: Python<'_>) -> PyResult<u64> {
+        self.detached(py, |db| Ok(db.archive()?.0))
+    }
+
+    /// Returns the prepared transactions: the name, the label and the age in seconds of each.
+    fn _prepared(&self, py: Python<'_>) -> PyResult<Vec<(String, String, f64)>> {
+        let prepared = self.detached(py, foreshore::Db::prepared)?;
+        Ok(prepared.into_iter().map(|one| (one.name, one.label, one.age.as_secs_f64())).collect())
+    }
+
+    /// Commits a prepared transaction, and waits until the commit survives power loss. Returns the commit number.
+    fn commit_prepared(&self, py: Python<'_>, name: &str) -> PyResult<u64> {
+        self.detached(py, |db| Ok(db.commit_prepared(name)?.0))
+    }
+
+    /// Rolls back a prepared transaction, durably.
+    fn rollback_prepared(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.detached(py, |db| db.rollback_prepared(name))
     }
 
     /// Checks every page and every table. Raises `Corrupted` at a damaged page, and else returns what was counted.
@@ -247,8 +282,8 @@ impl Body {
     fn outcome<T>(self, py: Python<'_>, ran: PyResult<Result<T, Ended>>) -> PyResult<T> {
         let error = match ran {
             Ok(Ok(value)) => return Ok(value),
-            Ok(Err(Ended::Fault(fault))) => exception(py, &fault),
-            Ok(Err(Ended::Raised(error))) | Err(error) => error,
+            Ok(Err(ended)) => ended.exception(py),
+            Err(error) => error,
         };
         Err(self.stop.unwrap_or(error))
     }

@@ -3,6 +3,7 @@
 use foreshore_handles::{Fault, Result, caught};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use std::cell::RefCell;
 
 /// Returns the exception of a fault.
 pub(crate) fn exception(py: Python<'_>, fault: &Fault) -> PyErr {
@@ -29,7 +30,43 @@ impl<T> OrRaise<T> for foreshore_handles::Result<T> {
     }
 }
 
-/// Runs a call that may wait without the interpreter. A panic in it is an exception of the tree, too.
+thread_local! {
+    /// What a function of the program, called by the engine on this thread, has raised.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Keeps what a function of the program has raised, for the end of the call that has led to it.
+pub(crate) fn raised_in_engine(error: PyErr) {
+    RAISED.set(Some(error));
+}
+
+/// Runs a call that may wait without the interpreter. A panic in it is an exception of the tree, too. What a function of
+/// the program has raised in it is raised in place of the engine's error.
 pub(crate) fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    py.detach(|| caught(call)).or_raise(py)
+    let done = py.detach(|| caught(call));
+    match RAISED.take() {
+        Some(raised) => Err(raised),
+        None => done.or_raise(py),
+    }
+}
+
+/// Why a call with a function of the program has failed.
+pub(crate) enum Ended {
+    Fault(Fault),
+    Raised(PyErr),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Ended {
+    pub(crate) fn exception(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Fault(fault) => exception(py, &fault),
+            Self::Raised(error) => error,
+        }
+    }
 }

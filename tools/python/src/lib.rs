@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod copies;
 mod database;
 mod errors;
+mod index;
 mod options;
 mod queue;
 mod rows;
@@ -15,6 +17,7 @@ mod spec;
 mod table;
 mod ticket;
 mod transaction;
+mod value;
 
 use pyo3::prelude::*;
 
@@ -26,7 +29,12 @@ fn _foreshore(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<transaction::Savepoint>()?;
     module.add_class::<table::Table>()?;
+    module.add_class::<index::Index>()?;
+    module.add_class::<index::ByIndex>()?;
+    module.add_class::<value::RawValue>()?;
     module.add_class::<rows::Rows>()?;
     module.add_class::<ticket::Ticket>()?;
-    module.add_class::<queue::Queue>()
+    module.add_class::<queue::Queue>()?;
+    module.add_function(wrap_pyfunction!(copies::restore, module)?)?;
+    module.add_function(wrap_pyfunction!(copies::repair, module)?)
 }

@@ -12,6 +12,12 @@ pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(format!("{name}={seconds}: {error}")))
 }
 
+/// Returns the text of a path.
+pub(crate) fn path_of(path: &Bound<'_, PyAny>) -> PyResult<String> {
+    let path = path.py().import("os")?.call_method1("fspath", (path,))?;
+    path.extract().map_err(|_| PyValueError::new_err("the path is not text"))
+}
+
 /// Returns the options of a transaction.
 pub(crate) fn transaction(
     py: Python<'_>,

@@ -1,10 +1,12 @@
 //! Tables.
 
 use crate::codec::Codec;
-use crate::errors::{OrRaise, detached};
+use crate::errors::{Ended, OrRaise, detached};
+use crate::index::{ByIndex, Index};
 use crate::rows::{Rows, Wanted, undecodable};
+use crate::value::{FileReader, RawValue};
 use foreshore_handles::{Bounds, Direction};
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use std::ops::Bound as Limit;
@@ -15,11 +17,49 @@ use std::sync::Arc;
 pub(crate) struct Table {
     inner: foreshore_handles::Table,
     codecs: Arc<(Codec, Codec)>,
+    known: Known,
+}
+
+/// What the program has said of a table.
+pub(crate) struct Known {
+    /// Whether it has named the types.
+    pub(crate) types: bool,
+    /// The function of `merge`.
+    pub(crate) merge: Option<Py<PyAny>>,
 }
 
 impl Table {
-    pub(crate) fn new(inner: foreshore_handles::Table, key: Codec, value: Codec) -> Self {
-        Self { inner, codecs: Arc::new((key, value)) }
+    pub(crate) fn new(inner: foreshore_handles::Table, codecs: (Codec, Codec), known: Known) -> Self {
+        Self { inner, codecs: Arc::new(codecs), known }
+    }
+
+    /// Changes the value of a key by a function of the old one, with `operand` behind it if there is one.
+    fn change<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        function: &Py<PyAny>,
+        operand: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, key) = (key.py(), self.key(key)?);
+        let changed = |old: Option<&[u8]>| {
+            Python::attach(|py| {
+                let old = old.map(|old| self.value(py, &key, old)).transpose()?;
+                let new = match &operand {
+                    Some(operand) => function.bind(py).call1((old, operand))?,
+                    None => function.bind(py).call1((old,))?,
+                };
+                if new.is_none() && operand.is_none() {
+                    return Ok(None);
+                }
+                let mut bytes = Vec::with_capacity(32);
+                self.codecs.1.encode_value(&new, &mut bytes)?;
+                Ok(Some(bytes))
+            })
+            .map_err(Ended::Raised)
+        };
+        let new = detached(py, || Ok(self.inner.update_with(&key, changed)))?;
+        let new = new.map_err(|ended| ended.exception(py))?;
+        new.map(|new| self.value(py, &key, &new)).transpose()
     }
 
     fn key(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
@@ -83,7 +123,7 @@ impl Table {
 }
 
 /// Returns the direction of a scan.
-const fn direction(reverse: bool) -> Direction {
+pub(crate) const fn direction(reverse: bool) -> Direction {
     if reverse { Direction::Backward } else { Direction::Forward }
 }
 
@@ -251,5 +291,55 @@ impl Table {
     /// Returns a number for a new row. No two calls get the same one, also after a crash.
     fn next_id(&self, py: Python<'_>) -> PyResult<u64> {
         detached(py, || self.inner.next_id())
+    }
+
+    /// Returns an index of the table, to find rows by their index keys.
+    fn by_index(&self, py: Python<'_>, index: &Bound<'_, Index>) -> PyResult<ByIndex> {
+        if !self.known.types {
+            return Err(PyTypeError::new_err(
+                "the types of a raw table are not known: open it with `Transaction.table`",
+            ));
+        }
+        let index = index.get();
+        let def = index.of(py, &self.codecs)?;
+        Ok(ByIndex::new(detached(py, || self.inner.by_index(def))?, index, &self.codecs))
+    }
+
+    /// Changes the value of a key under a lock of the row: `function(value)` gets the value, or `None` if there is no
+    /// row, and returns the new one, or `None` to remove the row. Returns the new value.
+    fn update_with<'py>(&self, key: &Bound<'py, PyAny>, function: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.change(key, &function, None)
+    }
+
+    /// Sets the value of a key to what the function `merge` of the table makes of it and the operand. Returns it.
+    fn merge<'py>(&self, key: &Bound<'py, PyAny>, operand: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(function) = &self.known.merge else {
+            return Err(PyTypeError::new_err("the table was opened without `merge`"));
+        };
+        self.change(key, function, Some(operand))
+    }
+
+    /// Sets the value of a key to the bytes of a file, up to its end or `length` of them, and returns their number. No
+    /// whole value is in memory, unless the table has indexes. `file.read` must not use the transaction.
+    #[pyo3(signature = (key, file, length=None))]
+    fn put_from(&self, key: &Bound<'_, PyAny>, file: Py<PyAny>, length: Option<u64>) -> PyResult<u64> {
+        if self.codecs.1 != Codec::Bytes {
+            return Err(PyTypeError::new_err(format!("values of `{}` are not written in parts", self.codecs.1.name())));
+        }
+        let (py, key) = (key.py(), self.key(key)?);
+        let mut reader = FileReader { file: &file, raised: None };
+        let written = detached(py, || self.inner.put_reader(&key, &mut reader, length));
+        match reader.raised {
+            Some(raised) => Err(raised),
+            None => written,
+        }
+    }
+
+    /// Returns the encoded value of a key as a file, which reads it in parts, or `None`. The encoding of text and bytes
+    /// is their bytes.
+    fn open_value<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, key) = (key.py(), self.key(key)?);
+        let Some(reader) = detached(py, || self.inner.reader(&key))? else { return Ok(None) };
+        py.import("foreshore._values")?.call_method1("ValueReader", (RawValue::new(reader),)).map(Some)
     }
 }

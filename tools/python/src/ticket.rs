@@ -16,6 +16,9 @@ pub(crate) struct Ticket {
     is_durable: Arc<AtomicBool>,
     #[pyo3(get)]
     csn: u64,
+    /// The LSN of the commit record: a restore up to it has this commit.
+    #[pyo3(get)]
+    record_lsn: u64,
 }
 
 fn awaited() -> PyErr {
@@ -24,8 +27,8 @@ fn awaited() -> PyErr {
 
 impl Ticket {
     pub(crate) fn new(ticket: foreshore_handles::Ticket) -> Self {
-        let csn = ticket.number();
-        Self { inner: Mutex::new(Some(Arc::new(ticket))), is_durable: Arc::default(), csn }
+        let (csn, record_lsn) = (ticket.number(), ticket.record_lsn());
+        Self { inner: Mutex::new(Some(Arc::new(ticket))), is_durable: Arc::default(), csn, record_lsn }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<foreshore_handles::Ticket>>> {

@@ -1,8 +1,10 @@
 //! Transactions.
 
+use crate::codec::Codec;
 use crate::errors::{OrRaise, detached, exception};
+use crate::index::Index;
 use crate::spec::codec;
-use crate::table::Table;
+use crate::table::{Known, Table};
 use crate::ticket::Ticket;
 use foreshore_handles::{Fault, Status, caught};
 use pyo3::prelude::*;
@@ -40,32 +42,43 @@ impl Drop for Transaction {
 
 #[pymethods]
 impl Transaction {
-    /// Opens a table, and creates it if it is missing and the transaction writes.
-    #[pyo3(signature = (name, key=None, value=None))]
+    /// Opens a table, and creates it if it is missing and the transaction writes. So it does with `indexes`, which
+    /// writes keep. `merge(value, operand)` returns the new value of `Table.merge`.
+    #[pyo3(signature = (name, key=None, value=None, *, indexes=Vec::new(), merge=None))]
     fn table(
         &self,
         py: Python<'_>,
         name: &str,
         key: Option<&Bound<'_, PyAny>>,
         value: Option<&Bound<'_, PyAny>>,
+        indexes: Vec<Bound<'_, Index>>,
+        merge: Option<Py<PyAny>>,
     ) -> PyResult<Table> {
         let bytes = py.get_type::<PyBytes>().into_any();
         let (key, value) = (codec(key.unwrap_or(&bytes))?, codec(value.unwrap_or(&bytes))?);
         key.check_key()?;
         let (key_type, value_type) = (key.name(), value.name());
-        let open = || foreshore_handles::Table::open(self.inner(), name, &key_type, &value_type);
-        Ok(Table::new(detached(py, open)?, key, value))
+        let codecs = (key, value);
+        let indexes: Vec<_> = indexes.iter().map(|index| index.get().of(py, &codecs)).collect::<PyResult<_>>()?;
+        let types = (&*key_type, &*value_type);
+        let open = || foreshore_handles::Table::open_with(self.inner(), name, types, &indexes);
+        Ok(Table::new(detached(py, open)?, codecs, Known { types: true, merge }))
     }
 
     /// Opens a table that exists, of any types. Keys and values are their encodings.
     fn raw(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         let table = detached(py, || foreshore_handles::Table::open_existing(self.inner(), name))?;
-        Ok(Table::new(table, crate::codec::Codec::Bytes, crate::codec::Codec::Bytes))
+        Ok(Table::new(table, (Codec::Bytes, Codec::Bytes), Known { types: false, merge: None }))
     }
 
     /// Drops a table with all its rows. Returns whether there was one.
     fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         detached(py, || self.inner().drop_table(name))
+    }
+
+    /// Drops an index of a table. Returns whether there was one.
+    fn drop_index(&self, py: Python<'_>, table: &str, index: &str) -> PyResult<bool> {
+        detached(py, || self.inner().drop_index(table, index))
     }
 
     /// Renames a table with its rows, its indexes and its numbers. Returns whether there was one.
@@ -92,6 +105,12 @@ impl Transaction {
     /// Commits without a wait for the disk. The ticket can be awaited.
     fn commit_pipelined(&self, py: Python<'_>) -> PyResult<Ticket> {
         Ok(Ticket::new(detached(py, || self.inner().commit_pipelined())?))
+    }
+
+    /// Prepares the transaction under a name, durably: the first phase of a two-phase commit. It keeps its locks, also
+    /// over restarts, until `Database.commit_prepared` or `Database.rollback_prepared`. After an error it is rolled back.
+    fn prepare(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        detached(py, || self.inner().prepare(name))
     }
 
     /// Rolls back, and waits until what was read is durable.

@@ -15,10 +15,12 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     if not README.exists():
         pytest.skip("the README is not beside the tests")
     monkeypatch.chdir(tmp_path)
-    first, second = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    first, indexes, second = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     names = {}
     exec(first, names)
     assert capsys.readouterr().out == "ada 90\nbob 10\n"
+    exec(indexes, {"foreshore": foreshore})
+    assert capsys.readouterr().out == "(1, ('Ada', 'London'))\n[(1, ('Ada', 'London'))]\n"
     exec(second, names)
     with foreshore.open("bank") as db:
         asyncio.run(names["main"](db))

@@ -12,15 +12,19 @@ import contextlib
 import functools
 import json as _json
 import os
-from typing import Any, Awaitable, Callable, Dict, Optional, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _errors
 from ._errors import *  # noqa: F403
-from ._foreshore import Rows, Savepoint, Table, Ticket, Transaction, __version__
+from ._copies import DamagedPage, Prepared, Repaired, Restored, repair, restore, verify_backup
+from ._foreshore import ByIndex, Index, Rows, Savepoint, Table, Ticket, Transaction, __version__
 from ._foreshore import Database as _Database
+from ._values import ValueReader
 
 __all__ = [name for name, value in vars(_errors).items() if isinstance(value, type) and value.__module__ == _errors.__name__]
-__all__ += ["AsyncTransaction", "Database", "Rows", "Savepoint", "Table", "Ticket", "Transaction", "in_memory", "json", "open"]
+__all__ += ["AsyncTransaction", "ByIndex", "DamagedPage", "Database", "Index", "Prepared", "Repaired", "Restored", "Rows"]
+__all__ += ["Savepoint", "Table", "Ticket", "Transaction", "ValueReader"]
+__all__ += ["in_memory", "json", "open", "repair", "restore", "verify_backup"]
 
 #: The type of values that are stored as JSON: ``tx.table("documents", str, foreshore.json)``.
 json = "json"
@@ -81,6 +85,10 @@ class Database(_Database):
 
         return wrapper
 
+    def prepared(self) -> List[Prepared]:
+        """Returns the prepared transactions: ``commit_prepared`` or ``rollback_prepared`` ends each by its name."""
+        return [Prepared(*one) for one in self._prepared()]
+
     def stats(self) -> Dict[str, Any]:
         """Returns the counters of the database."""
         found: Dict[str, Any] = _json.loads(self._stats_json())
@@ -95,9 +103,17 @@ class AsyncTransaction:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def table(self, name: str, key: Any = bytes, value: Any = bytes) -> Table:
+    def table(
+        self,
+        name: str,
+        key: Any = bytes,
+        value: Any = bytes,
+        *,
+        indexes: Sequence[Index] = (),
+        merge: Optional[Callable[[Any, Any], Any]] = None,
+    ) -> Table:
         """Opens a table, as ``Transaction.table`` does."""
-        return self._tx.table(name, key, value)
+        return self._tx.table(name, key, value, indexes=indexes, merge=merge)
 
     def raw(self, name: str) -> Table:
         """Opens a table of any types, as ``Transaction.raw`` does."""
@@ -114,6 +130,14 @@ class AsyncTransaction:
     def drop_table(self, name: str) -> bool:
         """Drops a table. Returns whether there was one."""
         return self._tx.drop_table(name)
+
+    def drop_index(self, table: str, index: str) -> bool:
+        """Drops an index of a table. Returns whether there was one."""
+        return self._tx.drop_index(table, index)
+
+    def prepare(self, name: str) -> None:
+        """Prepares the transaction, as ``Transaction.prepare`` does. It waits for the disk."""
+        self._tx.prepare(name)
 
     def rename_table(self, name: str, new_name: str) -> bool:
         """Renames a table, as ``Transaction.rename_table`` does. Returns whether there was one."""
@@ -156,6 +180,9 @@ def open(path: "str | os.PathLike[str]", **options: Any) -> Database:
     Options: ``memory_limit``, ``log_budget``, ``spill_limit`` in bytes, ``lock_timeout`` in seconds,
     ``max_transactions``, ``existing=True`` to create none, ``read_only=True`` to change no byte. ``restart_target``:
     seconds that a restart after a crash may take. The log that it reads follows from that, up to ``log_budget``.
+    ``archive``: the directory to which the log is copied before it is reused, up to ``archive_limit`` bytes, for
+    ``restore``. ``snapshot_max_age`` in seconds, ``snapshot_max_bytes``, and ``transaction_max_age`` in seconds cancel
+    snapshots and transactions that keep too much. They have no limit by default.
     """
     return Database(os.fspath(path), **options)
 

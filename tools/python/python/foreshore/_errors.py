@@ -131,6 +131,30 @@ class NoSavepoint(TransactionError):
     status = 45
 
 
+class NoPrepared(TransactionError):
+    """There is no prepared transaction of this name. If there was one, its end is durable."""
+
+    status = 46
+
+
+class PreparedExists(TransactionError):
+    """A prepared transaction has the name already."""
+
+    status = 47
+
+
+class PreparedBusy(TransactionError):
+    """Another call is preparing, committing or rolling back the prepared transaction."""
+
+    status = 48
+
+
+class PreparedName(TransactionError, ValueError):
+    """The name of a prepared transaction is empty or too long."""
+
+    status = 49
+
+
 class TableError(Error):
     """A row or a table is not as the request needs it. The transaction goes on."""
 
@@ -172,7 +196,7 @@ class TableTypes(TableError, TypeError):
 
 
 class Indexed(TableError):
-    """The table has indexes, which this library does not keep. So it is only read."""
+    """The table has an index that it was opened without. So it is only read."""
 
     status = 56
 
@@ -187,6 +211,36 @@ class TableExists(TableError):
     """A table has the new name already."""
 
     status = 58
+
+
+class ReaderFailed(TableError):
+    """The file that a value is read from has ended before its length. The row is unchanged."""
+
+    status = 59
+
+
+class IndexKeyExists(TableError):
+    """A unique index has the key for another row."""
+
+    status = 80
+
+
+class IndexMismatch(TableError):
+    """An index disagrees with its table: it was built by another function."""
+
+    status = 81
+
+
+class NoIndex(TableError):
+    """The table has no such index."""
+
+    status = 82
+
+
+class IndexTypes(TableError, TypeError):
+    """The index was built by another definition."""
+
+    status = 83
 
 
 class DatabaseError(Error):
