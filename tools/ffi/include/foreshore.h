@@ -363,8 +363,9 @@ typedef struct {
 // fails. It must not use the transaction.
 typedef ptrdiff_t (*fs_read)(void *arg, void *buffer, size_t len);
 
-// Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns zero
-// to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the transaction.
+// Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns
+// zero to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the
+// transaction.
 typedef int (*fs_change)(void *arg, const void *old, size_t old_len, fs_buffer *new_value);
 
 // Adds the index keys of a row: one, several, or none, so that the index does not find the row. It is called with the
@@ -494,14 +495,15 @@ fs_status fs_backup_since(const fs_db *db,
                           const char *base,
                           fs_backup_info *info);
 
-// Copies the durable log to the archive, and stores the LSN up to which it is archived, unless `lsn` is null. It is the
-// position of all commits that were durable before the call. Zero without an archive.
+// Copies the durable log to the archive, and stores the LSN up to which it is archived, unless `lsn` is null. It is
+// the position of all commits that were durable before the call. Zero without an archive.
 fs_status fs_archive(const fs_db *db,
                      uint64_t *lsn);
 
 // Restores the backup in the directory `backup`, its increments and the log of an archive to the directory `target`,
 // which is empty or absent. It is a database with another id: give it an archive of its own. Backup and archive are
-// only read. `options` and `restored` may be null. `FS_BAD_BACKUP` if log is missing or the position cannot be reached.
+// only read. `options` and `restored` may be null. `FS_BAD_BACKUP` if log is missing or the position cannot be
+// reached.
 fs_status fs_restore(const char *backup,
                      const char *target,
                      const fs_restore_options *options,
@@ -550,8 +552,8 @@ fs_status fs_rollback_to(const fs_tx *tx, uint64_t savepoint);
 // Gives up a savepoint and those after it. What was changed since stays.
 fs_status fs_release(const fs_tx *tx, uint64_t savepoint);
 
-// Lists the tables. Stores in `names` three texts for each, with a zero byte behind each of them: its name, the type of
-// its keys and that of its values. Stores the number of tables, unless `count` is null.
+// Lists the tables. Stores in `names` three texts for each, with a zero byte behind each of them: its name, the type
+// of its keys and that of its values. Stores the number of tables, unless `count` is null.
 fs_status fs_tables(const fs_tx *tx,
                     fs_buffer *names,
                     uint64_t *count);
@@ -664,8 +666,8 @@ fs_status fs_read_at(const fs_reader *reader,
 void fs_reader_free(fs_reader *reader);
 
 // Changes the value of a key by a function, under a lock of the row: a merge of it with what the function knows. So no
-// change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there is
-// no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
+// change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there
+// is no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
 fs_status fs_update_with(const fs_table *table,
                          const void *key,
                          size_t key_len,
@@ -729,8 +731,8 @@ fs_status fs_index_get(const fs_table *table,
                        fs_buffer *key,
                        fs_buffer *value);
 
-// Begins a scan of the rows whose index keys lie in a range, which may be null for all, in the order of the index keys.
-// `fs_cursor_next` returns their keys and values. After an error it returns the same error again. Free it with
+// Begins a scan of the rows whose index keys lie in a range, which may be null for all, in the order of the index
+// keys. `fs_cursor_next` returns their keys and values. After an error it returns the same error again. Free it with
 // `fs_cursor_free`. If the transaction changes the index key of a row, the scan may return the row again.
 fs_status fs_index_scan(const fs_table *table,
                         const fs_index *index,

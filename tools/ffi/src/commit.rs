@@ -1,6 +1,6 @@
 //! Commits.
 
-use crate::guard::{c_message, guard, object};
+use crate::guard::{c_message, guard, object, store};
 use crate::queue::fs_queue;
 use crate::tx::fs_tx;
 use foreshore_handles::{Fault, Result, Status};
@@ -94,15 +94,4 @@ unsafe fn call(function: fs_on_durable, arg: *mut c_void, durable: Result<()>) {
     let message = c_message(&message);
     // SAFETY: as the caller promises.
     unsafe { function(arg, status, message.as_ptr()) };
-}
-
-/// Stores a number for the caller.
-///
-/// # Safety
-/// `out` is null or of its type.
-pub(crate) unsafe fn store(out: *mut u64, number: u64) {
-    // SAFETY: as the caller promises.
-    if let Some(out) = unsafe { out.as_mut() } {
-        *out = number;
-    }
 }

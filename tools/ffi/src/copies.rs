@@ -1,7 +1,7 @@
 //! Copies of a database, their return, and repair.
 
 use crate::db::fs_db;
-use crate::guard::{guard, null, object, text};
+use crate::guard::{guard, null, object, store, text};
 use crate::options::copied;
 use foreshore::{Backup, Lsn, Restore, Restored, Timestamp, Until, repair, restore};
 use foreshore_handles::{Fault, Result, Status};
@@ -116,8 +116,8 @@ pub unsafe extern "C" fn fs_backup_since(
     })
 }
 
-/// Copies the durable log to the archive, and stores the LSN up to which it is archived, unless `lsn` is null. It is the
-/// position of all commits that were durable before the call. Zero without an archive.
+/// Copies the durable log to the archive, and stores the LSN up to which it is archived, unless `lsn` is null. It is
+/// the position of all commits that were durable before the call. Zero without an archive.
 ///
 /// # Safety
 /// Each pointer is null or of its type.
@@ -127,14 +127,15 @@ pub unsafe extern "C" fn fs_archive(db: *const fs_db, lsn: *mut u64) -> Status {
         // SAFETY: as the caller promises.
         let upto = unsafe { object(db, "db") }?.inner.get()?.archive()?;
         // SAFETY: as the caller promises.
-        unsafe { crate::commit::store(lsn, upto.0) };
+        unsafe { store(lsn, upto.0) };
         Ok(())
     })
 }
 
 /// Restores the backup in the directory `backup`, its increments and the log of an archive to the directory `target`,
 /// which is empty or absent. It is a database with another id: give it an archive of its own. Backup and archive are
-/// only read. `options` and `restored` may be null. `FS_BAD_BACKUP` if log is missing or the position cannot be reached.
+/// only read. `options` and `restored` may be null. `FS_BAD_BACKUP` if log is missing or the position cannot be
+/// reached.
 ///
 /// # Safety
 /// Each pointer is null or of its type; texts end with a zero byte.

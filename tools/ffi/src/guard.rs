@@ -114,3 +114,14 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize, what: &str) -
     // SAFETY: as the caller promises, and the length is one that an object may have.
     Ok(unsafe { slice::from_raw_parts(pointer.cast(), len) })
 }
+
+/// Stores a number for the caller.
+///
+/// # Safety
+/// `out` is null or of its type.
+pub(crate) unsafe fn store(out: *mut u64, number: u64) {
+    // SAFETY: as the caller promises.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = number;
+    }
+}

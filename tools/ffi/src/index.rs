@@ -2,7 +2,7 @@
 
 use crate::buffer::fs_buffer;
 use crate::cursor::{direction, fs_cursor};
-use crate::guard::{bytes, found, free, guard, guard_status, hand_out, null, object, object_mut, text};
+use crate::guard::{bytes, found, free, guard, guard_status, hand_out, null, object, object_mut, store, text};
 use crate::options::copied;
 use crate::range::{bounds, fs_range};
 use crate::table::fs_table;
@@ -230,8 +230,8 @@ pub unsafe extern "C" fn fs_index_get(
     })
 }
 
-/// Begins a scan of the rows whose index keys lie in a range, which may be null for all, in the order of the index keys.
-/// `fs_cursor_next` returns their keys and values. After an error it returns the same error again. Free it with
+/// Begins a scan of the rows whose index keys lie in a range, which may be null for all, in the order of the index
+/// keys. `fs_cursor_next` returns their keys and values. After an error it returns the same error again. Free it with
 /// `fs_cursor_free`. If the transaction changes the index key of a row, the scan may return the row again.
 ///
 /// # Safety
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn fs_index_check(table: *const fs_table, index: *const fs
         let (table, index) = unsafe { (object(table, "table")?, object(index, "index")?) };
         let entries = index.of_table(table)?.check()?;
         // SAFETY: as the caller promises.
-        unsafe { crate::commit::store(count, entries) };
+        unsafe { store(count, entries) };
         Ok(())
     })
 }

@@ -1,9 +1,8 @@
 //! Two-phase commit.
 
 use crate::buffer::fs_buffer;
-use crate::commit::store;
 use crate::db::fs_db;
-use crate::guard::{guard, object, object_mut, text};
+use crate::guard::{guard, object, object_mut, store, text};
 use crate::tx::fs_tx;
 use foreshore_handles::Status;
 use std::ffi::c_char;

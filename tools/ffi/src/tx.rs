@@ -2,7 +2,7 @@
 
 use crate::buffer::fs_buffer;
 use crate::db::fs_db;
-use crate::guard::{free, guard, hand_out, object, object_mut, text};
+use crate::guard::{free, guard, hand_out, object, object_mut, store, text};
 use crate::options::{self, fs_tx_options};
 use foreshore_handles::{Status, Transaction};
 use std::ffi::c_char;
@@ -106,8 +106,8 @@ pub unsafe extern "C" fn fs_release(tx: *const fs_tx, savepoint: u64) -> Status 
     guard(|| unsafe { object(tx, "tx") }?.inner.release(savepoint))
 }
 
-/// Lists the tables. Stores in `names` three texts for each, with a zero byte behind each of them: its name, the type of
-/// its keys and that of its values. Stores the number of tables, unless `count` is null.
+/// Lists the tables. Stores in `names` three texts for each, with a zero byte behind each of them: its name, the type
+/// of its keys and that of its values. Stores the number of tables, unless `count` is null.
 ///
 /// # Safety
 /// Each pointer is null or of its type.
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn fs_tables(tx: *const fs_tx, names: *mut fs_buffer, coun
         let tables = tx.inner.tables()?;
         names.set_texts(tables.iter().flat_map(|(name, key_type, value_type)| [&**name, key_type, value_type]));
         // SAFETY: as the caller promises.
-        unsafe { crate::commit::store(count, tables.len() as u64) };
+        unsafe { store(count, tables.len() as u64) };
         Ok(())
     })
 }

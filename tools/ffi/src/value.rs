@@ -1,7 +1,7 @@
 //! Values that are written and read in parts, or changed by a function.
 
 use crate::buffer::fs_buffer;
-use crate::guard::{bytes, found, free, guard, guard_status, hand_out, null, object, object_mut};
+use crate::guard::{bytes, found, free, guard, guard_status, hand_out, null, object, object_mut, store};
 use crate::table::fs_table;
 use foreshore_handles::{Fault, Status, ValueReader};
 use std::ffi::{c_int, c_void};
@@ -12,8 +12,9 @@ use std::slice;
 /// fails. It must not use the transaction.
 pub type fs_read = Option<unsafe extern "C" fn(arg: *mut c_void, buffer: *mut c_void, len: usize) -> isize>;
 
-/// Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns zero
-/// to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the transaction.
+/// Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns
+/// zero to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the
+/// transaction.
 pub type fs_change = Option<
     unsafe extern "C" fn(arg: *mut c_void, old: *const c_void, old_len: usize, new_value: *mut fs_buffer) -> c_int,
 >;
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn fs_put_reader(
         let read = read.ok_or_else(|| null("read"))?;
         let written = table.inner.put_reader(key, OfProgram { read, arg }, None)?;
         // SAFETY: as the caller promises.
-        unsafe { crate::commit::store(count, written) };
+        unsafe { store(count, written) };
         Ok(())
     })
 }
@@ -142,8 +143,8 @@ pub unsafe extern "C" fn fs_reader_free(reader: *mut fs_reader) {
 }
 
 /// Changes the value of a key by a function, under a lock of the row: a merge of it with what the function knows. So no
-/// change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there is
-/// no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
+/// change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there
+/// is no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
 ///
 /// # Safety
 /// Each pointer is null or of its type, and `key` has `key_len` bytes. `change` may be called with `arg`.

@@ -40,8 +40,8 @@ pub(crate) fn raised_in_engine(error: PyErr) {
     RAISED.set(Some(error));
 }
 
-/// Runs a call that may wait without the interpreter. A panic in it is an exception of the tree, too. What a function of
-/// the program has raised in it is raised in place of the engine's error.
+/// Runs a call that may wait without the interpreter. A panic in it is an exception of the tree, too. What a function
+/// of the program has raised in it is raised in place of the engine's error.
 pub(crate) fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     let done = py.detach(|| caught(call));
     match RAISED.take() {

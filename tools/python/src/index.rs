@@ -2,9 +2,8 @@
 
 use crate::codec::Codec;
 use crate::errors::{OrRaise, detached, raised_in_engine};
-use crate::rows::{Rows, Wanted, undecodable};
+use crate::rows::{Rows, Wanted, direction, undecodable};
 use crate::spec::codec;
-use crate::table::direction;
 use foreshore_handles::{Bounds, IndexDef, IndexTypes};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;

@@ -2,7 +2,7 @@
 
 use crate::codec::Codec;
 use crate::errors::{OrRaise, detached, exception};
-use foreshore_handles::{Cursor, Fault, Status};
+use foreshore_handles::{Cursor, Direction, Fault, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -27,6 +27,11 @@ impl Rows {
     pub(crate) fn new(cursor: Cursor, codecs: &Arc<(Codec, Codec)>, wanted: Wanted) -> Self {
         Self { cursor: Mutex::new(cursor), codecs: Arc::clone(codecs), wanted }
     }
+}
+
+/// Returns the direction of a scan.
+pub(crate) const fn direction(reverse: bool) -> Direction {
+    if reverse { Direction::Backward } else { Direction::Forward }
 }
 
 /// Returns the exception of a row that does not decode.

@@ -3,7 +3,7 @@
 use crate::codec::Codec;
 use crate::errors::{Ended, OrRaise, detached};
 use crate::index::{ByIndex, Index};
-use crate::rows::{Rows, Wanted, undecodable};
+use crate::rows::{Rows, Wanted, direction, undecodable};
 use crate::value::{FileReader, RawValue};
 use foreshore_handles::{Bounds, Direction};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
@@ -120,11 +120,6 @@ impl Table {
             if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) { Ok(None) } else { Err(error) }
         })
     }
-}
-
-/// Returns the direction of a scan.
-pub(crate) const fn direction(reverse: bool) -> Direction {
-    if reverse { Direction::Backward } else { Direction::Forward }
 }
 
 #[pymethods]
@@ -305,8 +300,8 @@ impl Table {
         Ok(ByIndex::new(detached(py, || self.inner.by_index(def))?, index, &self.codecs))
     }
 
-    /// Changes the value of a key under a lock of the row: `function(value)` gets the value, or `None` if there is no
-    /// row, and returns the new one, or `None` to remove the row. Returns the new value.
+    /// Changes the value of a key under a lock of the row, and returns the new value. `function(value)` gets the value,
+    /// or `None` if there is no row. It returns the new one, or `None` to remove the row.
     fn update_with<'py>(&self, key: &Bound<'py, PyAny>, function: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.change(key, &function, None)
     }

@@ -108,7 +108,8 @@ impl Transaction {
     }
 
     /// Prepares the transaction under a name, durably: the first phase of a two-phase commit. It keeps its locks, also
-    /// over restarts, until `Database.commit_prepared` or `Database.rollback_prepared`. After an error it is rolled back.
+    /// over restarts, until `Database.commit_prepared` or `Database.rollback_prepared`. After an error it is rolled
+    /// back.
     fn prepare(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         detached(py, || self.inner().prepare(name))
     }

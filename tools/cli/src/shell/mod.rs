@@ -22,9 +22,9 @@ use std::io::{self, BufRead, IsTerminal};
 
 /// Run verbs line by line, in one open of the database
 ///
-/// The verbs are tables, get, put, del, scan, range, prefix, count, rename, clear, begin, commit, rollback, timing, help
-/// and quit. Keys and values are written as after the verbs of the program, quoted as in a POSIX shell:
-/// get pairs '[7, "x"]'.
+/// The verbs are tables, get, put, del, scan, range, prefix, count, rename, clear, begin, commit, rollback, timing,
+/// help and quit. Keys and values are written as after the verbs of the program, quoted as in a POSIX shell: get pairs
+/// '[7, "x"]'.
 ///
 /// At a terminal there are a history and completion, and an error ends a line. From a pipe or a file, an error ends the
 /// shell with its exit status; the lines behind it do not run. An absent row is no error there, but the exit status

@@ -1,6 +1,6 @@
 //! Scans of tables.
 
-use crate::index::by_index;
+use crate::index_def::by_index;
 use crate::open::{AnyTable, Open, Scan, Slot, on};
 use crate::{Bounds, Direction, Fault, IndexDef, Result};
 use std::ops::Bound;

@@ -20,8 +20,8 @@ impl Table {
         Self::open_with(tx, name, (key_type, value_type), &[])
     }
 
-    /// Opens the table `name` like [`open`](Self::open), with these indexes. A transaction that writes builds those that
-    /// are missing or were built by another definition. One that reads ignores them.
+    /// Opens the table `name` like [`open`](Self::open), with these indexes. A transaction that writes builds those
+    /// that are missing or were built by another definition. One that reads ignores them.
     ///
     /// # Errors
     /// Those of [`open`](Self::open). `IndexKeyExists` of a new unique index.
@@ -149,9 +149,9 @@ impl Table {
         self.write(|table| table.insert(key, value))
     }
 
-    /// Changes the value of `key` as `change` says, under a lock of the row, and returns the new value. `change` gets the
-    /// value, or `None` if there is no row. If it returns `None`, the row is removed. It may use the transaction, and is
-    /// called again if another transaction has inserted the row meanwhile.
+    /// Changes the value of `key` as `change` says, under a lock of the row, and returns the new value. `change` gets
+    /// the value, or `None` if there is no row. If it returns `None`, the row is removed. It may use the transaction,
+    /// and is called again if another transaction has inserted the row meanwhile.
     ///
     /// # Errors
     /// That of `change`, after which the row is unchanged and locked; those of the engine.
