@@ -4,12 +4,15 @@ use crate::open::AnyTable;
 use crate::system::Process;
 use crate::{Fault, Result, Status};
 use foreshore::{ByIndex, Decoder, Key, RawIndex, RawKey};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// How many definitions a process may make. The engine keeps them for its life.
 const MAX_DEFINITIONS: usize = 1024;
 
 type Definition = foreshore::IndexDef<&'static [u8], &'static [u8], RawKey>;
+
+/// The definitions of this process.
+static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
 /// The definition of an index of a table of encoded rows.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +45,11 @@ impl IndexDef {
         keys: impl Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> std::result::Result<(), &'static str> + Send + Sync + 'static,
         key_len: impl Fn(&[u8]) -> Option<usize> + Send + Sync + 'static,
     ) -> Result<Self> {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        // ORDERING: counter.
-        if MADE.fetch_add(1, Ordering::Relaxed) >= MAX_DEFINITIONS {
-            // ORDERING: counter.
-            MADE.fetch_sub(1, Ordering::Relaxed);
+        let mut made = DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() == MAX_DEFINITIONS {
             let name = types.name;
-            return Err(Fault::new(
-                Status::Invalid,
-                format!("{MAX_DEFINITIONS} indexes are defined, `{name}` would be another"),
-            ));
+            let why = format!("{MAX_DEFINITIONS} indexes are defined, `{name}` would be another");
+            return Err(Fault::new(Status::Invalid, why));
         }
         let raw = Box::leak(Box::new(RawIndex {
             key_type: types.key_type.to_owned(),
@@ -65,7 +63,10 @@ impl IndexDef {
             key_len: Box::new(key_len),
         }));
         let name: &'static str = Box::leak(Box::from(types.name));
-        Ok(Self(Box::leak(Box::new(Definition::raw(name, types.is_unique, types.version, raw)))))
+        let definition: &'static Definition =
+            Box::leak(Box::new(Definition::raw(name, types.is_unique, types.version, raw)));
+        made.push(definition);
+        Ok(Self(definition))
     }
 
     /// Defines an index whose keys are bytes, which `keys` adds as they are.
