@@ -84,11 +84,14 @@ pub struct RawIndex {
     /// Adds the index keys of an encoded row. The error names the part of the row that has none.
     pub keys: Box<RawKeysOf>,
     /// Returns the length of the index key at the front of an entry that is not unique.
-    pub key_len: Box<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>,
+    pub key_len: Box<RawKeyLen>,
 }
 
 /// A function that adds the index keys of an encoded row.
 type RawKeysOf = dyn Fn(&[u8], &[u8], &mut IndexKeys<'_, RawKey>) -> Result<(), &'static str> + Send + Sync;
+
+/// A function that returns the length of the index key at the front of an entry.
+type RawKeyLen = dyn Fn(&[u8]) -> Option<usize> + Send + Sync;
 
 impl IndexDef<&'static [u8], &'static [u8], RawKey> {
     /// Defines an index of a table of encoded rows, which bindings of other languages open.
