@@ -336,7 +336,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The name of a prepared transaction is empty or over the limit.
+    /// The name of a prepared transaction is empty, over the limit, or has a zero byte.
     PreparedName {
         /// The name.
         name: String,

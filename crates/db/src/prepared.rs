@@ -87,7 +87,8 @@ impl PreparedList {
 
     /// Takes a free name.
     pub(crate) fn take_name(&self, name: &str) -> Result<Name<'_>> {
-        if !(1..=MAX_PREPARED_NAME).contains(&name.len()) {
+        // A name is a text of C, too.
+        if !(1..=MAX_PREPARED_NAME).contains(&name.len()) || name.contains('\0') {
             return Err(Error::PreparedName { name: name.to_owned() });
         }
         let mut names = self.names.lock();

@@ -25,7 +25,7 @@ def test_prepared_transactions_are_ended_by_their_names(path):
         with pytest.raises(foreshore.Ended):
             tx.commit()
         prepare(db, "b", "order 2")
-        for name, error in [("order 2", foreshore.PreparedExists), ("", foreshore.PreparedName)]:
+        for name, error in [("order 2", foreshore.PreparedExists), ("", foreshore.PreparedName), ("a\0b", foreshore.PreparedName)]:
             with pytest.raises(error):
                 prepare(db, "c", name)
         with pytest.raises(foreshore.ReadOnly):

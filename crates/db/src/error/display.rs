@@ -98,7 +98,7 @@ fn write_row_locked(f: &mut fmt::Formatter<'_>, what: &Lockable, holder: &str) -
 }
 
 fn write_prepared_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    write!(f, "{name:?} cannot name a prepared transaction: it is empty or too long")
+    write!(f, "{name:?} cannot name a prepared transaction: it is empty, too long, or has a zero byte")
 }
 
 fn write_truncated(f: &mut fmt::Formatter<'_>, file: &Path, len: u64, expected: u64) -> fmt::Result {

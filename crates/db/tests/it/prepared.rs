@@ -303,7 +303,7 @@ fn names_are_checked_and_each_has_one_transaction() {
         tx.open(NUMBERS).unwrap().insert(n, -1).unwrap();
         tx
     };
-    for name in ["", &*"n".repeat(201)] {
+    for name in ["", "a\0b", &*"n".repeat(201)] {
         assert!(matches!(change(1).prepare(name), Err(Error::PreparedName { .. })));
     }
     change(1).prepare(&"n".repeat(200)).unwrap();

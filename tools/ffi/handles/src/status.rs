@@ -59,7 +59,7 @@ pub enum Status {
     PreparedExists = 47,
     /// Another call is preparing, committing or rolling back the prepared transaction.
     PreparedBusy = 48,
-    /// The name of a prepared transaction is empty or too long.
+    /// The name of a prepared transaction is empty, too long, or has a zero byte.
     PreparedName = 49,
     /// A row with this key exists.
     KeyExists = 50,

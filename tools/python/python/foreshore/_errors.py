@@ -150,7 +150,7 @@ class PreparedBusy(TransactionError):
 
 
 class PreparedName(TransactionError, ValueError):
-    """The name of a prepared transaction is empty or too long."""
+    """The name of a prepared transaction is empty, too long, or has a zero byte."""
 
     status = 49
 
