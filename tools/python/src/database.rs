@@ -44,6 +44,12 @@ impl Drop for Database {
     }
 }
 
+/// Rolls a transaction back without the interpreter, because it may take long. If the process ends there is none, and
+/// the drop of the transaction does it.
+fn roll_back(rollback: &mut (dyn FnMut() + Send)) {
+    Python::try_attach(|py| py.detach(rollback));
+}
+
 #[pymethods]
 impl Database {
     #[new]
@@ -127,7 +133,7 @@ impl Database {
         // It waits if the maximum of transactions is running.
         let db = this.get();
         let tx = detached(py, || foreshore_handles::Transaction::begin(db.inner(), options))?;
-        Ok(Transaction::new(tx.keeping(this.clone().unbind())))
+        Ok(Transaction::new(tx.keeping(this.clone().unbind(), roll_back)))
     }
 
     /// Begins a transaction that reads a snapshot and waits for no writer.
@@ -136,7 +142,7 @@ impl Database {
         let options = options::reader(py, label, latest)?;
         let db = this.get();
         let tx = detached(py, || foreshore_handles::Transaction::read(db.inner(), options))?;
-        Ok(Transaction::new(tx.keeping(this.clone().unbind())))
+        Ok(Transaction::new(tx.keeping(this.clone().unbind(), roll_back)))
     }
 
     #[pyo3(signature = (function, *, isolation="serializable", durability="durable", lock_timeout=None, deadline=None,

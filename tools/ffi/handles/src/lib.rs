@@ -32,6 +32,7 @@ pub use database::{Database, Open};
 pub use index::{Index, Row};
 pub use index_def::{IndexDef, IndexTypes, bytes_key};
 pub use label::label;
+pub use open::OnDrop;
 pub use queue::{Done, Queue};
 pub use stats::stats_json;
 pub use status::{Fault, Result, Status, caught};

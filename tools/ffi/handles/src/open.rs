@@ -66,7 +66,12 @@ pub(crate) struct Shared {
     open: Mutex<ManuallyDrop<Open>>,
     /// What the transaction keeps alive, dropped after it.
     pub(crate) owner: Option<Box<dyn Any + Send + Sync>>,
+    /// Calls the rollback of a transaction that is dropped while it is open.
+    pub(crate) on_drop: Option<OnDrop>,
 }
+
+/// Calls the function that it gets.
+pub type OnDrop = fn(&mut (dyn FnMut() + Send));
 
 /// A transaction and what is open in it.
 pub(crate) struct Open {
@@ -163,7 +168,7 @@ impl Drop for Open {
 
 impl Shared {
     pub(crate) fn new(process: Process, tx: Tx) -> Self {
-        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))), owner: None }
+        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))), owner: None, on_drop: None }
     }
 
     pub(crate) const fn process(&self) -> Process {
@@ -216,8 +221,11 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if self.process.is_present() {
             let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: it is dropped once, here, and not used afterwards.
-            unsafe { ManuallyDrop::drop(open) };
+            // SAFETY: it is taken once, here, and not used afterwards.
+            let mut open = Some(unsafe { ManuallyDrop::take(open) });
+            if let (Some(Open { tx: Tx::Write(_) | Tx::Read(_), .. }), Some(on_drop)) = (&open, self.on_drop) {
+                on_drop(&mut || drop(open.take()));
+            }
         }
     }
 }

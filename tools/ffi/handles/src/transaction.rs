@@ -1,6 +1,6 @@
 //! Transactions.
 
-use crate::open::{Open, Running, Shared, Tx, ended, panicked};
+use crate::open::{OnDrop, Open, Running, Shared, Tx, ended, panicked};
 use crate::system::Process;
 use crate::{Database, Fault, Result, Status, Ticket};
 use foreshore::{CommitTicket, Csn, ReadOptions, TxnOptions};
@@ -37,11 +37,13 @@ impl Transaction {
         Ok(Self::new(db.process(), Tx::Read(tx)))
     }
 
-    /// Keeps `owner` until the transaction is gone with its tables and cursors. It is one that has just begun.
+    /// Keeps `owner` until the transaction is gone with its tables and cursors. It is one that has just begun. If it is
+    /// open when the last of them is dropped, `on_drop` calls the rollback.
     #[must_use]
-    pub fn keeping(mut self, owner: impl Any + Send + Sync) -> Self {
+    pub fn keeping(mut self, owner: impl Any + Send + Sync, on_drop: OnDrop) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.owner = Some(Box::new(owner));
+            shared.on_drop = Some(on_drop);
         }
         self
     }
@@ -250,12 +252,6 @@ impl Transaction {
         })?;
         let names = |table: foreshore::ListedTable| (table.name, table.key_type, table.value_type);
         Ok(listed.into_iter().map(names).collect())
-    }
-
-    /// Returns whether a drop of this handle rolls the transaction back: it is open, and this is the last handle.
-    #[must_use]
-    pub fn ends_by_drop(&self) -> bool {
-        Arc::strong_count(&self.shared) == 1 && self.is_open()
     }
 
     /// Returns whether the transaction has not ended by a call of the program. It has not if that is unknown: another
