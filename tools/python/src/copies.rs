@@ -6,15 +6,15 @@ use foreshore::{Lsn, Timestamp, Until};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Position, commit number, end of the backup, time, pages, bytes of log, pages set aside.
-type Restored = (u64, u64, u64, Option<f64>, u64, u64, u64);
+/// Position, commit number, end of the backup, time in nanoseconds, pages, bytes of log, pages set aside.
+type Restored = (u64, u64, u64, Option<i128>, u64, u64, u64);
 
 /// Number and table of a damaged page, and why it stays so.
 type Damaged = (u64, Option<String>, String);
 
 /// Restores to `target`, or verifies if there is none.
 #[pyfunction]
-#[pyo3(signature = (backup, target, increments, archive, until_lsn, until_time))]
+#[pyo3(signature = (backup, target, increments, archive, until_lsn, until_ns))]
 pub(crate) fn restore(
     py: Python<'_>,
     backup: &Bound<'_, PyAny>,
@@ -22,13 +22,13 @@ pub(crate) fn restore(
     increments: Vec<Bound<'_, PyAny>>,
     archive: Option<&Bound<'_, PyAny>>,
     until_lsn: Option<u64>,
-    until_time: Option<f64>,
+    until_ns: Option<u64>,
 ) -> PyResult<Restored> {
-    let until = match (until_lsn, until_time) {
+    let until = match (until_lsn, until_ns) {
         (None, None) => Until::End,
         (Some(lsn), None) => Until::Lsn(Lsn(lsn)),
-        (None, Some(time)) => Until::Time(timestamp(time)?),
-        (Some(_), Some(_)) => return Err(PyValueError::new_err("`until_lsn` and `until_time` exclude each other")),
+        (None, Some(ns)) => Until::Time(timestamp(ns)?),
+        (Some(_), Some(_)) => return Err(PyValueError::new_err("a restore ends at a position or at a time")),
     };
     let to = target.map(path_of).transpose()?;
     let mut work = foreshore::restore(path_of(backup)?, to.as_deref().unwrap_or_default()).until(until);
@@ -39,15 +39,13 @@ pub(crate) fn restore(
         work = work.archive(path_of(archive)?);
     }
     let done = detached(py, || Ok(if to.is_some() { work.run() } else { work.verify() }?))?;
-    let time = done.time.map(|time| time.secs() as f64 + f64::from(time.nanos()) / 1e9);
+    let time = done.time.map(|time| i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos()));
     Ok((done.lsn.0, done.csn.0, done.backup_lsn.0, time, done.pages, done.log_bytes, done.quarantined))
 }
 
-fn timestamp(seconds: f64) -> PyResult<Timestamp> {
-    let whole = seconds.floor();
-    let nanos = (((seconds - whole) * 1e9) as u32).min(999_999_999);
-    let time = whole.is_finite().then(|| Timestamp::new(whole as i64, nanos)).flatten();
-    time.ok_or_else(|| PyValueError::new_err(format!("until_time={seconds}: a time is wanted")))
+fn timestamp(ns: u64) -> PyResult<Timestamp> {
+    let time = Timestamp::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
+    time.ok_or_else(|| PyValueError::new_err(format!("no time is {ns} nanoseconds after 1970")))
 }
 
 /// Repairs, or says what a repair would do. Returns the pages, those that were repaired, and those that were not.

@@ -5,6 +5,7 @@ import time
 
 import foreshore
 import pytest
+from foreshore import _copies
 
 
 def put(db, row):
@@ -47,7 +48,7 @@ def test_a_restore_ends_where_it_is_told(copies, tmp_path):
     foreshore.restore(full, tmp_path / "both", increments=[increment])
     assert rows(tmp_path / "both") == "ab"
     verified = foreshore.verify_backup(full, increments=[increment], archive=archive)
-    assert verified.lsn > lsn and verified.time == pytest.approx(time.time(), abs=60)
+    assert verified.lsn > lsn and abs(verified.time_ns - time.time_ns()) < 60 * 10**9
     assert foreshore.restore(full, tmp_path / "end", archive=archive).lsn == verified.lsn
     assert rows(tmp_path / "end") == "abcd"
     restored = foreshore.restore(full, tmp_path / "position", increments=[increment], archive=archive, until_lsn=lsn)
@@ -59,13 +60,46 @@ def test_a_restore_ends_where_it_is_told(copies, tmp_path):
         assert rows(tmp_path / name) == "abc"
 
 
+def test_the_time_of_a_restore_is_one_to_restore_to(path, tmp_path):
+    archive, full = tmp_path / "archive", tmp_path / "full"
+    with foreshore.open(path, archive=archive) as db:
+        put(db, "a")
+        db.backup(full)
+        ends = []
+        for _ in range(20):
+            put(db, "b")
+            db.archive()
+            ends.append(foreshore.verify_backup(full, archive=archive))
+        put(db, "c")  # the log goes on after the last of the times
+        db.archive()
+    for end in ends:
+        # A float would miss the last digits of most of them.
+        again = foreshore.verify_backup(full, archive=archive, until_time_ns=end.time_ns)
+        assert (again.lsn, again.csn, again.time_ns) == (end.lsn, end.csn, end.time_ns)
+
+
+def test_a_datetime_is_exact_to_the_microsecond():
+    utc = datetime.timezone.utc
+    for microsecond in range(0, 1000000, 997):
+        moment = datetime.datetime(2026, 1, 2, 3, 4, 5, microsecond, utc)
+        expected = int(moment.replace(microsecond=0).timestamp()) * 10**9 + microsecond * 1000
+        assert _copies._nanoseconds(moment, None) == expected
+
+
+def test_a_restore_wants_a_target(copies):
+    with pytest.raises(TypeError):
+        foreshore.restore(copies[1], None)
+
+
 def test_a_restore_that_is_refused_writes_nothing(copies, tmp_path):
     archive, full, increment, lsn, now = copies
     target = tmp_path / "target"
     for options in [{"until_lsn": 1}, {"increments": [increment, increment]}, {"until_lsn": lsn + 10**9}]:
         with pytest.raises(foreshore.BadBackup):
             foreshore.restore(full, target, archive=archive, **options)
-    for until in [{"until_lsn": 1, "until_time": now}, {"until_time": float("nan")}]:
+    for until in [{"until_lsn": 1, "until_time": now}, {"until_time": now, "until_time_ns": 1},
+                  {"until_lsn": 1, "until_time_ns": 1}, {"until_time": float("nan")}, {"until_time": float("inf")},
+                  {"until_time": 1e300}, {"until_time": -1.0}, {"until_time_ns": -1}, {"until_time_ns": 1 << 64}]:
         with pytest.raises(ValueError):
             foreshore.restore(full, target, archive=archive, **until)
     with pytest.raises(foreshore.NoDatabase):
