@@ -1,6 +1,7 @@
 //! Errors as exceptions of the tree in `foreshore._errors`.
 
 use foreshore_handles::{Fault, Result, caught};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::cell::RefCell;
@@ -35,8 +36,14 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Keeps what a function of the program has raised, for the end of the call that has led to it.
-pub(crate) fn raised_in_engine(error: PyErr) {
+/// Keeps what a function of the program has raised, for the end of the call that has led to it. `StopIteration` becomes
+/// a `RuntimeError`, as in a generator: an iteration would take it for its end.
+pub(crate) fn raised_in_engine(py: Python<'_>, mut error: PyErr) {
+    if error.is_instance_of::<PyStopIteration>(py) {
+        let outer = PyRuntimeError::new_err("a function of the program has raised StopIteration");
+        outer.set_cause(py, Some(error));
+        error = outer;
+    }
     RAISED.set(Some(error));
 }
 

@@ -60,9 +60,12 @@ impl Index {
                 Some(entry.len() - from.rest().len())
             },
         );
-        let def = def.or_raise(py)?;
-        made.push((codecs.clone(), def));
-        Ok(def)
+        if let Ok(def) = def {
+            made.push((codecs.clone(), def));
+        }
+        // An exception may run other threads, which must not wait for the mutex with the interpreter.
+        drop(made);
+        def.or_raise(py)
     }
 }
 
@@ -91,7 +94,7 @@ impl Function {
     fn call(&self, key: &[u8], value: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), &'static str> {
         Python::attach(|py| {
             self.add_keys(py, key, value, add).map_err(|error| {
-                raised_in_engine(error);
+                raised_in_engine(py, error);
                 "index key"
             })
         })

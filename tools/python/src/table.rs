@@ -7,6 +7,7 @@ use crate::rows::{Rows, Wanted, direction, undecodable};
 use crate::value::{FileReader, RawValue};
 use foreshore_handles::{Bounds, Direction};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use std::ops::Bound as Limit;
@@ -124,6 +125,11 @@ impl Table {
 
 #[pymethods]
 impl Table {
+    /// A function of `merge` may lead back to the table. What holds both can be cleared.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.known.merge)
+    }
+
     /// `table[key]` is a value, `table[a:b]` the rows from `a` to below `b`, `table[b:a:-1]` those from `b` down to
     /// above `a`.
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

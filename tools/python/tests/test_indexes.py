@@ -135,6 +135,26 @@ def test_an_exception_of_the_function_is_raised_and_ends_the_transaction(db):
             tx.commit()
 
 
+def test_a_stop_iteration_of_the_function_is_not_the_end_of_a_scan(db):
+    is_broken = False
+
+    def key(_, value):
+        return [next(iter([] if is_broken else [value]))]
+
+    index = foreshore.Index("next", int, key)
+    with db.begin() as tx:
+        table = tx.table("t", int, int, indexes=[index])
+        for n in range(5):
+            table[n] = n
+    tx = db.begin(isolation="read-committed")
+    by_index = tx.table("t", int, int, indexes=[index]).by_index(index)
+    assert len(list(by_index.range())) == 5
+    is_broken = True
+    with pytest.raises(RuntimeError) as raised:
+        list(by_index.range())
+    assert isinstance(raised.value.__cause__, StopIteration)
+
+
 def test_the_function_must_return_a_list_and_not_use_the_transaction(db):
     text = foreshore.Index("text", str, lambda key, value: value)
     with pytest.raises(TypeError, match="list of keys"):

@@ -1,7 +1,11 @@
 """Values in parts, and values that a function changes."""
 
+import gc
 import io
+import sys
 import threading
+import time
+import weakref
 
 import foreshore
 import pytest
@@ -65,6 +69,8 @@ def test_a_value_is_read_as_a_file(db):
             assert file.read() == b""
             with pytest.raises(ValueError):
                 file.seek(-1)
+            with pytest.raises(ValueError):
+                file.seek(0, 7)
         files["a"] = BYTES
         left = files.open_value("a")
     with pytest.raises(foreshore.Ended):
@@ -87,6 +93,75 @@ def test_a_value_is_changed_by_a_function(db):
         assert table["a"] == 1
         # The function may use the transaction.
         assert table.update_with("b", lambda old: table["a"] + 1) == 2
+
+
+def test_a_cycle_through_a_merge_function_is_collected(db):
+    class Counter:
+        def __init__(self, tx):
+            self.table = tx.table("t", int, int, merge=self.add)
+
+        def add(self, old, more):
+            return (old or 0) + more
+
+    with db.begin() as tx:
+        tx.table("t", int, int)[1] = 1
+    counter = Counter(db.begin())
+    assert counter.table.merge(1, 2) == 3
+    gone = weakref.ref(counter)
+    del counter
+    gc.collect()
+    assert gone() is None
+    with db.begin(lock_timeout=0.02) as tx:  # the transaction of the merge has released its lock
+        assert tx.table("t", int, int)[1] == 1
+
+
+BY_LENGTH = foreshore.Index("by length", int, lambda _, value: [len(value)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tx, table: tx,
+        lambda tx, table: table,
+        lambda tx, table: iter(table),
+        lambda tx, table: table.open_value(1),
+        lambda tx, table: table.by_index(BY_LENGTH),
+        lambda tx, table: table.by_index(BY_LENGTH).range(),
+        lambda tx, table: tx.savepoint(),
+    ],
+    ids=["transaction", "table", "rows", "value", "index", "rows of an index", "savepoint"],
+)
+def test_a_rollback_by_the_last_handle_releases_the_interpreter(db, make):
+    turns, is_over = 0, False
+
+    def count():
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            time.sleep(0)
+
+    def turns_of_a_rollback():
+        tx = db.begin()
+        table = tx.table("t", int, bytes, indexes=[BY_LENGTH])
+        for n in range(2000):
+            table[n] = b"x"
+        last = make(tx, table)
+        del tx, table
+        before = turns
+        del last
+        return turns - before
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # a thread runs until it waits or releases the interpreter
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        # A busy machine may not run the other thread in time.
+        assert any(turns_of_a_rollback() > 0 for _ in range(20))
+    finally:
+        is_over = True
+        sys.setswitchinterval(interval)
+        thread.join()
 
 
 def test_merges_take_turns(db):

@@ -41,7 +41,10 @@ class ValueReader(io.RawIOBase):
         """Moves the position."""
         if self.closed:
             raise ValueError("the file is closed")
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
+        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}
+        if whence not in starts:
+            raise ValueError(f"whence {whence} is none of 0, 1 and 2")
+        start = starts[whence]
         if start + offset < 0:
             raise ValueError("the position would be negative")
         self._at = start + offset
