@@ -57,6 +57,9 @@
 // Restores up to `until_secs` and `until_nanos`.
 #define FS_UNTIL_TIME 2
 
+// What the function of `fs_update_with` returns to remove the row. It is no status and no usual number of an error.
+#define FS_REMOVE_ROW 1000000
+
 // The row of the lower bound itself does not belong to the range.
 #define FS_LOWER_EXCLUDED 1
 
@@ -126,7 +129,7 @@ enum fs_status
   FS_PREPARED_EXISTS = 47,
   // Another call is preparing, committing or rolling back the prepared transaction.
   FS_PREPARED_BUSY = 48,
-  // The name of a prepared transaction is empty or too long.
+  // The name of a prepared transaction is empty, too long, or has a zero byte.
   FS_PREPARED_NAME = 49,
   // A row with this key exists.
   FS_KEY_EXISTS = 50,
@@ -310,6 +313,10 @@ typedef struct {
   uint64_t log_bytes;
   // Pages that are set aside as damaged. What they held is lost.
   uint64_t quarantined;
+  // When the last group of the log was written, in seconds since 1970. Zero if the log does not say.
+  int64_t time_secs;
+  // Nanoseconds of that time, below 1000000000.
+  uint32_t time_nanos;
 } fs_restored;
 
 // What a repair has done, or would do.
@@ -364,14 +371,16 @@ typedef struct {
 typedef ptrdiff_t (*fs_read)(void *arg, void *buffer, size_t len);
 
 // Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns
-// zero to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the
-// transaction.
+// zero to store it, `FS_REMOVE_ROW` to remove the row, and anything else, such as a status, to leave it as it is. It
+// may use the transaction. `new_value` belongs to the library and ends with the call: do not free it. No exception of
+// C++ and no `longjmp` may leave the function.
 typedef int (*fs_change)(void *arg, const void *old, size_t old_len, fs_buffer *new_value);
 
 // Adds the index keys of a row: one, several, or none, so that the index does not find the row. It is called with the
 // old and the new row of each change, also on other threads, and must depend on nothing else. It must not use the
 // transaction. Zero, or anything else if the row has no such form: then the call returns `FS_UNDECODABLE`, and the
-// transaction is rolled back.
+// transaction is rolled back. `keys` belongs to the library and ends with the call. No exception of C++ and no
+// `longjmp` may leave the function.
 typedef int (*fs_index_keys)(void *arg,
                              const void *key,
                              size_t key_len,
@@ -528,8 +537,8 @@ fs_status fs_begin(const fs_db *db,
                    const fs_tx_options *options,
                    fs_tx **tx);
 
-// Begins a transaction that reads a snapshot and waits for no writer. Of `options`, which may be null, `label` and
-// `latest` count.
+// Begins a transaction that reads a snapshot and waits for no writer. Of `options`, which may be null, `label`,
+// `latest`, `snapshot_max_age_ms` and `snapshot_max_bytes` count.
 fs_status fs_begin_read(const fs_db *db,
                         const fs_tx_options *options,
                         fs_tx **tx);
@@ -667,13 +676,15 @@ void fs_reader_free(fs_reader *reader);
 
 // Changes the value of a key by a function, under a lock of the row: a merge of it with what the function knows. So no
 // change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there
-// is no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
+// is no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged. `result`,
+// unless it is null, gets what the function has returned, if it was called.
 fs_status fs_update_with(const fs_table *table,
                          const void *key,
                          size_t key_len,
                          fs_change change,
                          void *arg,
-                         fs_buffer *value);
+                         fs_buffer *value,
+                         int *result);
 
 // Begins a scan of a range, which may be null for all rows. Free it with `fs_cursor_free`.
 fs_status fs_scan(const fs_table *table,
@@ -689,7 +700,8 @@ fs_status fs_scan_prefix(const fs_table *table,
                          fs_cursor **cursor);
 
 // Stores the next row, which belongs to the cursor and stays until its next call, of whatever thread. `FS_NOT_FOUND`
-// at the end. After an error no row was passed over. Pointers to what is not wanted may be null.
+// at the end. After an error no row was passed over; an error of a scan by an index ends it, and the next call returns
+// it again. Pointers to what is not wanted may be null.
 fs_status fs_cursor_next(const fs_cursor *cursor,
                          const void **key,
                          size_t *key_len,
@@ -699,8 +711,11 @@ fs_status fs_cursor_next(const fs_cursor *cursor,
 // Frees a cursor. Null is allowed.
 void fs_cursor_free(fs_cursor *cursor);
 
-// Makes the definition of an index, of which a process may make 1024: make each once. The library keeps the function
-// and `arg` for the life of the process. Free the handle with `fs_index_free`.
+// Makes the definition of an index. The library keeps the function and `arg` for the life of the process. Free the
+// handle with `fs_index_free`.
+//
+// Make each definition once. A process may use 1024: one counts when it is used first, by an open or a read, and again
+// for each other type of the keys of tables. Further ones return `FS_INVALID` there.
 fs_status fs_index_new(const fs_index_options *options,
                        fs_index **index);
 
@@ -712,7 +727,8 @@ fs_status fs_keys_add(fs_keys *keys, const void *key, size_t key_len);
 
 // Opens the table `name` like `fs_table_open_typed`, with indexes. A transaction that writes builds those that are
 // missing or were built by another definition, and each write of the table keeps them. A table that has other indexes
-// too is only read: a write returns `FS_INDEXED`.
+// too is only read: a write returns `FS_INDEXED`. If two rows have one key of a new unique index, this returns
+// `FS_INDEX_KEY_EXISTS` and the transaction is rolled back.
 fs_status fs_table_open_indexed(const fs_tx *tx,
                                 const char *name,
                                 const char *key_type,

@@ -1,12 +1,11 @@
 //! Copies of a database, their return, and repair.
 
 use crate::db::fs_db;
-use crate::guard::{guard, null, object, store, text};
+use crate::guard::{elements, guard, object, store, text};
 use crate::options::copied;
 use foreshore::{Backup, Lsn, Restore, Restored, Timestamp, Until, repair, restore};
 use foreshore_handles::{Fault, Result, Status};
 use std::ffi::c_char;
-use std::slice;
 
 /// Restores up to the end of the archive, or of the last backup without an archive.
 pub const FS_UNTIL_END: u32 = 0;
@@ -65,6 +64,10 @@ pub struct fs_restored {
     pub log_bytes: u64,
     /// Pages that are set aside as damaged. What they held is lost.
     pub quarantined: u64,
+    /// When the last group of the log was written, in seconds since 1970. Zero if the log does not say.
+    pub time_secs: i64,
+    /// Nanoseconds of that time, below 1000000000.
+    pub time_nanos: u32,
 }
 
 /// What a repair has done, or would do.
@@ -236,6 +239,8 @@ unsafe fn tell_restored(restored: *mut fs_restored, done: &Restored) {
             pages: done.pages,
             log_bytes: done.log_bytes,
             quarantined: done.quarantined,
+            time_secs: done.time.map_or(0, |time| time.secs()),
+            time_nanos: done.time.map_or(0, |time| time.nanos()),
         };
     }
 }
@@ -252,15 +257,10 @@ unsafe fn prepared(backup: &str, target: &str, options: *const fs_restore_option
         // SAFETY: as the caller promises.
         work = work.archive(unsafe { text(given.archive, "archive") }?);
     }
-    if given.increment_count > 0 {
-        if given.increments.is_null() {
-            return Err(null("increments"));
-        }
+    // SAFETY: as the caller promises.
+    for &increment in unsafe { elements(given.increments, given.increment_count, "increments") }? {
         // SAFETY: as the caller promises.
-        for &increment in unsafe { slice::from_raw_parts(given.increments, given.increment_count) } {
-            // SAFETY: as the caller promises.
-            work = work.increment(unsafe { text(increment, "increment") }?);
-        }
+        work = work.increment(unsafe { text(increment, "increment") }?);
     }
     let until = match given.until {
         FS_UNTIL_END => Until::End,

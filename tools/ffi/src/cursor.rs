@@ -75,7 +75,8 @@ pub unsafe extern "C" fn fs_scan_prefix(
 }
 
 /// Stores the next row, which belongs to the cursor and stays until its next call, of whatever thread. `FS_NOT_FOUND`
-/// at the end. After an error no row was passed over. Pointers to what is not wanted may be null.
+/// at the end. After an error no row was passed over; an error of a scan by an index ends it, and the next call returns
+/// it again. Pointers to what is not wanted may be null.
 ///
 /// # Safety
 /// Each pointer is null or of its type.

@@ -102,17 +102,26 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 /// # Safety
 /// `pointer` points to `len` bytes, unless it is null or `len` is zero.
 pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize, what: &str) -> Result<&'a [u8]> {
-    if len == 0 {
+    // SAFETY: as the caller promises.
+    unsafe { elements(pointer.cast(), len, what) }
+}
+
+/// Returns the elements behind a pointer, which may be null if there are none.
+///
+/// # Safety
+/// `pointer` points to `count` elements, unless it is null or `count` is zero.
+pub(crate) unsafe fn elements<'a, T>(pointer: *const T, count: usize, what: &str) -> Result<&'a [T]> {
+    if count == 0 {
         return Ok(&[]);
     }
     if pointer.is_null() {
         return Err(null(what));
     }
-    if isize::try_from(len).is_err() {
-        return Err(Fault::new(Status::Invalid, format!("`{what}` has {len} bytes")));
+    if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        return Err(Fault::new(Status::Invalid, format!("`{what}` has {count} elements")));
     }
     // SAFETY: as the caller promises, and the length is one that an object may have.
-    Ok(unsafe { slice::from_raw_parts(pointer.cast(), len) })
+    Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }
 
 /// Stores a number for the caller.

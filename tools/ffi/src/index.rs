@@ -2,7 +2,9 @@
 
 use crate::buffer::fs_buffer;
 use crate::cursor::{direction, fs_cursor};
-use crate::guard::{bytes, found, free, guard, guard_status, hand_out, null, object, object_mut, store, text};
+use crate::guard::{
+    bytes, elements, found, free, guard, guard_status, hand_out, null, object, object_mut, store, text,
+};
 use crate::options::copied;
 use crate::range::{bounds, fs_range};
 use crate::table::fs_table;
@@ -10,7 +12,6 @@ use crate::tx::fs_tx;
 use foreshore_handles::{Bounds, Fault, Index, IndexDef, IndexTypes, Result, Status, Table, bytes_key};
 use std::ffi::{c_char, c_int, c_void};
 use std::ops::Bound;
-use std::slice;
 use std::sync::{Mutex, PoisonError};
 
 /// Receives the index keys of a row, by `fs_keys_add`.
@@ -21,7 +22,8 @@ pub struct fs_keys<'a> {
 /// Adds the index keys of a row: one, several, or none, so that the index does not find the row. It is called with the
 /// old and the new row of each change, also on other threads, and must depend on nothing else. It must not use the
 /// transaction. Zero, or anything else if the row has no such form: then the call returns `FS_UNDECODABLE`, and the
-/// transaction is rolled back.
+/// transaction is rolled back. `keys` belongs to the library and ends with the call. No exception of C++ and no
+/// `longjmp` may leave the function.
 pub type fs_index_keys = Option<
     unsafe extern "C" fn(
         arg: *mut c_void,
@@ -115,8 +117,11 @@ impl fs_index {
     }
 }
 
-/// Makes the definition of an index, of which a process may make 1024: make each once. The library keeps the function
-/// and `arg` for the life of the process. Free the handle with `fs_index_free`.
+/// Makes the definition of an index. The library keeps the function and `arg` for the life of the process. Free the
+/// handle with `fs_index_free`.
+///
+/// Make each definition once. A process may use 1024: one counts when it is used first, by an open or a read, and again
+/// for each other type of the keys of tables. Further ones return `FS_INVALID` there.
 ///
 /// # Safety
 /// Each pointer is null or of its type; texts end with a zero byte. The function may be called with `arg`.
@@ -161,7 +166,8 @@ pub unsafe extern "C" fn fs_keys_add(keys: *mut fs_keys<'_>, key: *const c_void,
 
 /// Opens the table `name` like `fs_table_open_typed`, with indexes. A transaction that writes builds those that are
 /// missing or were built by another definition, and each write of the table keeps them. A table that has other indexes
-/// too is only read: a write returns `FS_INDEXED`.
+/// too is only read: a write returns `FS_INDEXED`. If two rows have one key of a new unique index, this returns
+/// `FS_INDEX_KEY_EXISTS` and the transaction is rolled back.
 ///
 /// # Safety
 /// Each pointer is null or of its type, `indexes` has `count` elements, and texts end with a zero byte.
@@ -181,15 +187,10 @@ pub unsafe extern "C" fn fs_table_open_indexed(
         // SAFETY: as the caller promises.
         let (key_type, value_type) = unsafe { (text(key_type, "key_type")?, text(value_type, "value_type")?) };
         let mut defs = Vec::new();
-        if count > 0 {
-            if indexes.is_null() {
-                return Err(null("indexes"));
-            }
+        // SAFETY: as the caller promises.
+        for &index in unsafe { elements(indexes, count, "indexes") }? {
             // SAFETY: as the caller promises.
-            for &index in unsafe { slice::from_raw_parts(indexes, count) } {
-                // SAFETY: as the caller promises.
-                defs.push(unsafe { object(index, "index") }?.of(key_type)?);
-            }
+            defs.push(unsafe { object(index, "index") }?.of(key_type)?);
         }
         let inner = Table::open_with(&tx.inner, name, (key_type, value_type), &defs)?;
         hand_out(out, fs_table { inner, key_type: Some(key_type.to_owned()) });

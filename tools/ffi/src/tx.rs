@@ -26,8 +26,8 @@ pub unsafe extern "C" fn fs_begin(db: *const fs_db, options: *const fs_tx_option
     })
 }
 
-/// Begins a transaction that reads a snapshot and waits for no writer. Of `options`, which may be null, `label` and
-/// `latest` count.
+/// Begins a transaction that reads a snapshot and waits for no writer. Of `options`, which may be null, `label`,
+/// `latest`, `snapshot_max_age_ms` and `snapshot_max_bytes` count.
 ///
 /// # Safety
 /// Each pointer is null or of its type.

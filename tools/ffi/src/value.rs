@@ -12,9 +12,13 @@ use std::slice;
 /// fails. It must not use the transaction.
 pub type fs_read = Option<unsafe extern "C" fn(arg: *mut c_void, buffer: *mut c_void, len: usize) -> isize>;
 
+/// What the function of `fs_update_with` returns to remove the row. It is no status and no usual number of an error.
+pub const FS_REMOVE_ROW: i32 = 1_000_000;
+
 /// Changes a value. `old` is null if there is no row. The new value goes to `new_value` by `fs_buffer_set`. Returns
-/// zero to store it, `FS_NOT_FOUND` to remove the row, and anything else to leave it as it is. It may use the
-/// transaction.
+/// zero to store it, `FS_REMOVE_ROW` to remove the row, and anything else, such as a status, to leave it as it is. It
+/// may use the transaction. `new_value` belongs to the library and ends with the call: do not free it. No exception of
+/// C++ and no `longjmp` may leave the function.
 pub type fs_change = Option<
     unsafe extern "C" fn(arg: *mut c_void, old: *const c_void, old_len: usize, new_value: *mut fs_buffer) -> c_int,
 >;
@@ -144,7 +148,8 @@ pub unsafe extern "C" fn fs_reader_free(reader: *mut fs_reader) {
 
 /// Changes the value of a key by a function, under a lock of the row: a merge of it with what the function knows. So no
 /// change of another transaction is lost. Copies the new value to `value`, which may be null. `FS_NOT_FOUND` if there
-/// is no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged.
+/// is no row afterwards. `FS_ABORTED` if the function has refused; then the row is locked and unchanged. `result`,
+/// unless it is null, gets what the function has returned, if it was called.
 ///
 /// # Safety
 /// Each pointer is null or of its type, and `key` has `key_len` bytes. `change` may be called with `arg`.
@@ -156,6 +161,7 @@ pub unsafe extern "C" fn fs_update_with(
     change: fs_change,
     arg: *mut c_void,
     value: *mut fs_buffer,
+    result: *mut c_int,
 ) -> Status {
     guard_status(|| {
         // SAFETY: as the caller promises.
@@ -165,9 +171,14 @@ pub unsafe extern "C" fn fs_update_with(
             let mut new = fs_buffer::default();
             let (pointer, len) = old.map_or((std::ptr::null(), 0), |old| (old.as_ptr().cast(), old.len()));
             // SAFETY: as the caller promises.
-            match unsafe { change(arg, pointer, len, &raw mut new) } {
+            let number = unsafe { change(arg, pointer, len, &raw mut new) };
+            // SAFETY: as the caller promises.
+            if let Some(result) = unsafe { result.as_mut() } {
+                *result = number;
+            }
+            match number {
                 0 => Ok(Some(new.bytes)),
-                1 => Ok(None),
+                FS_REMOVE_ROW => Ok(None),
                 other => Err(Fault::new(Status::Aborted, format!("the function of the change has returned {other}"))),
             }
         })?;

@@ -63,7 +63,7 @@ static void restores(struct paths *paths) {
     fs_db_free(db);
 
     const char *increments[] = {paths->increment};
-    fs_restored restored = {0};
+    fs_restored restored = {0}, again = {0};
     OK(fs_restore(paths->backup, target(paths, "alone"), NULL, &restored));
     CHECK(restored.lsn == restored.backup_lsn && restored.pages > 0);
     has_rows(paths->restored, "a");
@@ -74,7 +74,7 @@ static void restores(struct paths *paths) {
     has_rows(paths->restored, "ab");
     options.archive = paths->archive;
     OK(fs_verify_backup(paths->backup, &options, &restored));
-    CHECK(restored.lsn > lsn);
+    CHECK(restored.lsn > lsn && restored.time_secs > 1600000000);
     OK(fs_restore(paths->backup, target(paths, "end"), &options, NULL));
     has_rows(paths->restored, "abcd");
     options.until = FS_UNTIL_LSN;
@@ -83,6 +83,11 @@ static void restores(struct paths *paths) {
     CHECK(restored.lsn == lsn && restored.csn > 0);
     has_rows(paths->restored, "abc");
     options.until = FS_UNTIL_TIME;
+    options.until_secs = restored.time_secs;
+    options.until_nanos = restored.time_nanos;
+    OK(fs_restore(paths->backup, target(paths, "its time"), &options, &again));
+    CHECK(again.time_secs == restored.time_secs && again.time_nanos == restored.time_nanos);
+    has_rows(paths->restored, "abc");
     options.until_secs = now.tv_sec;
     options.until_nanos = (uint32_t)now.tv_nsec;
     OK(fs_restore(paths->backup, target(paths, "time"), &options, NULL));
@@ -97,6 +102,10 @@ static void restores(struct paths *paths) {
     options.until_nanos = 1000000000;
     EXPECT(FS_INVALID, fs_verify_backup(paths->backup, &options, NULL));
     options.increments = NULL;
+    EXPECT(FS_INVALID, fs_verify_backup(paths->backup, &options, NULL));
+    options.until = FS_UNTIL_END;
+    options.increments = increments;
+    options.increment_count = SIZE_MAX / 2;
     EXPECT(FS_INVALID, fs_verify_backup(paths->backup, &options, NULL));
     EXPECT(FS_INVALID, fs_verify_backup(NULL, NULL, NULL));
     EXPECT(FS_INVALID, fs_restore(paths->backup, NULL, NULL, NULL));

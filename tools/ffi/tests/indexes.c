@@ -125,6 +125,7 @@ static void versions(fs_db *db, fs_index *old) {
     OK(fs_drop_index(tx, "indexed", "by value"));
     OK(open_indexed(tx, indexes, 1, &table));
     CHECK(calls == 2); /* rows 1 and 3 */
+    EXPECT(FS_INVALID, open_indexed(tx, indexes, SIZE_MAX / 2, &table));
     CHECK(!strcmp(found(table, new, "x", "x", FS_FORWARD), "1"));
     EXPECT(FS_INDEX_TYPES, fs_index_get(table, old, "x", 1, NULL, NULL));
     EXPECT(FS_NO_INDEX, fs_index_get(table, none, "x", 1, NULL, NULL));

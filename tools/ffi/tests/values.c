@@ -71,23 +71,37 @@ static int add(void *arg, const void *old, size_t old_len, fs_buffer *new_value)
         memcpy(&number, old, sizeof number);
     number += *(int *)arg;
     OK(fs_buffer_set(new_value, &number, sizeof number));
-    return number < 0 ? 7 : number == 0 ? FS_NOT_FOUND : 0;
+    return number < 0 ? 7 : number == 0 ? FS_REMOVE_ROW : 0;
+}
+
+/* Fails with a status that another call has returned. */
+static int fail(void *arg, const void *old, size_t old_len, fs_buffer *new_value) {
+    (void)old, (void)old_len, (void)new_value;
+    return *(fs_status *)arg;
 }
 
 static void changes(fs_tx *tx, fs_table *table) {
     fs_buffer *value = fs_buffer_new();
-    int two = 2, less = -5, all = -4, number = 0;
-    OK(fs_update_with(table, "n", 1, add, &two, NULL));
-    OK(fs_update_with(table, "n", 1, add, &two, value));
+    int two = 2, less = -5, all = -4, number = 0, result = -1;
+    OK(fs_update_with(table, "n", 1, add, &two, NULL, NULL));
+    OK(fs_update_with(table, "n", 1, add, &two, value, &result));
+    CHECK(result == 0);
     memcpy(&number, fs_buffer_data(value), sizeof number);
     CHECK(fs_buffer_len(value) == sizeof number && number == 4);
-    EXPECT(FS_ABORTED, fs_update_with(table, "n", 1, add, &less, value));
+    EXPECT(FS_ABORTED, fs_update_with(table, "n", 1, add, &less, value, &result));
+    CHECK(result == 7);
+    for (int i = 0; i < 2; i++) { /* no status removes the row */
+        fs_status status = i ? FS_DEADLOCK : FS_NOT_FOUND;
+        EXPECT(FS_ABORTED, fs_update_with(table, "n", 1, fail, &status, value, &result));
+        CHECK(result == (int)status);
+    }
     OK(fs_get(table, "n", 1, value));
     memcpy(&number, fs_buffer_data(value), sizeof number);
     CHECK(number == 4);
-    EXPECT(FS_NOT_FOUND, fs_update_with(table, "n", 1, add, &all, value));
+    EXPECT(FS_NOT_FOUND, fs_update_with(table, "n", 1, add, &all, value, &result));
+    CHECK(result == FS_REMOVE_ROW);
     EXPECT(FS_NOT_FOUND, fs_contains(table, "n", 1));
-    EXPECT(FS_INVALID, fs_update_with(table, "n", 1, NULL, NULL, value));
+    EXPECT(FS_INVALID, fs_update_with(table, "n", 1, NULL, NULL, value, &result));
     EXPECT(FS_INVALID, fs_buffer_set(NULL, "", 0));
     OK(fs_rollback(tx));
     fs_buffer_free(value);
