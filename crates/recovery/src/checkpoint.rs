@@ -21,7 +21,7 @@ use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
 use crate::redo::OpenRedo;
 use copies::Copies;
-use foreshore_base::{GroupNo, Lsn, Result, TableId, Xid};
+use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
 use foreshore_buffer::Pool;
 use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
 use foreshore_io::File;
@@ -119,6 +119,8 @@ struct State {
     pace: Pace,
     /// The end of the restart, until all pages that it has changed are known to be home.
     restarted: Option<GroupNo>,
+    /// Whether the last checkpoint is taken. The next one would undo the close.
+    is_closed: bool,
 }
 
 /// The pages that a checkpoint writes.
@@ -139,21 +141,22 @@ impl Checkpointer {
     /// # Errors
     /// `TooManyTransactions` if the log has no session for it.
     pub fn new(parts: CheckpointParts) -> Result<Self> {
-        let CheckpointParts { log, pool, txns, space, data, superblock, backups, budget: restarts, redo } = parts;
+        let CheckpointParts { log, pool, txns, space, data, superblock: newest, backups, budget: restarts, redo } =
+            parts;
         let session = log.session()?;
-        let redone_bytes = log.bytes_since(superblock.redo_start);
-        let budget = restarts.bytes(superblock.restart_speed).max(behind(redone_bytes));
+        let redone_bytes = log.bytes_since(newest.redo_start);
+        let budget = restarts.bytes(newest.restart_speed).max(behind(redone_bytes));
         let pace = Pace::new(budget, log.written_bytes(), redone_bytes);
-        let (older_redo, restarted, is_served) = (GroupNo::ZERO, Some(log.next_group()), false);
+        let (older_redo, restarted, is_served, is_closed) = (GroupNo::ZERO, Some(log.next_group()), false, false);
         Ok(Self {
             copies: Copies::new(backups),
-            scan_start: AtomicU64::new(superblock.scan_start.0),
-            redo_start: AtomicU64::new(superblock.redo_start.0),
+            scan_start: AtomicU64::new(newest.scan_start.0),
+            redo_start: AtomicU64::new(newest.redo_start.0),
             budget: AtomicU64::new(budget),
-            page_start: AtomicU64::new(superblock.redo_start.0),
+            page_start: AtomicU64::new(newest.redo_start.0),
             state: Mutex::new(
                 LockRank::Checkpoint,
-                State { session, older_redo, newest: superblock, restarts, redone_bytes, is_served, pace, restarted },
+                State { session, older_redo, newest, restarts, redone_bytes, is_served, pace, restarted, is_closed },
             ),
             taken: Taken::default(),
             redo,
@@ -195,8 +198,8 @@ impl Checkpointer {
     /// Takes a checkpoint, or waits for the one in progress and takes the next.
     ///
     /// # Errors
-    /// `Poisoned`, `DiskFull`, `Io`. The newest checkpoint is then the one before, and nothing is lost. On a full disk
-    /// it takes no log that rollbacks may need, unless log is truncated after it.
+    /// `Poisoned`, `DiskFull`, `Io`, `Closed`. The newest checkpoint is then the one before, and nothing is lost. On a
+    /// full disk it takes no log that rollbacks may need, unless log is truncated after it.
     pub fn checkpoint(&self) -> Result<()> {
         self.redo_rest()?;
         let mut state = self.state.lock();
@@ -227,7 +230,11 @@ impl Checkpointer {
     }
 
     fn take(&self, state: &mut State, reach: Reach) -> Result<()> {
+        if state.is_closed {
+            return Err(Error::Closed);
+        }
         let taken = self.take_counted(state, reach);
+        state.is_closed = reach == Reach::Last && taken.is_ok();
         self.end_restart(state);
         self.taken.count(taken.is_ok());
         #[cfg(feature = "tracing")]

@@ -13,8 +13,8 @@ use foreshore_sync::pause;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -415,6 +415,37 @@ fn what_is_retained_is_released() {
     assert!(db.vacuum().unwrap() > 0);
     open_at(&sim, COPY).unwrap().check().unwrap();
     db.check().unwrap();
+}
+
+/// The checkpoint of a backup that waits behind the last one of the run must not be taken: it would undo the close.
+#[test]
+fn a_backup_beside_a_close_leaves_the_database_closed() {
+    let sim = filled(31);
+    let db = options(&sim).open(DIR).unwrap();
+    fill(&db, 2000);
+    let ((to_close, closes), (closed, is_closed), (ended, has_ended)) =
+        (mpsc::channel::<()>(), mpsc::channel(), mpsc::channel());
+    thread::scope(|scope| {
+        let (backup, close) = (db.clone(), db.clone());
+        scope.spawn(move || {
+            let (ready, is_closed) = (to_close, is_closed);
+            pause::set("backup: its checkpoint begins", move || {
+                ready.send(()).unwrap();
+                is_closed.recv().unwrap();
+            });
+            ended.send(backup.backup("/copy").map(drop)).unwrap();
+        });
+        scope.spawn(move || {
+            closes.recv().expect("the backup takes a checkpoint");
+            pause::set("close: the last checkpoint is taken", move || {
+                closed.send(()).unwrap();
+                let ended = has_ended.recv().unwrap();
+                assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+            });
+            close.close(Duration::ZERO).unwrap();
+        });
+    });
+    options(&sim).open_read_only(DIR).unwrap();
 }
 
 #[test]
