@@ -3,7 +3,8 @@
 //! **Undo of a change whose row cannot be reached.** There are two cases:
 //!
 //! - *Restart.* The damaged page on the path to the row is quarantined, durably before the transaction ends. Every
-//!   reader descends the same path from the root, so none can reach the row any more. The log records that the change
+//!   reader descends the same path from the root, so none can reach the row any more. (A salvage goes around damaged
+//!   nodes only in a database without quarantined pages.) The log records that the change
 //!   is skipped, before older changes are undone. If a damaged page elsewhere stops the undo, readers can still reach
 //!   the row. Then the rollback is parked. An undo that skips all rows up to the next sound page quarantines every page
 //!   that hides where that page begins.

@@ -48,16 +48,24 @@ pub(crate) struct Catalogue {
     log: Log,
     /// The data file, which errors name.
     data: PathBuf,
-    is_read_only: bool,
+    /// See [`Catalogue::passes_damage`].
+    passes_damage: bool,
 }
 
 impl Catalogue {
-    /// Creates a catalogue that knows no tables yet. `is_read_only` says that no table of the database changes.
-    pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf, is_read_only: bool) -> Self {
+    /// Creates a catalogue that knows no tables yet. See
+    /// [`Catalogue::passes_damage`] for that flag.
+    pub(crate) fn new(trees: Arc<Trees>, log: Log, data: PathBuf, passes_damage: bool) -> Self {
         let (tree, last_table) = (trees.tree(CATALOGUE, CATALOGUE_ROOT), AtomicU32::new(SEQUENCES.0));
         let sequences = Sequences::new(&trees, log.clone(), data.clone());
         let (tables, hidden, watches) = (Tables::new(), OnceLock::new(), Arc::new(Watches::new()));
-        Self { tree, trees, tables, last_table, hidden, watches, sequences, log, data, is_read_only }
+        Self { tree, trees, tables, last_table, hidden, watches, sequences, log, data, passes_damage }
+    }
+
+    /// Whether leaves below damaged inner nodes are read. No transaction changes the database, and no page was
+    /// quarantined: below a quarantined one, changes of a transaction that did not commit may be left.
+    pub(crate) const fn passes_damage(&self) -> bool {
+        self.passes_damage
     }
 
     /// Reads all tables, so that opening one needs no lock, and returns their trees. Reads by a snapshot: tables

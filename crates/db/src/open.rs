@@ -202,6 +202,7 @@ impl Parts<'_> {
         // Its segments may be recycled from here on.
         drop(recovered);
         let damage = Damage::found(&pool, &space, &mut superblock.quarantined)?;
+        let passes_damage = directory.is_read_only() && superblock.quarantined.is_empty();
         let checkpointer = Checkpointer::new(CheckpointParts {
             log: log.clone(),
             pool: pool.clone(),
@@ -222,7 +223,7 @@ impl Parts<'_> {
             admission: Admission::new(txns, log.clone(), options),
             reclaimer: Reclaimer::new(log.clone(), space.signal(), has_threads),
             purger: Purger::new(trees.purge_signal(), has_threads),
-            catalogue: Catalogue::new(trees, log.clone(), files.data.clone(), directory.is_read_only()),
+            catalogue: Catalogue::new(trees, log.clone(), files.data.clone(), passes_damage),
             prepared: PreparedList::new(log.clone()),
             damage,
             aging: AgingTransactions::new(options.max_age()),

@@ -72,7 +72,7 @@ impl Catalogue {
     /// Calls `learn` for each catalogue row that `txn` sees, and `damage` for each `Corrupted` that hides others. A
     /// dropped table has no name. No table id comes twice: a dropped table must free no page of another one.
     ///
-    /// In a database that is only read, a damaged inner node hides no row: the leaves are found without it.
+    /// A damaged inner node hides no row if [`Catalogue::passes_damage`]: the leaves are found without it.
     pub(crate) fn each_row(
         &self,
         txn: &mut Txn,
@@ -99,7 +99,7 @@ impl Catalogue {
             if error.damaged_page().is_none() {
                 return Err(error.into());
             }
-            let next = match self.is_read_only {
+            let next = match self.passes_damage {
                 true => tree.next_leaf_after_damage(&from)?,
                 false => tree.separator_after_damage(&from)?,
             };

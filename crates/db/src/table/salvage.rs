@@ -7,7 +7,8 @@
 //! 2. *The leaf, or a node above it.* Its keys are lost, up to the key at which the next leaf or subtree begins.
 //!
 //! In a database that is only read, no leaf changes its place. There the leaves below a damaged inner node are found by
-//! a read of all pages ([`Tree::next_leaf`]), unless their map was damaged, too.
+//! a read of all pages ([`Tree::next_leaf`]), unless their map was damaged, too. If a page was quarantined this is not
+//! done: a restart may have skipped the undo of changes to leaves below it. These look committed.
 
 use super::Table;
 use crate::live::Live;
@@ -77,8 +78,8 @@ struct Scan {
     cursor: Option<Box<Cursor>>,
     /// Where the next leaf begins, or the next subtree if the path to this leaf is damaged.
     to: Option<Vec<u8>>,
-    /// Whether no transaction changes the database.
-    is_read_only: bool,
+    /// Whether leaves below damaged inner nodes are read.
+    passes_damage: bool,
     is_over: bool,
 }
 
@@ -86,7 +87,7 @@ impl<'tx, K: Key, V: Value> Table<'tx, K, V> {
     /// Begins a scan that skips damaged pages.
     pub(crate) fn salvage(&self) -> Salvage<'tx> {
         let tree = Tree::clone(&self.tree);
-        let scan = Scan { tree, from: Vec::new(), cursor: None, to: None, is_read_only: false, is_over: false };
+        let scan = Scan { tree, from: Vec::new(), cursor: None, to: None, passes_damage: false, is_over: false };
         Salvage { tx: self.tx, scan }
     }
 }
@@ -98,7 +99,7 @@ impl Iterator for Salvage<'_> {
         let scan = &mut self.scan;
         // Damage is no error of the operation, so the transaction goes on.
         let item = self.tx.with(|engine, Live { txn, .. }| {
-            scan.is_read_only = engine.storage.directory().is_read_only();
+            scan.passes_damage = engine.catalogue.passes_damage();
             Ok(scan.next(txn)?)
         });
         self.scan.is_over |= !matches!(item, Ok(Some(_)));
@@ -142,7 +143,7 @@ impl Scan {
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
             none => {
-                self.to = match self.is_read_only {
+                self.to = match self.passes_damage {
                     true => self.tree.next_leaf(&self.from)?,
                     false => self.tree.next_after_damage(&self.from)?,
                 };

@@ -208,6 +208,33 @@ fn no_row_below_damaged_inner_nodes_is_missing() {
     db.check().unwrap();
 }
 
+/// The undo of changes below a damaged node is skipped, so its leaves show what was not committed.
+#[test]
+fn no_change_that_was_not_committed_comes_back_from_below_a_damaged_node() {
+    let (live, table) = wide("salvage-undo");
+    let to = Target::new("salvage-undo-out");
+    let db = open(live.path());
+    let unfinished = db.begin();
+    let rows = unfinished.open(WIDE).unwrap();
+    rows.put(100, &[8; 100][..]).unwrap();
+    rows.remove(101).unwrap();
+    rows.put(WIDE_ROWS, &[8; 100][..]).unwrap();
+    // The changed leaves reach the data file.
+    db.checkpoint().unwrap();
+    let crashed = live.copy("salvage-undo-crashed");
+    drop(rows);
+    drop(unfinished);
+    close(db);
+    damage(&crashed, &pages(&crashed, |page| is_node(page, table, 1) || is_node(page, table, 2)));
+    let report = to.report(&crashed, 1);
+    let gaps = report["tables"][0]["missing"].as_array().unwrap();
+    assert!(report["whole"] == json!(false) && !gaps.is_empty(), "{report}");
+    let out = open(&to.1);
+    assert!(out.read().open(WIDE).unwrap().iter().all(|row| row.unwrap().1 == [7; 100]), "a change came back");
+    let gaps: Vec<_> = gaps.iter().map(range).collect();
+    assert!(missing(&out, WIDE_ROWS).iter().all(|gap| gaps.iter().any(|said| said.0 <= gap.0 && gap.1 <= said.1)));
+}
+
 /// Without a map no page is known to be in use, so only those that the tree leads to are read.
 #[test]
 fn without_the_map_the_rows_below_a_damaged_inner_node_are_missing_and_no_others() {
