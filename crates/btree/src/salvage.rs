@@ -5,15 +5,17 @@
 //! node stops goes to the listed leaf that covers its key.
 //!
 //! **Invariant:** no listed leaf is one that the tree had before. A page is allocated exactly if a tree has it. In a
-//! region whose map was rebuilt it may not be, so the leaves there are not listed.
+//! region whose map was rebuilt it may not be, so the leaves there are not listed. If a write was lost unnoticed, a leaf
+//! of before may overlap others: see [`LeafList`].
 
 use crate::access::{Access, ReadGuard, Reading};
 use crate::descend::Restarts;
-use crate::leaf_list::LeafList;
+use crate::leaf_list::{LeafList, Listed};
 use crate::node::{Goal, NodeView};
 use crate::tree::Tree;
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::AccessPattern;
+use foreshore_buffer::format::page_lsn;
 
 impl Tree {
     /// Returns where the leaf after that of `key` begins; `None` if there is none. If a damaged node hides that, the
@@ -54,20 +56,25 @@ impl Tree {
         space.each_allocated(&mut |pid| {
             let page = match self.pool().shared_as(pid, AccessPattern::Scan) {
                 Ok(page) => page,
-                Err(Error::Corrupted { .. }) => return Ok(()),
+                // A page that cannot be read hides no other one.
+                Err(Error::Corrupted { .. } | Error::Io { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let low = NodeView::view(&*page)
-                .and_then(|node| Ok((node.is_leaf() && node.table() == self.table()).then_some(node.low()?)));
-            if let Ok(Some(low)) = low {
+            let fences = NodeView::view(&*page).and_then(|node| {
+                let is_ours = node.is_leaf() && node.table() == self.table();
+                Ok(is_ours.then_some((node.low()?, node.high()?)))
+            });
+            if let Ok(Some((low, high))) = fences {
+                let listed = Listed { leaf: pid, lsn: page_lsn(&page), high: high.map(<[u8]>::to_vec) };
                 let low = low.to_vec();
                 drop(page);
                 if !space.may_be_unused(pid)? {
-                    list.insert(low, pid);
+                    list.insert(low, listed);
                 }
             }
             Ok(())
         })?;
+        list.remove_overlaps();
         Ok(list)
     }
 
