@@ -139,9 +139,10 @@ impl Life {
                 Err(error) => panic!("{what}: {error:?}"),
             }
         }
-        let may_be_cut = moment == Moment::Backup;
+        // Behind its last operation the backup has returned.
+        let may_be_cut = moment == Moment::Backup && op < to;
         if self.check_chain(&format!("/alone-{round}"), may_be_cut, &what) {
-            met.whole_backups += u32::from(may_be_cut);
+            met.whole_backups += u32::from(moment == Moment::Backup);
         } else {
             met.cut_backups += 1;
             // Its bases are as good as before.

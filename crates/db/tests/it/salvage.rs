@@ -31,6 +31,23 @@ const CHAIN: u8 = 5;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// What a salvage finds of a table.
+#[derive(Default)]
+struct Found {
+    rows: Rows,
+    lost_values: BTreeSet<Vec<u8>>,
+    /// Ranges of lost keys.
+    lost_keys: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Found {
+    fn is_lost(&self, key: &[u8]) -> bool {
+        let is_in =
+            |(from, to): &(Vec<u8>, Option<Vec<u8>>)| **from <= *key && to.as_ref().is_none_or(|to| *key < **to);
+        self.lost_values.contains(key) || self.lost_keys.iter().any(is_in)
+    }
+}
+
 /// A page of the data file.
 #[derive(Clone, Copy)]
 struct Page<'d>(&'d [u8]);
@@ -113,24 +130,25 @@ fn allocated(data: &[u8]) -> Vec<u64> {
 }
 
 /// What a salvage finds of each table.
-fn salvage(sim: &Sim) -> Result<BTreeMap<String, Rows>, foreshore::Error> {
+fn salvage(sim: &Sim) -> Result<BTreeMap<String, Found>, foreshore::Error> {
     let db = options(sim).memory_limit(16 << 20).open_read_only(DIR)?;
     let reader = db.read();
     let mut found = BTreeMap::new();
     for table in reader.readable_tables()?.0 {
-        let (mut rows, mut last) = (Rows::new(), None);
+        let (mut of_table, mut last) = (Found::default(), None);
         for item in reader.open_raw(&table.name)?.salvage() {
             match item? {
                 Salvaged::Row { key, value } => {
                     assert!(last < Some(key.clone()), "rows of {:?} are out of order", table.name);
                     last = Some(key.clone());
-                    rows.insert(key, value);
+                    of_table.rows.insert(key, value);
                 }
-                Salvaged::LostValue { .. } | Salvaged::LostKeys { .. } => {}
+                Salvaged::LostValue { key, .. } => drop(of_table.lost_values.insert(key)),
+                Salvaged::LostKeys { from, to, .. } => of_table.lost_keys.push((from, to)),
                 other => panic!("{other:?}"),
             }
         }
-        found.insert(table.name, rows);
+        found.insert(table.name, of_table);
     }
     Ok(found)
 }
@@ -175,7 +193,7 @@ impl Sound {
 }
 
 /// Finds where the rows of all tables lie.
-fn tables(data: &[u8], mut found: BTreeMap<String, Rows>) -> Vec<Table> {
+fn tables(data: &[u8], mut found: BTreeMap<String, Found>) -> Vec<Table> {
     let pages = allocated(data);
     let leaves = |table: u32| {
         pages.iter().copied().filter(move |&at| page(data, at).is_node(table) && page(data, at).level() == 0)
@@ -184,7 +202,7 @@ fn tables(data: &[u8], mut found: BTreeMap<String, Rows>) -> Vec<Table> {
     for named_by in leaves(CATALOGUE) {
         for (_, name, row) in page(data, named_by).rows().filter(|(_, _, row)| row[1] & 7 == 0) {
             let name = String::from_utf8(name.to_vec()).unwrap();
-            let rows = found.remove(&name).expect("a table of the catalogue is listed");
+            let rows = found.remove(&name).expect("a table of the catalogue is listed").rows;
             let mut placed = Vec::new();
             for leaf in leaves(u32_at(row, 4)) {
                 for (flags, key, stub) in page(data, leaf).rows() {
@@ -266,12 +284,12 @@ fn every_row_on_sound_pages_comes_back() {
         reached(&sound.data, CATALOGUE_ROOT, &damaged, &mut named);
         for table in &sound.tables {
             let what = format!("seed {seed}, {damaged:?}, table {}", table.name);
-            let Some(rows) = found.get(&table.name) else {
+            let Some(of_table) = found.get(&table.name) else {
                 let is_found = named.contains(&table.named_by) || !damaged.contains(&MAP);
                 assert!(damaged.contains(&table.named_by) || !is_found, "{what} is hidden");
                 continue;
             };
-            let mut near = BTreeSet::new();
+            let (rows, mut near) = (&of_table.rows, BTreeSet::new());
             reached(&sound.data, table.root, &damaged, &mut near);
             for Placed { key, leaf, pages } in &table.placed {
                 let is_reached = near.contains(leaf);
@@ -287,6 +305,7 @@ fn every_row_on_sound_pages_comes_back() {
                     }
                     None => {
                         assert!(!is_sound, "{what}: {key:?} on {leaf} and {pages:?} is missing");
+                        assert!(of_table.is_lost(key), "{what}: {key:?} on {leaf} is lost in silence");
                         lost += 1;
                     }
                 }
