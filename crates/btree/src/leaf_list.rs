@@ -55,7 +55,9 @@ impl LeafList {
     /// Returns where the next leaf behind `key` begins.
     pub(crate) fn next_behind(&self, key: &[u8]) -> Option<Vec<u8>> {
         let behind = (Bound::Excluded(key), Bound::Unbounded);
-        self.0.range::<[u8], _>(behind).next().map(|(low, _)| low.clone())
+        let (low, _) = self.0.range::<[u8], _>(behind).next()?;
+        assert!(**low > *key, "a leaf behind {key:?} begins at {low:?}");
+        Some(low.clone())
     }
 }
 

@@ -5,8 +5,8 @@
 //! node stops goes to the listed leaf that covers its key.
 //!
 //! **Invariant:** no listed leaf is one that the tree had before. A page is allocated exactly if a tree has it. In a
-//! region whose map was rebuilt it may not be, so the leaves there are not listed. If a write was lost unnoticed, a leaf
-//! of before may overlap others: see [`LeafList`].
+//! region whose map was rebuilt it may not be, so the leaves there are not listed. If a write was lost unnoticed, a
+//! leaf of before may overlap others: see [`LeafList`].
 
 use crate::access::{Access, ReadGuard, Reading};
 use crate::descend::Restarts;

@@ -13,9 +13,10 @@ impl Db {
     /// It begins with a [`checkpoint`](Self::checkpoint), unless less than 1 MiB of log was written since the last one.
     /// So the copy has the log that is written from then on, and that of transactions that are open then.
     ///
-    /// No other operation waits for the backup, and none is locked out. But until it ends, the log that the copy needs
-    /// is not recycled, and [`vacuum`](Self::vacuum) does not truncate the data file. If the disk is full and writers
-    /// need the space of that log, it is recycled and the backup fails.
+    /// No transaction waits for the backup, and none is locked out. [`close`](Self::close), [`vacuum`](Self::vacuum)
+    /// and other backups may wait for its checkpoint. Until it ends, the log that the copy needs is not recycled, and
+    /// `vacuum` does not truncate the data file. If the disk is full and writers need the space of that log, it is
+    /// recycled and the backup fails.
     ///
     /// The directory is created if it is missing. The files of a failed backup are removed. If the process ends before
     /// the backup does, its directory cannot be opened. Each page and log group is checked while it is copied. So the
