@@ -6,7 +6,7 @@
 //! older: from there to the redo start the log is read for the analysis only.
 
 mod copies;
-mod order;
+mod record;
 mod request;
 mod restarted;
 mod retained;
@@ -21,16 +21,16 @@ use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
 use crate::redo::OpenRedo;
 use copies::Copies;
-use foreshore_base::{Error, GroupNo, Lsn, Result, TableId, Xid};
+use foreshore_base::{Error, GroupNo, Result};
 use foreshore_buffer::Pool;
-use foreshore_buffer::format::{ChangeRecord, MAX_CHANGE_PAGES, change_header_len};
+use foreshore_buffer::format::change_header_len;
 use foreshore_io::File;
 use foreshore_space::{BackupMark, Space, SuperBlock};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex, NextWake, Signal, Step, pause};
-use foreshore_txn::{TxnManager, format::CHECKPOINT};
-use foreshore_wal::{Dep, Log, Record, Session, SpaceServer};
+use foreshore_txn::TxnManager;
+use foreshore_wal::{Log, Session, SpaceServer};
 use stats::Taken;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -271,11 +271,11 @@ impl Checkpointer {
         let body = CheckpointBody { next_xid: view.next_xid, ceiling: view.ceiling, clock: view.clock, active };
         // The newest backup is read before the record is appended: so the log of the backup ends before the checkpoint.
         let (group, backups) = (self.log.next_group(), self.copies.mark());
-        let appended = self.append(&mut state.session, &body);
+        let appended = record::append(&mut state.session, &body);
         // Its session stays and its lane does not: other sessions may wait for the lane.
         state.session.release();
         let lsn = appended?;
-        order::assert_follows(&state.newest, lsn, &body);
+        record::assert_follows(&state.newest, lsn, &body);
         // Only now: the record depends on every commit that it calls finished, so when it is durable they are.
         if !mutant("sabotage: a superblock names a checkpoint that is not durable") {
             self.log.force(lsn)?;
@@ -312,15 +312,6 @@ impl Checkpointer {
         self.redo_start.store(redo_start.0, Ordering::Relaxed);
         // The slot that is now the older one is the fallback, and keeps its log, as copies do.
         self.truncate(older)
-    }
-
-    fn append(&self, session: &mut Session, body: &CheckpointBody) -> Result<Lsn> {
-        let mut header = [0; change_header_len(MAX_CHANGE_PAGES)];
-        let len = ChangeRecord::new(CHECKPOINT, 0, 0, TableId::ZERO, &[]).encode_header(&mut header);
-        let bytes = body.encode();
-        let record = Record { tag: Xid::ZERO.0, flags: 0, parts: &[&header[..len], &bytes] };
-        session.reserve_rollback(Session::cost(record.payload_len()))?;
-        Ok(session.append(record, Dep::none().checkpoint(body.clock)))
     }
 
     /// Returns the current place in the log.
