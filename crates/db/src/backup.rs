@@ -2,7 +2,8 @@
 //! have changed since another backup, its base.
 //!
 //! 1. *Target.* The new directory is locked and marked as unfinished ([`Target`]).
-//! 2. *Checkpoint.* One is taken if much log has been written since the last, since the copy has all of that log.
+//! 2. *Checkpoint.* One is taken if much log has been written since the last, since the copy has all of that log. While
+//!    pages wait for their redo, none is: the copy has what they need.
 //! 3. *Retain.* The newest superblock is noted. The log that a restart from it needs is retained until the copy ends,
 //!    and the data file is not truncated ([`RetainedLog`]).
 //! 4. *Pages.* The data file is read up to its present length, each page whole ([`PageCopier`]). A full backup copies
@@ -142,12 +143,13 @@ pub(crate) fn backup(engine: &Engine, dir: &Path, base: Option<&Path>) -> Result
     Ok(backup)
 }
 
-/// Takes a checkpoint, unless the log since the last one is not worth the page writes. One that fails makes the copy
-/// larger, and does not prevent it.
+/// Takes a checkpoint, unless the log since the last one is not worth the page writes, or pages would have to be redone
+/// first. One that fails makes the copy larger, and does not prevent it.
 fn shorten_log(engine: &Engine) -> Result<()> {
     let (log, checkpointer) = (engine.storage.log(), engine.storage.checkpointer());
     let most = LITTLE_LOG.min(engine.options.segment_bytes());
-    if log.bytes_since(checkpointer.stats().scan_start) >= most {
+    let is_redone = engine.storage.pool().pending_from().is_none();
+    if is_redone && log.bytes_since(checkpointer.stats().scan_start) >= most {
         pause::point("backup: its checkpoint begins");
         let _ = checkpointer.checkpoint();
     }

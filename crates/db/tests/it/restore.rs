@@ -7,7 +7,7 @@ use crate::script::{Loss, Random, Script, disk, lose_power, options, read};
 use crate::support::{DIR, NUMBERS, SetOnDrop, TempDir, fill, numbers, small};
 use foreshore::{Db, Error, Lsn, Options, Restore, RestoreRefusal, Restored, Timestamp, Until, restore};
 use foreshore_io::{Fs, Kind, Mem};
-use foreshore_sync::Nanos;
+use foreshore_sync::{Nanos, pause};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -137,6 +137,8 @@ fn each_position_is_exactly_the_commits_up_to_it() {
             wait_for(before + 50);
             ends.push(db.backup_since(pair[1], pair[0]).unwrap().lsn);
         }
+        let before = commits.lock().unwrap().len();
+        wait_for(before + 50);
     });
     let backup_lsn = ends[0];
     db.sync().unwrap();
@@ -150,11 +152,14 @@ fn each_position_is_exactly_the_commits_up_to_it() {
     assert!(all.len() > 500, "{} commits behind the backup", all.len());
     let (mut random, mut sizes, mut chains) = (Random(9), BTreeSet::new(), [0; 4]);
     for round in 0..number("FORESHORE_POSITIONS", 100) {
-        let lsn = all[random.below(all.len() as u64) as usize];
+        // As many behind each backup of the chain, although few commits are behind all.
+        let behind = all.partition_point(|&lsn| lsn <= ends[round as usize % ends.len()]);
+        let lsn = all[behind + random.below((all.len() - behind) as u64) as usize];
         // Between two commit records too.
         let position = if round % 3 == 2 { Lsn(lsn.0 - 1).max(backup_lsn) } else { lsn };
         let dir = format!("{TARGET}-{round}");
-        let increments = random.below(ends.iter().filter(|&&end| end <= position).count() as u64) as usize;
+        let chain = ends.iter().filter(|&&end| end <= position).count();
+        let increments = if round / 4 % 2 == 0 { chain - 1 } else { random.below(chain as u64) as usize };
         chains[increments] += 1;
         let restore = restore_on(&fs, &dir, Until::Lsn(position));
         let restored = dirs[1..=increments].iter().fold(restore, Restore::increment).run().unwrap();
@@ -299,7 +304,13 @@ fn with_archive() -> (Arc<dyn Fs>, Lsn, Lsn) {
     let fs = memory();
     let db = archived(&fs).open(DIR).unwrap();
     fill(&db, 1000);
+    // The backup has log of its own, although a checkpoint comes first.
+    let within = db.clone();
+    pause::set("backup: the pages are copied", move || {
+        (0..5).for_each(|n| within.run(|tx| tx.open(NUMBERS)?.put(n, n as i64)).unwrap());
+    });
     let backup = db.backup(BACKUP).unwrap();
+    pause::set("nowhere", || ());
     fill(&db, 4000);
     db.archive().unwrap();
     assert!(db.stats().archive.unwrap().files > 3);
