@@ -1,9 +1,10 @@
 //! The search for deadlocks. Every waiter publishes what it waits for, then walks the graph of waits.
 //!
-//! **Every cycle is found.** An edge of the graph arises in one of two ways:
+//! **Every cycle is found.** An edge of the graph arises in one of three ways:
 //!
 //! - Its owner begins to wait. The owner walks the graph afterwards.
 //! - A running owner is granted something that other owners wait for. It walks the graph when it waits itself.
+//! - An upgrade of a table lock enters the queue ahead of others. Its owner is in the queue before it walks.
 //!
 //! So the member of a cycle that begins to wait last finds all other edges in place. Publishing locks the owner's slot,
 //! and a walk locks each slot that it visits. Of two owners that publish at the same time, at least one sees the other.

@@ -81,7 +81,7 @@ impl TableLocks {
         None
     }
 
-    /// Grants a queued request if its turn has come. A grant frees no request behind it, so it wakes no waiter.
+    /// Grants a queued request if its turn has come. A grant frees no other request, so it wakes no waiter.
     pub(crate) fn try_queued(&self, request: Request) -> Option<Csn> {
         let shard = self.shard(request.table);
         let mut heads = shard.heads.lock();

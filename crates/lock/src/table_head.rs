@@ -48,7 +48,7 @@ impl TableHead {
     }
 
     /// Returns where in the queue a request belongs: an upgrade before the first request that waits for the lock of its
-    /// owner, any other request at the end. Behind that first one, each may wait for the owner too.
+    /// owner, any other request at the end. The requests behind that first one may wait for it, and so for the owner.
     ///
     /// If upgrades overtook all requests, transactions that read before they write would keep off a reader of the whole
     /// table for ever.
