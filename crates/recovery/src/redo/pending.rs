@@ -271,7 +271,7 @@ impl PendingRedo {
             // A map keeps its memory as long as it lives, and this one lives as long as the pool.
             *bucket = Bucket::new();
         }
-        drop(bucket);
+        // Under the lock, so that a thread that finds no page in any bucket finds none counted.
         // ORDERING: Relaxed, a measure.
         self.bytes.fetch_sub(bytes as u64 + PAGE_BYTES, Ordering::Relaxed);
         // ORDERING: Release, pairs with `pages`: the page is dirty before it no longer waits.
