@@ -51,7 +51,7 @@ use std::path::Path;
 use std::process;
 pub(crate) use target::{Target, check_empty};
 
-/// Log that a backup takes no checkpoint for. A segment of it is enough for one.
+/// Bytes of log, from the scan start on, for which a backup takes a checkpoint; a segment if that is less.
 const LITTLE_LOG: u64 = 1 << 20;
 
 /// A finished backup: what the copy holds.
