@@ -154,6 +154,11 @@ impl<'a> Crashed<'a> {
         options.lab(|lab| lab.fs = Some(Arc::clone(self.place.fs()))).open(dir(self.place, true))
     }
 
+    /// Returns the length of the data file.
+    pub(super) fn data_bytes(&self) -> Result<u64> {
+        Ok(self.place.fs().open(&dir(self.place, false).join("data"))?.len()?)
+    }
+
     /// Reads the log of the copy from end to end, past the page cache; MB a second.
     pub(super) fn read_mb_per_s(&self) -> Result<f64> {
         let (mut buf, mut bytes, mut took) = (AlignedBuf::new(CHUNK), 0_u64, Duration::ZERO);

@@ -15,15 +15,24 @@ use crate::{
     terminal::{Phase, Terminal},
     workload::{Audit, Work, Worker, work},
 };
-use foreshore::{Db, Error, Options, Result, TableDef, Transaction};
+use foreshore::{Db, Options, Result, TableDef, Transaction};
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
+mod bank;
+mod target;
+
 const MIB: u64 = 1 << 20;
-/// Memory at the restart.
+/// Memory at the restart, if the data are not more than half of it.
 const MEMORY: u64 = 1 << 30;
+/// Data by memory at the restart, for the points with little memory.
+const SCARCE: u64 = 4;
+/// The log of these points.
+const SCARCE_AT: u64 = 256 * MIB;
+/// Log from which on there are fewer points, each measured once.
+const MANY: u64 = 1024 * MIB;
 /// The table of the transaction that has no end, and of the first commit afterwards.
 const UNENDED: TableDef<u64, &[u8]> = TableDef::new("unended");
 /// Rows of that transaction.
@@ -55,11 +64,26 @@ impl Redo {
         }
     }
 
-    fn options(self) -> Options {
-        Options::new().memory_limit(MEMORY).lab(|lab| match self {
+    fn options(self, memory: u64) -> Options {
+        Options::new().memory_limit(memory).lab(|lab| match self {
             Self::Eager(threads) => (lab.redo_workers, lab.redo_waits_from) = (Some(threads), Some(u64::MAX)),
             Self::FirstTouch => lab.redo_waits_from = Some(0),
         })
+    }
+}
+
+/// A kind of restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    redo: Redo,
+    /// Whether the data are [`SCARCE`] times the memory.
+    is_scarce: bool,
+}
+
+impl Point {
+    fn options(self, crashed: &Crashed<'_>) -> Result<Options> {
+        let data = crashed.data_bytes()?;
+        Ok(self.redo.options(if self.is_scarce { data / SCARCE } else { MEMORY.max(2 * data) }))
     }
 }
 
@@ -106,7 +130,8 @@ impl Experiment for Recovery {
     fn differs(&self) -> &'static str {
         "TPC-B runs on a database that takes no checkpoint, and then no file is written any more, as when the process is killed. \
          One transaction has no end. A copy of the files is opened, past the page cache, and the money is counted. Redo comes \
-         before the open, by some threads, or when pages are first read: then the rest is redone behind the first commit."
+         before the open, by some threads, or when pages are first read: then the rest is redone behind the first commit. \
+         The last rows have a restart_target, and crash under full load again and again."
     }
 
     fn measure(&self, lab: &mut Lab<'_>) -> Result<Vec<Row>> {
@@ -116,17 +141,18 @@ impl Experiment for Recovery {
         lab.configure("scale", scale);
         lab.configure("memory", MEMORY);
         let mut rows = Vec::new();
-        for log_bytes in lab.choose(&[64 * MIB, 256 * MIB, 1024 * MIB][..], &[64 * MIB]) {
+        for log_bytes in lab.choose(&[64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB][..], &[64 * MIB]) {
             let place = Place::new(lab.settings.device)?;
             rows.extend(by_redo(lab, &place, scale, *log_bytes)?);
         }
+        rows.extend(target::restarts(lab, scale)?);
         Ok(rows)
     }
 
     fn panels(&self, rows: &[Row]) -> Vec<Panel> {
         let (x, y) = (Axis::log("MiB of log", 2), Axis::linear("MB of log per second"));
         let plot = Plot { x, y, of: ["log_bytes", "mb_per_s"] };
-        let rows: Vec<Row> = rows.iter().map(in_mib).collect();
+        let rows: Vec<Row> = rows.iter().filter(|row| row.get("target_s").is_none()).map(in_mib).collect();
         plot.panels(&rows, |_| "analysis and redo".to_owned(), |row| row.text("redo").to_owned())
     }
 
@@ -148,7 +174,7 @@ impl Experiment for Recovery {
                 ),
             ])
         };
-        rows.iter().filter_map(of).flatten().collect()
+        rows.iter().filter_map(of).flatten().chain(rows.iter().filter_map(target::promise)).collect()
     }
 }
 
@@ -158,21 +184,24 @@ fn by_redo(lab: &mut Lab<'_>, place: &Place, scale: u64, log_bytes: u64) -> Resu
     let work = work(Workload::Tpcb, &config);
     // No checkpoint is due before so much log is written, and nearly no page is old enough to be written.
     let options = Options::new().memory_limit((10 * log_bytes).max(MEMORY)).log_budget(5 * log_bytes);
-    let limit = Limit { log_bytes, time: lab.settings.secs.unwrap_or(Duration::MAX) };
+    let limit = bank::Limit { log_bytes, time: lab.settings.secs.unwrap_or(Duration::MAX) };
     let (crashed, audit) = Crashed::make(place, options, |db, crash| run(&config, &*work, db, crash, limit, lab))?;
-    let eager = lab.threads(&[1, 2, 4, 8, 16], &[1, 8]);
-    let points: Vec<_> = eager.into_iter().map(Redo::Eager).chain([Redo::FirstTouch]).collect();
+    let eager = if log_bytes > MANY { lab.threads(&[4], &[4]) } else { lab.threads(&[1, 2, 4, 8], &[1, 8]) };
+    let redos = eager.into_iter().map(Redo::Eager).chain([Redo::FirstTouch]);
+    let mut points: Vec<_> = redos.map(|redo| Point { redo, is_scarce: false }).collect();
+    points.extend((log_bytes == SCARCE_AT).then_some(Point { redo: Redo::FirstTouch, is_scarce: true }));
     let load = lab.choose(LOAD, QUICK_LOAD);
-    let measured = rounds(lab, lab.choose(3, 1), &points, |&redo| {
-        let restart = restart(&crashed, &*work, audit, redo)?;
-        Ok(Measured { regained_s: regained(&crashed, (&config, &*work), audit, redo, load)?, ..restart })
+    let measured = rounds(lab, if log_bytes > MANY { 1 } else { lab.choose(3, 1) }, &points, |&point| {
+        let restart = restart(&crashed, &*work, audit, point)?;
+        Ok(Measured { regained_s: regained(&crashed, (&config, &*work), audit, point, load)?, ..restart })
     })?;
-    let row = |(redo, measured): (&Redo, Vec<Measured>)| {
+    let row = |(point, measured): (&Point, Vec<Measured>)| {
         let (median, keys) = median(&measured, |measured| measured.redo_s);
         Row::new()
             .with("log_bytes", median.log_bytes)
-            .with("workers", if let Redo::Eager(workers) = *redo { workers } else { 0 })
-            .with("redo", redo.name())
+            .with("workers", if let Redo::Eager(workers) = point.redo { workers } else { 0 })
+            .with("redo", point.redo.name())
+            .with("memory_ratio", if point.is_scarce { SCARCE } else { 0 })
             .measured("open_s", median.open_s)
             .measured("redo_s", median.redo_s)
             .measured("undo_s", median.undo_s)
@@ -188,43 +217,17 @@ fn by_redo(lab: &mut Lab<'_>, place: &Place, scale: u64, log_bytes: u64) -> Resu
     Ok(points.iter().zip(measured).map(row).collect())
 }
 
-/// When the log is long enough.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    log_bytes: u64,
-    time: Duration,
-}
-
 /// Loads the bank, takes a checkpoint, runs TPC-B up to the limit beside a transaction without an end, and crashes.
 /// Returns what the bank then has.
-fn run(config: &Config, work: &dyn Work, db: &Db, crash: &Crash, limit: Limit, lab: &Lab<'_>) -> Result<Audit> {
+fn run(config: &Config, work: &dyn Work, db: &Db, crash: &Crash, limit: bank::Limit, lab: &Lab<'_>) -> Result<Audit> {
     work.load(db, lab.progress)?;
     db.run(|tx| tx.open(UNENDED).map(drop))?;
     let found = work.audit(db)?;
     db.checkpoint()?;
-    let written = |db: &Db| db.stats().log.group_bytes;
-    let (before, begun, phase) = (written(db), Instant::now(), Phase::new());
     lab.progress.phase("writing log", limit.log_bytes);
     let unended = db.begin();
     write(&unended)?;
-    let commits = thread::scope(|scope| {
-        let worker = |thread| {
-            let worker = Worker { run: found.next_run, thread: thread as u32 };
-            Terminal::new(config, db, &phase, work.transactions(worker))
-        };
-        let workers: Vec<_> =
-            (0..config.threads[0]).map(worker).map(|terminal| scope.spawn(move || terminal.work())).collect();
-        while written(db) - before < limit.log_bytes && begun.elapsed() < limit.time && phase.get() != Phase::STOP {
-            lab.progress.at(written(db) - before);
-            thread::sleep(TICK);
-        }
-        phase.raise(Phase::STOP);
-        workers
-            .into_iter()
-            .try_fold(0, |sum, worker| Ok::<_, Error>(sum + worker.join().expect("a worker ends")?.all_commits))
-    })?;
-    db.sync()?;
-    crash.now();
+    let commits = bank::load_and_crash(config, work, (db, crash), (found, limit), |written| lab.progress.at(written))?;
     // It can no longer be rolled back.
     drop(unended);
     Ok(Audit { count: work.count_after(found.count, commits), ..found })
@@ -239,11 +242,12 @@ fn write(tx: &Transaction) -> Result<()> {
 ///
 /// # Panics
 /// If a commit is missing: the time of a wrong restart is none.
-fn restart(crashed: &Crashed<'_>, work: &dyn Work, expected: Audit, redo: Redo) -> Result<Measured> {
+fn restart(crashed: &Crashed<'_>, work: &dyn Work, expected: Audit, point: Point) -> Result<Measured> {
     crashed.copy()?;
     let read_mb_per_s = crashed.read_mb_per_s()?;
+    let options = point.options(crashed)?;
     let begun = Instant::now();
-    let db = crashed.open(redo.options())?;
+    let db = crashed.open(options)?;
     let open_s = begun.elapsed().as_secs_f64();
     db.run(|tx| tx.open(UNENDED)?.insert(0, &[1; 100][..]).map(drop))?;
     let first_commit_s = begun.elapsed().as_secs_f64();
@@ -274,12 +278,13 @@ fn regained(
     crashed: &Crashed<'_>,
     (config, work): (&Config, &dyn Work),
     expected: Audit,
-    redo: Redo,
+    point: Point,
     load: Duration,
 ) -> Result<f64> {
     crashed.copy()?;
+    let options = point.options(crashed)?;
     let begun = Instant::now();
-    let db = crashed.open(redo.options())?;
+    let db = crashed.open(options)?;
     let open_s = begun.elapsed().as_secs_f64();
     let phase = Phase::new();
     // No other run has its number.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fmt;
 
 /// Names that scripts may rely on: first what varies, then what is measured, then what is added to them.
-const FIELDS: [&str; 83] = [
+const FIELDS: [&str; 84] = [
     "buffer",
     "threads",
     "clients",
@@ -95,6 +95,7 @@ const FIELDS: [&str; 83] = [
     "redone",
     "undone",
     "warehouses",
+    "target_s",
 ];
 
 /// Named values.

@@ -144,6 +144,7 @@ fn every_experiment_writes_the_agreed_json_and_a_figure(files: &Files, page: &st
         for row in rows {
             let fields = match row.get("distribution") {
                 Some(distribution) if distribution == "tpcb" => &["status", "threads", "tps", "repeats"],
+                _ if row.get("target_s").is_some() => &["log_bytes", "open_s", "redone_s", "target_s"],
                 _ => fields(name),
             };
             for field in fields {
