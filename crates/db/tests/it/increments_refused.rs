@@ -151,7 +151,8 @@ fn files_of_another_history_know_no_backup_even_if_its_list_stays() {
         db.run(|tx| (0..1000).try_for_each(|n| tx.open(NUMBERS)?.put(n, 5))).unwrap();
         let first = db.backup_since(FIRST, BACKUP).unwrap();
         db.close(Duration::ZERO).unwrap();
-        let other = on(&fs).open(OTHER).unwrap();
+        // Without threads its files stay as they are while they are copied.
+        let other = on(&fs).lab(|lab| lab.background = is_closed).open(OTHER).unwrap();
         for n in 0..2000 {
             other.run(|tx| tx.open(NUMBERS)?.put(n % 900, 6)).unwrap();
         }
