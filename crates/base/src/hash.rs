@@ -1,6 +1,6 @@
 //! A seeded hash of short byte strings, for tables in memory.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Odd constants with irregular bits, as in wyhash.
 pub const MIX: [u64; 2] = [0xA076_1D64_78BD_642F, 0xE703_7ED1_A0B4_28DB];
@@ -58,6 +58,42 @@ fn tail(bytes: &[u8], rest: &[u8]) -> u64 {
 pub fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
+}
+
+/// Builds the hasher of maps whose keys are already hashes or small ids.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spread;
+
+/// A hasher that multiplies, so that the high bits the map uses depend on the low bits of the key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpreadHasher(u64);
+
+impl BuildHasher for Spread {
+    type Hasher = SpreadHasher;
+
+    fn build_hasher(&self) -> SpreadHasher {
+        SpreadHasher(0)
+    }
+}
+
+impl Hasher for SpreadHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, v: u32) {
+        self.write_u64(u64::from(v));
+    }
+
+    fn write_u64(&mut self, v: u64) {
+        self.0 = fold(self.0 ^ v ^ MIX[0], MIX[1]);
+    }
 }
 
 #[cfg(test)]

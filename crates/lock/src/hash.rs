@@ -1,8 +1,8 @@
 //! The identity of a row in the lock manager: a seeded 64-bit hash of table and key.
 
 use foreshore_base::TableId;
-use foreshore_base::hash::{MIX, SeededHash, fold};
-use std::hash::{BuildHasher, Hasher};
+use foreshore_base::hash::SeededHash;
+pub(crate) use foreshore_base::hash::Spread;
 
 /// Hash of a row. Two rows with one hash share their locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,42 +33,6 @@ impl RowHasher {
 
 /// A map whose keys are hashes or ids.
 pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Spread>;
-
-/// Builds the hasher of maps whose keys are already hashes or small ids.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spread;
-
-/// A hasher that multiplies, so that the high bits the map uses depend on the low bits of the key.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SpreadHasher(u64);
-
-impl BuildHasher for Spread {
-    type Hasher = SpreadHasher;
-
-    fn build_hasher(&self) -> SpreadHasher {
-        SpreadHasher(0)
-    }
-}
-
-impl Hasher for SpreadHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, v: u32) {
-        self.write_u64(u64::from(v));
-    }
-
-    fn write_u64(&mut self, v: u64) {
-        self.0 = fold(self.0 ^ v ^ MIX[0], MIX[1]);
-    }
-}
 
 #[cfg(test)]
 mod tests {

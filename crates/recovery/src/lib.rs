@@ -16,6 +16,7 @@ mod budget;
 mod checkpoint;
 mod format;
 mod pace;
+mod read_ahead;
 mod redo;
 mod repair;
 mod restart;

@@ -42,7 +42,8 @@
 //! kept.
 
 use crate::analysis::{Analysis, At, Outcome};
-use crate::redo::{EagerRedo, OpenRedo, PendingRedo, without_clr};
+use crate::read_ahead::ReadAhead;
+use crate::redo::{EagerRedo, OpenRedo, PendingRedo, WaitingRecord, without_clr};
 use crate::stats::RecoveryStats;
 use crate::undo::Unended;
 use foreshore_base::limits::PAGE_SIZE;
@@ -72,8 +73,8 @@ const PARALLEL: u64 = 1 << 20;
 /// How a restart redoes pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedoOptions {
-    /// Threads before the database is open, the one that reads the log among them; the others redo what waits when it
-    /// is open. `None`: as many as pay.
+    /// Threads that redo pages before the database is open, the one that analyses the log among them; the others redo
+    /// what waits when it is open. If there are several, one more reads the log. `None`: as many as pay.
     pub threads: Option<usize>,
     /// Whether redo may go on when the database is open.
     pub may_wait: bool,
@@ -142,7 +143,8 @@ pub fn replay(
     pool.set_redo(Arc::clone(&pending) as _);
     let threads = options.threads.unwrap_or_else(|| threads_for(stats.redo_bytes));
     let mut redo = EagerRedo::new(&pending, pool, threads, |body| spawn("foreshore-redo", body));
-    let read = read_log(recovered, superblock, (&mut analysis, &pending, &mut redo), &mut stats, &malformed);
+    let log = (recovered, reads_ahead(options.threads, stats.scanned_bytes));
+    let read = read_log(log, superblock, (&mut analysis, &pending, &mut redo), &mut stats, &malformed);
     let is_repeated = matches!(read, Ok(Some(oldest)) if recovered.incarnation().0 > oldest.0 + 1)
         && !mutant("sabotage: starts that crash leave their pages to others");
     let waits_from = options.waits_from.unwrap_or(PARALLEL);
@@ -197,10 +199,15 @@ fn threads_for(bytes: u64) -> usize {
     if bytes < PARALLEL { 1 } else { THREADS_EACH * available_parallelism() }
 }
 
+/// Whether a thread of its own reads so many bytes of log.
+fn reads_ahead(threads: Option<usize>, bytes: u64) -> bool {
+    threads.map_or(bytes >= PARALLEL, |threads| threads > 1)
+}
+
 /// Passes every record to the analysis, and from the redo start on to redo. Returns the oldest incarnation of the
 /// latter. Each start is one more.
 fn read_log(
-    recovered: &Recovered,
+    (recovered, may_spawn): (&Recovered, bool),
     superblock: &SuperBlock,
     (analysis, pending, redo): (&mut Analysis, &PendingRedo, &mut EagerRedo<'_>),
     stats: &mut RecoveryStats,
@@ -208,28 +215,31 @@ fn read_log(
 ) -> Result<Option<Incarnation>> {
     // With the planted defect that starts it where redo does, a transaction from before a checkpoint is forgotten.
     let is_late = mutant("sabotage: the analysis begins where redo does");
-    let mut records = recovered.records(if is_late { superblock.redo_start } else { superblock.scan_start });
+    let from = if is_late { superblock.redo_start } else { superblock.scan_start };
+    let mut records = ReadAhead::new(recovered, from, may_spawn);
     let mut oldest = None;
-    while let Some(record) = records.next() {
-        let record = record?;
-        let change = ChangeRecord::decode(&record.payload).map_err(malformed)?;
-        stats.records += 1;
-        stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;
-        let at = At { xid: Xid(record.tag), lsn: record.lsn, group: record.group };
-        analysis.note(at, &change).map_err(malformed)?;
-        if record.group < superblock.redo_start {
-            // See the head of the file.
-            stats.analysed += 1;
-            continue;
-        }
-        oldest = oldest.or(Some(records.incarnation()));
-        // What is wrong with a compensation is found here.
-        without_clr(&change).map_err(malformed)?;
-        pending.add(&record, &change);
-        if !redo.bound() {
-            break;
+    'log: while records.next()? {
+        for record in records.records() {
+            let change = ChangeRecord::decode(record.payload).map_err(malformed)?;
+            stats.records += 1;
+            stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;
+            let at = At { xid: Xid(record.tag), lsn: record.lsn, group: record.group };
+            analysis.note(at, &change).map_err(malformed)?;
+            if record.group < superblock.redo_start {
+                // See the head of the file.
+                stats.analysed += 1;
+                continue;
+            }
+            oldest = oldest.or(Some(record.incarnation));
+            // What is wrong with a compensation is found here.
+            without_clr(&change).map_err(malformed)?;
+            let (lsn, group, payload) = (record.lsn, record.group, record.payload);
+            pending.add(&WaitingRecord { lsn, group, payload }, &change);
+            if !redo.bound() {
+                break 'log;
+            }
         }
     }
-    stats.log_bytes = records.bytes();
+    stats.log_bytes = records.read_bytes();
     Ok(oldest)
 }

@@ -45,6 +45,19 @@ pub mod thread {
 /// Hints to the processor.
 pub mod hint {
     pub use super::platform::hint::spin_loop;
+
+    /// Prefetches the first cache line of `bytes`, if the processor has a prefetch.
+    #[inline]
+    pub fn prefetch(bytes: &[u8]) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: nothing is read that the program sees, and the address need not be valid.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = bytes;
+    }
 }
 
 /// The locks below [`crate::Mutex`], [`crate::Condvar`] and [`crate::RwLock`].

@@ -44,7 +44,7 @@ impl Record<'_> {
 }
 
 /// A record read back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedRecord {
     /// Its LSN. A fragmented record has that of its last fragment.
     pub lsn: Lsn,

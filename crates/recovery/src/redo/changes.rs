@@ -1,73 +1,116 @@
-//! The changes that wait for one page: records of the log behind each other, in log order, in one piece of memory. Redo
-//! of the page reads it from one end to the other.
+//! The records that wait for the pages of one bucket, in log order, in pieces of memory. A page has the places of its
+//! records. So all that a bucket needs is in few pages of memory, and a record is stored once for the pages that it
+//! changes there.
 //!
 //! ```text
-//!  0     8       16       20               24
-//!  | lsn | group | number | length | index | payload ... |
+//!  0     8       16       20
+//!  | lsn | group | length | payload ... |
 //! ```
 
 use foreshore_base::codec::{Decoder, Short};
 use foreshore_base::{GroupNo, Lsn};
 use foreshore_buffer::format::MAX_CHANGE_PAGES;
+use foreshore_sync::primitive::hint::prefetch;
 
 /// Bytes in front of a payload.
-const HEADER: usize = 24;
-/// Bits of the index, below the length.
+const HEADER: usize = 20;
+/// Bits of an offset in a piece. A longer record has a piece of its own.
+const PIECE_BITS: u32 = 16;
+/// Bytes of the first piece. Later ones are as long as all before, up to a limit.
+const FIRST_PIECE: u64 = 1 << 10;
+/// Bits of the index of a page.
 const INDEX_BITS: u32 = 3;
 const _: () = assert!(MAX_CHANGE_PAGES <= 1 << INDEX_BITS);
 
-/// A record, for one of its pages.
+/// Where a record is, and which of its pages is meant. Later changes are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ChangePlace(u64);
+
+impl ChangePlace {
+    /// Returns the place of the change of another page of the record.
+    pub(super) const fn of_page(self, index: usize) -> Self {
+        Self(self.0 | index as u64)
+    }
+
+    /// Returns the index of the page.
+    pub(super) const fn index(self) -> usize {
+        (self.0 % (1 << INDEX_BITS)) as usize
+    }
+
+    const fn piece(self) -> usize {
+        (self.0 >> (INDEX_BITS + PIECE_BITS)) as usize
+    }
+
+    const fn offset(self) -> usize {
+        (self.0 >> INDEX_BITS) as usize % (1 << PIECE_BITS)
+    }
+}
+
+/// A record that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageChange<'b> {
-    pub(super) lsn: Lsn,
-    pub(super) group: GroupNo,
-    /// A number that grows from change to change, in log order.
-    pub(super) number: u32,
-    /// Which of its pages.
-    pub(super) index: usize,
-    pub(super) payload: &'b [u8],
+pub(crate) struct WaitingRecord<'b> {
+    pub(crate) lsn: Lsn,
+    pub(crate) group: GroupNo,
+    pub(crate) payload: &'b [u8],
 }
 
-/// The changes of one page.
+/// The records.
 #[derive(Debug, Default)]
-pub(super) struct Changes(Vec<u8>);
+pub(super) struct WaitingRecords {
+    pieces: Vec<Vec<u8>>,
+    /// The place of the change of the first page of the last one.
+    last: ChangePlace,
+    bytes: u64,
+}
 
-impl Changes {
-    /// Adds a change behind the others.
-    pub(super) fn add(&mut self, change: &PageChange<'_>) {
-        let &PageChange { lsn, group, number, index, payload } = change;
-        let more = HEADER + payload.len();
-        if self.0.capacity() - self.0.len() < more {
-            // Grows by halves: the memory for all pages is limited.
-            self.0.reserve_exact(more.max(self.0.len() / 2));
+impl WaitingRecords {
+    /// Adds a record behind the others. Returns how much more memory they take.
+    pub(super) fn add(&mut self, record: &WaitingRecord<'_>) -> u64 {
+        let &WaitingRecord { lsn, group, payload } = record;
+        let (bytes, mut more) = (HEADER + payload.len(), 0);
+        let fits = |last: &Vec<u8>| last.len() + bytes <= last.capacity().min(1 << PIECE_BITS);
+        if !self.pieces.last().is_some_and(fits) {
+            let piece = Vec::with_capacity(bytes.max(self.bytes.clamp(FIRST_PIECE, 1 << PIECE_BITS) as usize));
+            more = piece.capacity() as u64;
+            self.pieces.push(piece);
         }
-        let len = u32::try_from(payload.len()).expect("a record is short");
-        self.0.extend_from_slice(&lsn.0.to_le_bytes());
-        self.0.extend_from_slice(&group.0.to_le_bytes());
-        self.0.extend_from_slice(&number.to_le_bytes());
-        self.0.extend_from_slice(&(len << INDEX_BITS | index as u32).to_le_bytes());
-        self.0.extend_from_slice(payload);
+        let piece = self.pieces.len() - 1;
+        let last = &mut self.pieces[piece];
+        assert!(last.len() < 1 << PIECE_BITS, "a place has bits for every offset");
+        self.last = ChangePlace(((piece << PIECE_BITS | last.len()) as u64) << INDEX_BITS);
+        last.extend_from_slice(&lsn.0.to_le_bytes());
+        last.extend_from_slice(&group.0.to_le_bytes());
+        last.extend_from_slice(&u32::try_from(payload.len()).expect("at most 1 GiB").to_le_bytes());
+        last.extend_from_slice(payload);
+        self.bytes += more;
+        more
     }
 
-    /// Returns the memory that they take.
-    pub(super) const fn bytes(&self) -> usize {
-        self.0.capacity()
+    /// Returns the place of the change of the first page of the last record.
+    pub(super) const fn last(&self) -> ChangePlace {
+        self.last
     }
 
-    /// Returns the changes in their order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = PageChange<'_>> {
-        let mut rest = &self.0[..];
-        std::iter::from_fn(move || (!rest.is_empty()).then(|| next(&mut rest).expect("it was added whole")))
+    /// Returns the memory that the records take.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Prefetches the record of a change.
+    pub(super) fn prefetch(&self, change: ChangePlace) {
+        prefetch(&self.pieces[change.piece()][change.offset()..]);
+    }
+
+    /// Returns the record of a change.
+    pub(super) fn get(&self, change: ChangePlace) -> WaitingRecord<'_> {
+        record(&self.pieces[change.piece()][change.offset()..]).expect("it was added whole")
     }
 }
 
-fn next<'b>(rest: &mut &'b [u8]) -> Result<PageChange<'b>, Short> {
-    let mut from = Decoder::new(rest);
-    let (lsn, group, number, len) = (Lsn(from.u64()?), GroupNo(from.u64()?), from.u32()?, from.u32()?);
-    let (len, index) = (len >> INDEX_BITS, len % (1 << INDEX_BITS));
-    let (payload, index) = (from.bytes(len as usize)?, index as usize);
-    *rest = from.rest();
-    Ok(PageChange { lsn, group, number, index, payload })
+fn record(bytes: &[u8]) -> Result<WaitingRecord<'_>, Short> {
+    let mut from = Decoder::new(bytes);
+    let (lsn, group, len) = (Lsn(from.u64()?), GroupNo(from.u64()?), from.u32()?);
+    Ok(WaitingRecord { lsn, group, payload: from.bytes(len as usize)? })
 }
 
 #[cfg(test)]
@@ -75,22 +118,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_come_back_in_their_order() {
-        let payload = |number: u32| vec![number as u8; number as usize * 37 % 700];
-        let mut changes = Changes::default();
-        assert_eq!((changes.iter().count(), changes.bytes()), (0, 0));
-        for number in 0..1000 {
-            let (lsn, group, payload) =
-                (Lsn(u64::from(number) + 7), GroupNo(u64::from(number) / 3), &payload(number)[..]);
-            changes.add(&PageChange { lsn, group, number, index: number as usize % 8, payload });
+    fn records_are_found_at_their_places() {
+        let len = |number: u64| if number % 500 == 7 { 1 << PIECE_BITS } else { number as usize * 37 % 700 };
+        let payloads: Vec<_> = (0..2000).map(|number| vec![number as u8; len(number)]).collect();
+        let record = |number: u64| WaitingRecord {
+            lsn: Lsn(number + 7),
+            group: GroupNo(number / 3),
+            payload: &payloads[number as usize],
+        };
+        let mut records = WaitingRecords::default();
+        let mut add = |number| {
+            records.add(&record(number));
+            records.last().of_page(number as usize % 8)
+        };
+        let places: Vec<_> = (0..2000).map(&mut add).collect();
+        for (number, &place) in places.iter().enumerate() {
+            assert_eq!((records.get(place), place.index()), (record(number as u64), number % 8));
         }
-        let mut count = 0;
-        for change in changes.iter() {
-            let (lsn, group, payload) = (Lsn(u64::from(count) + 7), GroupNo(u64::from(count) / 3), &payload(count)[..]);
-            assert_eq!(change, PageChange { lsn, group, number: count, index: count as usize % 8, payload });
-            count += 1;
-        }
-        assert_eq!(count, 1000);
-        assert!(changes.bytes() > 1000 * HEADER);
+        assert!(records.pieces.len() > 8, "long ones have pieces of their own");
     }
 }

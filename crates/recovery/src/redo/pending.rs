@@ -17,19 +17,19 @@
 //! **Invariant:** the count of pages falls when a page is redone and marked dirty. So a checkpoint that finds zero
 //! finds all these pages among the dirty ones.
 
-use super::changes::{Changes, PageChange};
+use super::bucket::{Bucket, ChangeNumber, Difference, IsTaken, Taken};
+use super::changes::WaitingRecord;
 use super::page::{redo_on, without_clr};
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
 use foreshore_buffer::format::Flaw;
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, IfDamaged, PageRedo, Pool, Stamps};
-use foreshore_space::can_be_lost;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{LockRank, Mutex};
 use foreshore_txn::ResourceManager;
-use foreshore_wal::{Log, LoggedRecord};
+use foreshore_wal::Log;
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -38,18 +38,6 @@ use std::sync::{Arc, Weak};
 const BUCKETS: usize = 256;
 /// Adjacent pages of one bucket. One read brings several of them into memory.
 const RUN: u64 = 64;
-/// Memory of a page besides its changes.
-const PAGE_BYTES: u64 = 96;
-
-/// The changes that wait for a page.
-struct Waiting {
-    changes: Changes,
-    /// Set while they are applied, or if that has failed.
-    is_taken: bool,
-    if_damaged: IfDamaged,
-}
-
-type Bucket = HashMap<PageId, Waiting>;
 
 /// What redo has done.
 #[derive(Debug, Default)]
@@ -61,7 +49,7 @@ struct Redone {
 
 /// A change that could not be redone.
 struct Failure {
-    number: u32,
+    change: ChangeNumber,
     cause: Cause,
 }
 
@@ -72,8 +60,8 @@ enum Cause {
 
 impl Failure {
     /// What decides which of two counts. That the log has stopped is only the consequence of another one.
-    fn rank(&self) -> (bool, u32) {
-        (matches!(self.cause, Cause::Error(Error::Poisoned { .. })), self.number)
+    fn rank(&self) -> (bool, ChangeNumber) {
+        (matches!(self.cause, Cause::Error(Error::Poisoned { .. })), self.change)
     }
 }
 
@@ -94,8 +82,6 @@ pub(crate) struct PendingRedo {
     pages: AtomicU64,
     /// Memory that the changes take.
     bytes: AtomicU64,
-    /// Changes added so far. It may wrap, as it only tells which of two failures comes first.
-    added: AtomicU32,
     /// Whether the database is open, or about to be.
     is_live: AtomicBool,
     redone: Mutex<Redone>,
@@ -110,7 +96,7 @@ impl PendingRedo {
         manager: &Arc<dyn ResourceManager>,
         (from, until): (GroupNo, Lsn),
     ) -> Arc<Self> {
-        let bucket = || Mutex::new(LockRank::Leaf, Bucket::new());
+        let bucket = || Mutex::new(LockRank::Leaf, Bucket::default());
         Arc::new(Self {
             log: pool.log().clone(),
             log_dir: log_dir.to_owned(),
@@ -121,44 +107,36 @@ impl PendingRedo {
             buckets: (0..BUCKETS).map(|_| bucket()).collect(),
             pages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            added: AtomicU32::new(0),
             is_live: AtomicBool::new(false),
             redone: Mutex::new(LockRank::Leaf, Redone::default()),
             failure: Mutex::new(LockRank::Leaf, None),
         })
     }
 
-    /// Fibonacci hashing (Knuth, vol. 3, section 6.4).
-    fn bucket(&self, pid: PageId) -> &Mutex<Bucket> {
+    /// Returns the index of the bucket of a page, by Fibonacci hashing (Knuth, vol. 3, section 6.4).
+    const fn index(pid: PageId) -> usize {
         let hash = (pid.0 / RUN).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        &self.buckets[(hash as usize * BUCKETS) >> 32]
+        (hash as usize * BUCKETS) >> 32
     }
 
-    /// Adds the changes of a record, behind those of earlier ones. One thread adds all.
-    pub(crate) fn add(&self, record: &LoggedRecord, change: &ChangeRecord<'_>) {
-        let &LoggedRecord { lsn, group, ref payload, .. } = record;
+    fn bucket(&self, pid: PageId) -> &Mutex<Bucket> {
+        &self.buckets[Self::index(pid)]
+    }
+
+    /// Adds the changes of a record, behind those of earlier ones. One thread adds all. No page is redone meanwhile.
+    pub(crate) fn add(&self, record: &WaitingRecord<'_>, change: &ChangeRecord<'_>) {
+        let (group, pages) = (record.group, change.pages());
         assert!(group >= self.from, "a record of group {group} is before the redo start {}", self.from);
-        for (index, &pid) in change.pages().iter().enumerate() {
-            // ORDERING: Relaxed, one thread adds; here and below. Others see its changes under the lock of the bucket.
-            let number = self.added.fetch_add(1, Ordering::Relaxed);
-            let mut bucket = self.bucket(pid).lock();
-            let mut more = 0;
-            let waiting = bucket.entry(pid).or_insert_with(|| {
+        for (index, &pid) in pages.iter().enumerate() {
+            let has_record = pages[..index].iter().any(|&other| Self::index(other) == Self::index(pid));
+            let of = (pid, index, change.initialises(index));
+            let Difference { pages, bytes } = self.bucket(pid).lock().add((record, has_record), of);
+            // ORDERING: Relaxed, one thread adds. Others see its changes under the lock of the bucket.
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            if pages > 0 {
                 // ORDERING: Relaxed, as above.
-                self.pages.fetch_add(1, Ordering::Relaxed);
-                more += PAGE_BYTES;
-                let if_damaged = match change.initialises(index) {
-                    true => IfDamaged::Blank,
-                    false if can_be_lost(pid) => IfDamaged::Quarantine,
-                    false => IfDamaged::Fail,
-                };
-                Waiting { changes: Changes::default(), is_taken: false, if_damaged }
-            });
-            let before = waiting.changes.bytes();
-            waiting.changes.add(&PageChange { lsn, group, number, index, payload });
-            more += (waiting.changes.bytes() - before) as u64;
-            // ORDERING: Relaxed, as above.
-            self.bytes.fetch_add(more, Ordering::Relaxed);
+                self.pages.fetch_add(pages, Ordering::Relaxed);
+            }
         }
     }
 
@@ -177,7 +155,7 @@ impl PendingRedo {
     /// Returns how many pages the maps have room for.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.lock().capacity()).sum()
+        self.buckets.iter().map(|bucket| bucket.lock().room()).sum()
     }
 
     /// Returns how many changes pages lacked, and how many pages are quarantined.
@@ -193,7 +171,7 @@ impl PendingRedo {
 
     /// Returns the pages that wait in a bucket, in their order; `None` behind the last bucket.
     pub(super) fn waiting(&self, bucket: usize) -> Option<Vec<PageId>> {
-        let mut pids: Vec<_> = self.buckets.get(bucket)?.lock().keys().copied().collect();
+        let mut pids: Vec<_> = self.buckets.get(bucket)?.lock().pids().collect();
         pids.sort_unstable();
         Some(pids)
     }
@@ -211,11 +189,8 @@ impl PendingRedo {
 
     /// Notes that a page could not be read, unless its redo has failed and that is noted.
     pub(super) fn note_unread(&self, pid: PageId, error: Error) {
-        let number = match self.bucket(pid).lock().get(&pid) {
-            Some(Waiting { changes, is_taken: false, .. }) => changes.iter().next().map(|first| first.number),
-            _ => None,
-        };
-        self.fail(Failure { number: number.unwrap_or(u32::MAX), cause: Cause::Error(error) });
+        let change = self.bucket(pid).lock().first(pid).unwrap_or((Lsn(u64::MAX), 0));
+        self.fail(Failure { change, cause: Cause::Error(error) });
     }
 
     fn fail(&self, failure: Failure) {
@@ -243,18 +218,10 @@ impl PendingRedo {
     }
 
     /// Takes the changes that wait for a page, whose entry stays. The caller holds the exclusive latch of the page.
-    fn take(&self, pid: PageId) -> Result<Option<Changes>> {
-        let take = |waiting: &mut Waiting| match std::mem::replace(&mut waiting.is_taken, true) {
-            true => None,
-            false => Some(std::mem::take(&mut waiting.changes)),
-        };
-        let taken = self.bucket(pid).lock().get_mut(&pid).map(take);
-        match taken {
-            None => Ok(None),
-            // The log is asked without the lock of the bucket.
-            Some(None) => Err(self.not_redone()),
-            Some(changes) => Ok(changes),
-        }
+    fn take(&self, pid: PageId) -> Result<Option<Taken>> {
+        let taken = self.bucket(pid).lock().take(pid);
+        // The log is asked without the lock of the bucket.
+        taken.map_err(|IsTaken| self.not_redone())
     }
 
     fn not_redone(&self) -> Error {
@@ -263,51 +230,47 @@ impl PendingRedo {
         Error::poisoned(&cause)
     }
 
-    /// Removes the entry of a page whose changes of so many bytes are on the page.
-    fn end(&self, pid: PageId, bytes: usize) {
+    /// Removes the entry of a page whose changes are on the page.
+    fn end(&self, pid: PageId, taken: &Taken) {
         let mut bucket = self.bucket(pid).lock();
-        assert!(bucket.remove(&pid).is_some(), "page {pid} waited for its redo");
-        if bucket.is_empty() {
-            // A map keeps its memory as long as it lives, and this one lives as long as the pool.
-            *bucket = Bucket::new();
-        }
+        let Difference { pages, bytes } = bucket.remove(pid, taken);
         // Under the lock, so that a thread that finds no page in any bucket finds none counted.
         // ORDERING: Relaxed, a measure.
-        self.bytes.fetch_sub(bytes as u64 + PAGE_BYTES, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         // ORDERING: Release, pairs with `pages`: the page is dirty before it no longer waits.
-        self.pages.fetch_sub(1, Ordering::Release);
+        let before = self.pages.fetch_sub(pages, Ordering::Release);
+        assert!(before >= pages, "page {pid} was counted");
     }
 
-    /// Applies changes to their page, and returns how many it lacked. `number` is that of the current one.
+    /// Applies changes to their page, and returns how many it lacked. `current` is the one that is applied.
     fn apply(
         &self,
         page: &mut ExclusiveGuard<'_>,
         stamps: &Stamps,
-        changes: &Changes,
-        number: &mut u32,
+        taken: &Taken,
+        current: &mut ChangeNumber,
     ) -> Result<u64> {
         let manager = self.manager.upgrade().ok_or(Error::Closed)?;
         let malformed = |why| Error::corrupted(&self.log_dir, Place::File, why);
         let (mut redone, mut initialised) = (0, None);
-        *number = changes.iter().next().map_or(0, |first| first.number);
         // The read has compared with the durable log, which may have grown since the restart.
         if page.lsn() > self.until {
             let (place, why) = (Place::Page(page.pid()), Flaw::AheadOfLog.why());
             return Err(Error::corrupted(&self.data_path, place, why));
         }
-        for change in changes.iter() {
-            *number = change.number;
+        for (WaitingRecord { lsn, group, payload }, index) in taken.iter() {
+            *current = (lsn, index);
             let decode = || {
-                let record = ChangeRecord::decode(change.payload).and_then(|record| without_clr(&record));
+                let record = ChangeRecord::decode(payload).and_then(|record| without_clr(&record));
                 let record = record.map_err(malformed)?;
-                if record.initialises(change.index) {
-                    initialised = initialised.or(Some(change.lsn));
+                if record.initialises(index) {
+                    initialised = initialised.or(Some(lsn));
                 }
-                Ok((record, change.index))
+                Ok((record, index))
             };
             let forgets = mutant("sabotage: a page that has waited counts as changed now") && self.is_live();
-            let group = if forgets { self.log.next_group() } else { change.group };
-            let lacked = redo_on(page, stamps, &*manager, (change.lsn, group), decode)?;
+            let group = if forgets { self.log.next_group() } else { group };
+            let lacked = redo_on(page, stamps, &*manager, (lsn, group), decode)?;
             redone += u64::from(lacked);
         }
         // More changes of it may follow, and the page may be written and read again before they do.
@@ -334,7 +297,7 @@ impl PageRedo for PendingRedo {
         if self.pages.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.bucket(pid).lock().get(&pid).map(|waiting| waiting.if_damaged)
+        self.bucket(pid).lock().if_damaged(pid)
     }
 
     fn redo(&self, page: &mut ExclusiveGuard<'_>, stamps: &Stamps) -> Result<bool> {
@@ -344,13 +307,13 @@ impl PageRedo for PendingRedo {
             return Ok(false);
         }
         let pid = page.pid();
-        let Some(changes) = self.take(pid)? else { return Ok(false) };
-        let mut number = 0;
-        let applied = catch_unwind(AssertUnwindSafe(|| self.apply(page, stamps, &changes, &mut number)));
+        let Some(taken) = self.take(pid)? else { return Ok(false) };
+        let mut change = taken.first();
+        let applied = catch_unwind(AssertUnwindSafe(|| self.apply(page, stamps, &taken, &mut change)));
         let cause = match applied {
             Ok(Ok(redone)) => {
                 self.add_redone(page, redone);
-                self.end(pid, changes.bytes());
+                self.end(pid, &taken);
                 // Before the database is open, nothing is logged, and the restart writes such pages at its end.
                 return Ok(self.is_live());
             }
@@ -362,7 +325,7 @@ impl PageRedo for PendingRedo {
             Cause::Error(error) => error.clone(),
             Cause::Panic(_) => self.not_redone(),
         };
-        self.fail(Failure { number, cause });
+        self.fail(Failure { change, cause });
         Err(error)
     }
 
@@ -377,7 +340,7 @@ impl PageRedo for PendingRedo {
     }
 
     fn last_page(&self) -> PageId {
-        let last = |bucket: &Mutex<Bucket>| bucket.lock().keys().max().copied();
+        let last = |bucket: &Mutex<Bucket>| bucket.lock().pids().max();
         self.buckets.iter().filter_map(last).max().unwrap_or_default()
     }
 }

@@ -1,5 +1,6 @@
 //! Any threads, memory and order of reads: the same pages, the same error, and an end whatever happens.
 
+use super::changes::WaitingRecord;
 use super::drain::{Body, EagerRedo, OpenRedo};
 use super::pending::PendingRedo;
 use foreshore_base::limits::PAGE_SIZE;
@@ -103,7 +104,8 @@ impl Bed {
     fn add(&self, mut redo: Option<&mut EagerRedo<'_>>, history: &[LoggedRecord]) {
         for record in history {
             let change = ChangeRecord::decode(&record.payload).expect("sound");
-            self.pending.add(record, &change);
+            let &LoggedRecord { lsn, group, ref payload, .. } = record;
+            self.pending.add(&WaitingRecord { lsn, group, payload }, &change);
             if redo.as_mut().is_some_and(|redo| !redo.bound()) {
                 return;
             }
@@ -335,6 +337,18 @@ fn threads_go_on_when_frames_are_free_again() {
     assert!(bed.pool.log().poisoned().is_none());
     drop(pins);
     wait(&|| open.left().0 == 0);
+}
+
+/// Records are stored once for the pages of a bucket: runs of 64 pages.
+#[test]
+fn a_record_of_adjacent_pages_waits_once() {
+    let (pages, body) = ([64, 65, 66, 67].map(PageId), [1; 4000]);
+    let waiting = |pages: &[PageId]| {
+        let bed = Bed::new();
+        bed.add(None, &(0..20).map(|number| record(10 + number, 0, pages, &body)).collect::<Vec<_>>());
+        bed.pending.bytes()
+    };
+    assert!(waiting(&pages) < waiting(&pages[..1]) + 2000, "{} and {}", waiting(&pages), waiting(&pages[..1]));
 }
 
 /// Maps that have been large give their memory back.

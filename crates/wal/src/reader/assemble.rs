@@ -33,22 +33,22 @@ impl Assembler {
         self.partial.values().map(|partial| partial.group).min()
     }
 
-    /// Adds a record of `group` and returns the record that was appended; `None` for all but the last fragment. The
-    /// error says what is wrong.
+    /// Adds a record of `group` and stores the record that was appended, in the memory of `record`. Returns false for
+    /// all but the last fragment. The error says what is wrong.
     pub(super) fn add(
         &mut self,
         group: GroupNo,
         lane: u16,
-        envelope: &Envelope,
-        payload: &[u8],
-    ) -> Result<Option<LoggedRecord>, &'static str> {
-        let record = |payload, group| {
-            let (lsn, tag, flags) = (envelope.lsn, envelope.tag, envelope.flags & flags::CALLER);
-            Ok(Some(LoggedRecord { lsn, tag, flags, payload, group }))
-        };
+        (envelope, payload): (&Envelope, &[u8]),
+        record: &mut LoggedRecord,
+    ) -> Result<bool, &'static str> {
+        (record.lsn, record.tag, record.flags) = (envelope.lsn, envelope.tag, envelope.flags & flags::CALLER);
         let kind = envelope.flags & !flags::CALLER;
         if kind == 0 {
-            return record(payload.to_vec(), group);
+            record.group = group;
+            record.payload.clear();
+            record.payload.extend_from_slice(payload);
+            return Ok(true);
         }
         let mut decoder = Decoder::new(payload);
         let link = decoder.u64().map_err(|_| "a fragment without its link")?;
@@ -57,23 +57,19 @@ impl Assembler {
             let total = usize::try_from(link).ok().filter(|&total| total <= MAX_LARGE && piece.len() < total);
             let total = total.ok_or("a fragmented record of impossible length")?;
             self.partial.insert((lane, envelope.lsn), Partial { group, total, payload: piece.to_vec() });
-            return Ok(None);
+            return Ok(false);
         }
         let first = (lane, Lsn(link));
         // The first fragment is missing if the reader started behind it.
-        let Some(partial) = self.partial.get_mut(&first) else { return Ok(None) };
+        let Some(partial) = self.partial.get_mut(&first) else { return Ok(false) };
         partial.payload.extend_from_slice(piece);
         let (whole, over) = (partial.payload.len() == partial.total, partial.payload.len() > partial.total);
         if over || whole != (kind == flags::LAST) {
             return Err("the fragments of a record do not add up");
         }
-        match self.partial.remove(&first) {
-            Some(partial) if whole => record(partial.payload, partial.group),
-            Some(partial) => {
-                self.partial.insert(first, partial);
-                Ok(None)
-            }
-            None => Ok(None),
+        if whole && let Some(Partial { group, payload, .. }) = self.partial.remove(&first) {
+            (record.group, record.payload) = (group, payload);
         }
+        Ok(whole)
     }
 }

@@ -145,23 +145,32 @@ impl Merge {
     /// # Errors
     /// `Corrupted`.
     pub(crate) fn next(&mut self) -> Result<Option<LoggedRecord>> {
+        let mut record = LoggedRecord::default();
+        Ok(self.next_into(&mut record)?.then_some(record))
+    }
+
+    /// Stores the next released record in the memory of `record`. Returns whether there is one.
+    ///
+    /// # Errors
+    /// `Corrupted`.
+    pub(crate) fn next_into(&mut self, record: &mut LoggedRecord) -> Result<bool> {
         while self.next < self.released {
             let found = self.found[self.next];
             self.next += 1;
             let kept = &mut self.kept[found.kept - self.gone];
             let (envelope, payload, _) = Envelope::split(&kept.bytes[found.at as usize..])
                 .ok_or_else(|| kept.corrupted("a record is damaged"))?;
-            let record = self.assembler.add(kept.group, found.lane, &envelope, payload);
-            let record = record.map_err(|why| kept.corrupted(why))?;
+            let added = self.assembler.add(kept.group, found.lane, (&envelope, payload), record);
+            let is_whole = added.map_err(|why| kept.corrupted(why))?;
             kept.left -= 1;
             while self.kept.front().is_some_and(|kept| kept.left == 0) {
                 self.kept.pop_front();
                 self.gone += 1;
             }
-            if record.is_some() {
-                return Ok(record);
+            if is_whole {
+                return Ok(true);
             }
         }
-        Ok(None)
+        Ok(false)
     }
 }

@@ -11,7 +11,7 @@ use foreshore_io::File;
 use std::sync::Arc;
 
 /// The content of a log when it was opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Recovered {
     pub(crate) home: Home,
     pub(crate) live: Vec<Live>,
@@ -128,12 +128,8 @@ impl Iterator for RecordIter<'_> {
     type Item = Result<LoggedRecord>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let item = self.advance().transpose();
-        self.failed = matches!(item, Some(Err(_)));
-        item
+        let mut record = LoggedRecord::default();
+        self.next_into(&mut record).map(|found| found.then_some(record)).transpose()
     }
 }
 
@@ -150,16 +146,29 @@ impl RecordIter<'_> {
         self.merge.incarnation()
     }
 
-    fn advance(&mut self) -> Result<Option<LoggedRecord>> {
+    /// Stores the next record in the memory of `record`. Returns whether there is one; not behind an error.
+    ///
+    /// # Errors
+    /// Those of the iterator.
+    pub fn next_into(&mut self, record: &mut LoggedRecord) -> Result<bool> {
+        if self.failed {
+            return Ok(false);
+        }
+        let found = self.advance(record);
+        self.failed = found.is_err();
+        found
+    }
+
+    fn advance(&mut self, record: &mut LoggedRecord) -> Result<bool> {
         loop {
-            if let Some(record) = self.merge.next()? {
-                return Ok(Some(record));
+            if self.merge.next_into(record)? {
+                return Ok(true);
             }
             if self.next < self.log.next_group {
                 self.step()?;
                 continue;
             }
-            return if self.merge.release() { self.merge.next() } else { Ok(None) };
+            return if self.merge.release() { self.merge.next_into(record) } else { Ok(false) };
         }
     }
 
