@@ -48,6 +48,9 @@
 // Durability: the commit is in the log buffer, and survives power loss soon after.
 #define FS_RELAXED 1
 
+// No group-commit window: a group is written as soon as the device is free.
+#define FS_NO_WINDOW UINT64_MAX
+
 // Restores up to the end of the archive, or of the last backup without an archive.
 #define FS_UNTIL_END 0
 
@@ -185,6 +188,8 @@ enum fs_status
   FS_NO_INDEX = 82,
   // The index was built by another definition.
   FS_INDEX_TYPES = 83,
+  // The keys of a load do not ascend, or are not above those of the table.
+  FS_LOAD_ORDER = 84,
   // An error without a number of its own.
   FS_OTHER = 99,
 };
@@ -253,6 +258,15 @@ typedef struct {
   uint64_t snapshot_max_bytes;
   // Milliseconds after which a transaction is rolled back, with `FS_TRANSACTION_TOO_OLD`. No limit by default.
   uint64_t transaction_max_age_ms;
+  // How the files are written: `direct`, past the page cache, `buffered`, through it, or `auto`. Null for `auto`,
+  // which is `direct` where the file system allows it. With `null` or `delay:TIME` nothing is on a disk.
+  const char *device;
+  // Whether pages are written to the doublewrite file first, so that power loss leaves none torn: `auto`, `on` or
+  // `off`. Null for `auto`, which writes them there unless the device writes pages whole. With `off` a torn page may
+  // lose rows.
+  const char *doublewrite;
+  // Microseconds that a group of commits may wait for further ones; 50 by default. `FS_NO_WINDOW` for none.
+  uint64_t group_window_us;
 } fs_options;
 
 // What a check has found.
@@ -375,6 +389,23 @@ typedef ptrdiff_t (*fs_read)(void *arg, void *buffer, size_t len);
 // may use the transaction. `new_value` belongs to the library and ends with the call: do not free it. No exception of
 // C++ and no `longjmp` may leave the function.
 typedef int (*fs_change)(void *arg, const void *old, size_t old_len, fs_buffer *new_value);
+
+// Options of a load. Set `struct_size` to `sizeof(fs_load_options)`, and leave zero what is to have its default.
+typedef struct {
+  // `sizeof(fs_load_options)`.
+  size_t struct_size;
+  // How much of each page is filled, in percent: 10 to 100, the default. The rest is for later rows between them.
+  uint32_t fill_percent;
+} fs_load_options;
+
+// Stores the next row of a load, whose bytes stay until the next call. Returns zero if there is one, `FS_NOT_FOUND` at
+// the end, and anything else to load nothing. It must not use the transaction. No exception of C++ and no `longjmp`
+// may leave the function.
+typedef int (*fs_next_row)(void *arg,
+                           const void **key,
+                           size_t *key_len,
+                           const void **value,
+                           size_t *value_len);
 
 // Adds the index keys of a row: one, several, or none, so that the index does not find the row. It is called with the
 // old and the new row of each change, also on other threads, and must depend on nothing else. It must not use the
@@ -644,6 +675,11 @@ fs_status fs_count(const fs_table *table, const fs_range *range, uint64_t *count
 // Stores a number for a new row, from 1 on. No two calls get the same one, also after a crash.
 fs_status fs_next_id(const fs_table *table, uint64_t *id);
 
+// Makes the numbers of `fs_next_id` begin above `last`, for calls that begin later: after a load of rows that have
+// numbers. It takes effect at once, durably, and no rollback takes it back. A smaller `last` changes nothing.
+fs_status fs_skip_ids(const fs_table *table,
+                      uint64_t last);
+
 // Sets the value of a key to the bytes that `read` returns, and stores their number, unless `count` is null. No whole
 // value is in memory, unless the table has indexes. `FS_READER_FAILED` if `read` fails; then the row is unchanged and
 // the transaction goes on.
@@ -685,6 +721,18 @@ fs_status fs_update_with(const fs_table *table,
                          void *arg,
                          fs_buffer *value,
                          int *result);
+
+// Inserts the rows that `next` returns, whose keys ascend and are above all keys of the table. Stores their number,
+// unless `count` is null. That is much faster than single inserts. The table is locked until the transaction ends, and
+// its commit waits until it is durable. `options` may be null.
+//
+// All rows are loaded or none. `FS_LOAD_ORDER` for a key that is not above those before it, and `FS_ABORTED` if `next`
+// has refused: the transaction goes on.
+fs_status fs_load(const fs_table *table,
+                  const fs_load_options *options,
+                  fs_next_row next,
+                  void *arg,
+                  uint64_t *count);
 
 // Begins a scan of a range, which may be null for all rows. Free it with `fs_cursor_free`.
 fs_status fs_scan(const fs_table *table,

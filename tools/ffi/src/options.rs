@@ -2,7 +2,7 @@
 
 use crate::guard::text;
 use foreshore::{Durability, Isolation, Options, ReadOptions, TxnOptions};
-use foreshore_handles::{Fault, Open, Result, Status, label};
+use foreshore_handles::{Fault, Open, Result, Status, label, with_device, with_doublewrite, with_group_window};
 use std::ffi::c_char;
 use std::mem::size_of;
 use std::ptr;
@@ -26,6 +26,9 @@ pub const FS_READ_COMMITTED: u32 = 2;
 pub const FS_DURABLE: u32 = 0;
 /// Durability: the commit is in the log buffer, and survives power loss soon after.
 pub const FS_RELAXED: u32 = 1;
+
+/// No group-commit window: a group is written as soon as the device is free.
+pub const FS_NO_WINDOW: u64 = u64::MAX;
 
 /// Options of a database. Set `struct_size` to `sizeof(fs_options)`, and leave zero what is to have its default.
 #[derive(Clone, Copy)]
@@ -58,6 +61,15 @@ pub struct fs_options {
     pub snapshot_max_bytes: u64,
     /// Milliseconds after which a transaction is rolled back, with `FS_TRANSACTION_TOO_OLD`. No limit by default.
     pub transaction_max_age_ms: u64,
+    /// How the files are written: `direct`, past the page cache, `buffered`, through it, or `auto`. Null for `auto`,
+    /// which is `direct` where the file system allows it. With `null` or `delay:TIME` nothing is on a disk.
+    pub device: *const c_char,
+    /// Whether pages are written to the doublewrite file first, so that power loss leaves none torn: `auto`, `on` or
+    /// `off`. Null for `auto`, which writes them there unless the device writes pages whole. With `off` a torn page may
+    /// lose rows.
+    pub doublewrite: *const c_char,
+    /// Microseconds that a group of commits may wait for further ones; 50 by default. `FS_NO_WINDOW` for none.
+    pub group_window_us: u64,
 }
 
 /// Options of a transaction. Set `struct_size` to `sizeof(fs_tx_options)`, and leave zero what is to have its default.
@@ -150,7 +162,29 @@ pub(crate) unsafe fn database(options: *const fs_options) -> Result<(Options, Op
     if given.transaction_max_age_ms > 0 {
         options = options.transaction_max_age(Duration::from_millis(given.transaction_max_age_ms));
     }
-    Ok((options.spill_limit(given.spill_limit), how, is_in_memory))
+    // SAFETY: as the caller promises.
+    let options = unsafe { written(options.spill_limit(given.spill_limit), &given) }?;
+    Ok((options, how, is_in_memory))
+}
+
+/// Sets how the files are written.
+///
+/// # Safety
+/// As the header says of the struct.
+unsafe fn written(mut options: Options, given: &fs_options) -> Result<Options> {
+    if !given.device.is_null() {
+        // SAFETY: as the caller promises.
+        options = with_device(options, unsafe { text(given.device, "device") }?)?;
+    }
+    if !given.doublewrite.is_null() {
+        // SAFETY: as the caller promises.
+        options = with_doublewrite(options, unsafe { text(given.doublewrite, "doublewrite") }?)?;
+    }
+    Ok(match given.group_window_us {
+        0 => options,
+        FS_NO_WINDOW => with_group_window(options, Duration::ZERO),
+        window => with_group_window(options, Duration::from_micros(window)),
+    })
 }
 
 /// Returns the options of a transaction.

@@ -240,3 +240,16 @@ pub unsafe extern "C" fn fs_next_id(table: *const fs_table, id: *mut u64) -> Sta
         Ok(())
     })
 }
+
+/// Makes the numbers of `fs_next_id` begin above `last`, for calls that begin later: after a load of rows that have
+/// numbers. It takes effect at once, durably, and no rollback takes it back. A smaller `last` changes nothing.
+///
+/// # Safety
+/// `table` is null or of its type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fs_skip_ids(table: *const fs_table, last: u64) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        unsafe { object(table, "table") }?.inner.skip_ids(last)
+    })
+}

@@ -21,6 +21,40 @@ static void restart_target(void) {
     fs_db_free(db);
 }
 
+static int stats_have(fs_db *db, const char *text) {
+    fs_buffer *json = fs_buffer_new();
+    OK(fs_stats_json(db, json));
+    int is_there = memmem(fs_buffer_data(json), fs_buffer_len(json), text, strlen(text)) != NULL;
+    fs_buffer_free(json);
+    return is_there;
+}
+
+/* How the files are written. */
+static void storage(const char *folder) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/storage", folder);
+    fs_db *db = NULL;
+    fs_options options = {.struct_size = sizeof options, .device = "buffered", .doublewrite = "off"};
+    OK(fs_open(path, &options, &db));
+    CHECK(stats_have(db, "\"backend\":\"buffered\"") && stats_have(db, "\"page_writes\":\"plain\""));
+    fs_db_free(db);
+    options.device = NULL;
+    options.doublewrite = "on";
+    options.group_window_us = FS_NO_WINDOW;
+    OK(fs_open(path, &options, &db));
+    CHECK(stats_have(db, "\"page_writes\":\"doublewrite\""));
+    fs_db_free(db);
+    options.group_window_us = 20000000; /* more than 10 s */
+    EXPECT(FS_INVALID, fs_open(path, &options, &db));
+    CHECK(strstr(fs_message(), "group"));
+    options.group_window_us = 100;
+    options.device = "floppy";
+    EXPECT(FS_INVALID, fs_open(path, &options, &db));
+    options.device = NULL;
+    options.doublewrite = "perhaps";
+    EXPECT(FS_INVALID, fs_open(path, &options, &db));
+}
+
 static void has_row(fs_db *db) {
     fs_tx *tx = NULL;
     fs_table *table = NULL;
@@ -39,6 +73,7 @@ void test_database(const char *folder) {
     snprintf(path, sizeof path, "%s/database", folder);
     snprintf(copy, sizeof copy, "%s/copy", folder);
     restart_target();
+    storage(folder);
     fs_db *db = NULL, *other = NULL;
     fs_options existing = {.struct_size = sizeof existing, .flags = FS_OPEN_EXISTING};
     EXPECT(FS_NO_DATABASE, fs_open(path, &existing, &db));

@@ -60,6 +60,49 @@ static void conflicts(fs_db *db) {
     fs_tx_free(reader);
 }
 
+/* A snapshot beyond its limit ends, of bytes or of age, of its own or of the database. */
+static void snapshot_limits(void) {
+    enum { OF_TX_BYTES, OF_DB_BYTES, OF_TX_AGE, OF_DB_AGE, NONE, KEYS = 250 };
+    for (int limit = OF_TX_BYTES; limit <= NONE; limit++) {
+        fs_options of_db = {.struct_size = sizeof of_db, .flags = FS_OPEN_IN_MEMORY, .memory_limit = 64 << 20};
+        fs_tx_options of_tx = {.struct_size = sizeof of_tx};
+        of_db.snapshot_max_bytes = limit == OF_DB_BYTES ? 64 << 10 : 0;
+        of_tx.snapshot_max_bytes = limit == OF_TX_BYTES ? 64 << 10 : 0;
+        of_db.snapshot_max_age_ms = limit == OF_DB_AGE;
+        of_tx.snapshot_max_age_ms = limit == OF_TX_AGE;
+        fs_db *db = NULL;
+        fs_tx *reader = NULL, *tx = NULL;
+        fs_table *old = NULL;
+        static char value[1000];
+        OK(fs_open(NULL, &of_db, &db));
+        fs_table *table = begin(db, NULL, &tx);
+        for (int key = 0; key < KEYS; key++)
+            OK(fs_put(table, &key, sizeof key, value, sizeof value));
+        OK(fs_commit(tx, NULL));
+        fs_table_free(table);
+        fs_tx_free(tx);
+        OK(fs_begin_read(db, &of_tx, &reader));
+        OK(fs_table_open(reader, "rows", &old));
+        int first = 0;
+        OK(fs_contains(old, &first, sizeof first));
+        /* Old versions of 1000 bytes, kept for the reader alone. The writers also find out that it is too old. */
+        fs_status status = FS_OK;
+        for (int i = 0; i < 20 * KEYS && status == FS_OK; i++) {
+            int key = i % KEYS;
+            table = begin(db, NULL, &tx);
+            OK(fs_put(table, &key, sizeof key, value, sizeof value));
+            OK(fs_commit(tx, NULL));
+            fs_table_free(table);
+            fs_tx_free(tx);
+            status = fs_contains(old, &first, sizeof first);
+        }
+        EXPECT(limit == NONE ? FS_OK : FS_SNAPSHOT_TOO_OLD, status);
+        fs_table_free(old);
+        fs_tx_free(reader);
+        fs_db_free(db);
+    }
+}
+
 struct transfer {
     fs_db *db;
     const char *first, *second;
@@ -149,4 +192,5 @@ void test_transactions(void) {
     conflicts(db);
     runs(db);
     fs_db_free(db);
+    snapshot_limits();
 }

@@ -8,6 +8,85 @@ struct source {
     fs_table *table;
 };
 
+struct rows {
+    unsigned next, end, refuses_at;
+    fs_table *table;
+    unsigned char key[4];
+};
+
+/* Rows of ascending numbers, whose values are their keys. */
+static int next_row(void *arg, const void **key, size_t *key_len, const void **value, size_t *value_len) {
+    struct rows *rows = arg;
+    EXPECT(FS_IN_USE, fs_contains(rows->table, "k", 1)); /* it must not use the transaction */
+    if (rows->next == rows->end)
+        return FS_NOT_FOUND;
+    if (rows->next == rows->refuses_at && rows->refuses_at > 0)
+        return 7;
+    for (int i = 0; i < 4; i++)
+        rows->key[i] = (unsigned char)(rows->next >> (24 - 8 * i));
+    rows->next++;
+    *key = *value = rows->key;
+    *key_len = *value_len = sizeof rows->key;
+    return 0;
+}
+
+static uint64_t pages_of(fs_db *db) {
+    fs_report report = {0};
+    OK(fs_check(db, &report));
+    return report.pages;
+}
+
+/* A load is whole or nothing. The next numbers go on above those of its rows. */
+static void loads(fs_db *db) {
+    fs_tx *tx = NULL;
+    fs_table *table = NULL;
+    uint64_t count = 0, id = 0;
+    OK(fs_begin(db, NULL, &tx));
+    OK(fs_table_open(tx, "loaded", &table));
+    struct rows rows = {.end = 20000, .refuses_at = 10000, .table = table};
+    EXPECT(FS_ABORTED, fs_load(table, NULL, next_row, &rows, &count));
+    CHECK(strstr(fs_message(), "7") && count == 0);
+    OK(fs_count(table, NULL, &count));
+    CHECK(count == 0);
+    rows = (struct rows){.end = 20000, .table = table};
+    OK(fs_load(table, NULL, next_row, &rows, &count));
+    CHECK(count == 20000);
+    rows.next = 0;
+    EXPECT(FS_LOAD_ORDER, fs_load(table, NULL, next_row, &rows, NULL));
+    rows = (struct rows){.next = 20000, .end = 20010, .table = table};
+    OK(fs_load(table, NULL, next_row, &rows, NULL));
+    OK(fs_count(table, NULL, &count));
+    CHECK(count == 20010);
+    OK(fs_contains(table, "\0\0\x4e\x29", 4)); /* 20009 */
+    OK(fs_skip_ids(table, 20009));
+    OK(fs_next_id(table, &id));
+    CHECK(id == 20010);
+    OK(fs_skip_ids(table, 5)); /* never back */
+    OK(fs_next_id(table, &id));
+    CHECK(id == 20011);
+    EXPECT(FS_INVALID, fs_skip_ids(table, UINT64_MAX));
+    EXPECT(FS_INVALID, fs_skip_ids(NULL, 1));
+    EXPECT(FS_INVALID, fs_load(NULL, NULL, next_row, &rows, NULL));
+    EXPECT(FS_INVALID, fs_load(table, NULL, NULL, NULL, NULL));
+    OK(fs_commit(tx, NULL));
+    fs_table_free(table);
+    fs_tx_free(tx);
+
+    /* Pages that are filled to a tenth are about ten times as many. */
+    uint64_t before = pages_of(db);
+    fs_load_options sparse = {.struct_size = sizeof sparse, .fill_percent = 10};
+    OK(fs_begin(db, NULL, &tx));
+    OK(fs_table_open(tx, "sparse", &table));
+    rows = (struct rows){.end = 20000, .table = table};
+    OK(fs_load(table, &sparse, next_row, &rows, NULL));
+    sparse.fill_percent = 300;
+    EXPECT(FS_INVALID, fs_load(table, &sparse, next_row, &rows, NULL));
+    OK(fs_commit(tx, NULL));
+    fs_table_free(table);
+    fs_tx_free(tx);
+    CHECK(pages_of(db) - before > 5 * before);
+}
+
 /* Bytes that count down, in pieces of odd lengths. */
 static ptrdiff_t next_bytes(void *arg, void *buffer, size_t len) {
     struct source *source = arg;
@@ -118,5 +197,6 @@ void test_values(void) {
     changes(tx, table);
     fs_table_free(table);
     fs_tx_free(tx);
+    loads(db);
     fs_db_free(db);
 }

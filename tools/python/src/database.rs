@@ -55,7 +55,8 @@ impl Database {
     #[new]
     #[pyo3(signature = (path, *, memory_limit=None, log_budget=None, restart_target=None, spill_limit=None,
         lock_timeout=None, max_transactions=None, archive=None, archive_limit=None, snapshot_max_age=None,
-        snapshot_max_bytes=None, transaction_max_age=None, existing=false, read_only=false))]
+        snapshot_max_bytes=None, transaction_max_age=None, device=None, doublewrite=None, group_window=None,
+        existing=false, read_only=false))]
     #[expect(clippy::too_many_arguments, reason = "they have names")]
     fn new(
         py: Python<'_>,
@@ -71,6 +72,9 @@ impl Database {
         snapshot_max_age: Option<f64>,
         snapshot_max_bytes: Option<u64>,
         transaction_max_age: Option<f64>,
+        device: Option<&str>,
+        doublewrite: Option<&str>,
+        group_window: Option<f64>,
         existing: bool,
         read_only: bool,
     ) -> PyResult<Self> {
@@ -108,6 +112,7 @@ impl Database {
         if let Some(age) = transaction_max_age {
             options = options.transaction_max_age(seconds("transaction_max_age", age)?);
         }
+        options = options::written(py, options, device, doublewrite, group_window)?;
         let how = match (existing, read_only) {
             (false, false) => Open::OrCreate,
             (true, false) => Open::Existing,

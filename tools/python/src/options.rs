@@ -1,8 +1,8 @@
 //! Options as arguments.
 
 use crate::errors::OrRaise;
-use foreshore::{Durability, Isolation, ReadOptions, TxnOptions};
-use foreshore_handles::label;
+use foreshore::{Durability, Isolation, Options, ReadOptions, TxnOptions};
+use foreshore_handles::{label, with_device, with_doublewrite, with_group_window};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -16,6 +16,26 @@ pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
 pub(crate) fn path_of(path: &Bound<'_, PyAny>) -> PyResult<String> {
     let path = path.py().import("os")?.call_method1("fspath", (path,))?;
     path.extract().map_err(|_| PyValueError::new_err("the path is not text"))
+}
+
+/// Sets how the files are written.
+pub(crate) fn written(
+    py: Python<'_>,
+    mut options: Options,
+    device: Option<&str>,
+    doublewrite: Option<&str>,
+    group_window: Option<f64>,
+) -> PyResult<Options> {
+    if let Some(name) = device {
+        options = with_device(options, name).or_raise(py)?;
+    }
+    if let Some(name) = doublewrite {
+        options = with_doublewrite(options, name).or_raise(py)?;
+    }
+    if let Some(window) = group_window {
+        options = with_group_window(options, seconds("group_window", window)?);
+    }
+    Ok(options)
 }
 
 /// Returns the options of a transaction.

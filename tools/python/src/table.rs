@@ -5,11 +5,12 @@ use crate::errors::{Ended, OrRaise, detached};
 use crate::index::{ByIndex, Index};
 use crate::rows::{Rows, Wanted, direction, undecodable};
 use crate::value::{FileReader, RawValue};
+use foreshore::LoadOptions;
 use foreshore_handles::{Bounds, Direction};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PyTuple};
+use pyo3::types::{PyIterator, PySlice, PyTuple};
 use std::ops::Bound as Limit;
 use std::sync::Arc;
 
@@ -120,6 +121,33 @@ impl Table {
         rows.call_method1("__next__", ()).map(Some).or_else(|error| {
             if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) { Ok(None) } else { Err(error) }
         })
+    }
+}
+
+/// The rows of a load. The interpreter is held once for many of them.
+struct RowSource<'t> {
+    table: &'t Table,
+    rows: Py<PyIterator>,
+    batch: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+}
+
+impl RowSource<'_> {
+    const BATCH: usize = 256;
+
+    fn next(&mut self) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
+        if let Some(row) = self.batch.next() {
+            return Ok(Some(row));
+        }
+        let batch = Python::attach(|py| {
+            let rows = self.rows.bind(py).clone().take(Self::BATCH);
+            rows.map(|row| {
+                let (key, value) = row?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+                self.table.row(&key, &value)
+            })
+            .collect::<PyResult<Vec<_>>>()
+        })?;
+        self.batch = batch.into_iter();
+        Ok(self.batch.next())
     }
 }
 
@@ -292,6 +320,23 @@ impl Table {
     /// Returns a number for a new row. No two calls get the same one, also after a crash.
     fn next_id(&self, py: Python<'_>) -> PyResult<u64> {
         detached(py, || self.inner.next_id())
+    }
+
+    /// Makes the numbers of `next_id` begin above `last`, at once and durably: after a load of rows that have numbers.
+    fn skip_ids(&self, py: Python<'_>, last: u64) -> PyResult<()> {
+        detached(py, || self.inner.skip_ids(last))
+    }
+
+    /// Inserts pairs of a key and a value, whose keys ascend and are above all keys of the table, and returns their
+    /// number. That is much faster than single inserts. All are loaded or none. The table is locked until the
+    /// transaction ends, and its commit waits until it is durable. An iterator of `rows` must not use the transaction.
+    /// `fill_percent` of each page is filled: the rest is for later rows between them.
+    #[pyo3(signature = (rows, *, fill_percent=100))]
+    fn load(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, fill_percent: u8) -> PyResult<u64> {
+        let mut source = RowSource { table: self, rows: rows.try_iter()?.unbind(), batch: Vec::new().into_iter() };
+        let options = LoadOptions::new().fill_percent(fill_percent);
+        let loaded = detached(py, || Ok(self.inner.load(options, || source.next().map_err(Ended::Raised))))?;
+        loaded.map_err(|ended| ended.exception(py))
     }
 
     /// Returns an index of the table, to find rows by their index keys.

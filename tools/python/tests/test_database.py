@@ -64,6 +64,18 @@ def test_a_restart_target_bounds_the_log():
             foreshore.in_memory(restart_target=target)
 
 
+def test_how_files_are_written(path):
+    with foreshore.open(path, device="buffered", doublewrite="off", group_window=0) as db:
+        put(db, "a", 1)
+        stats = db.stats()
+        assert stats["backend"] == "buffered" and stats["page_writes"] == "plain"
+    with foreshore.open(path, doublewrite="on", group_window=100e-6) as db:
+        assert db.stats()["page_writes"] == "doublewrite"
+    for refused in [{"device": "floppy"}, {"doublewrite": "perhaps"}, {"group_window": 20}]:
+        with pytest.raises(foreshore.Invalid):
+            foreshore.open(path, **refused)
+
+
 def test_damage_is_told(path):
     with foreshore.open(path) as db:
         put(db, "a", 1)

@@ -312,6 +312,7 @@ def test_options_are_checked(db):
 
 
 def test_every_error_has_its_own_number():
+    assert {name for name, cls in vars(foreshore._errors).items() if isinstance(cls, type)} <= {*foreshore.__all__}
     leaves = [cls for cls in vars(foreshore).values() if isinstance(cls, type) and issubclass(cls, foreshore.Error)]
     numbers = [cls.status for cls in leaves if "status" in vars(cls)]
     assert len(numbers) == len(set(numbers)) > 40

@@ -16,7 +16,8 @@ macro_rules! object {
     };
 }
 
-/// Returns the counters as a JSON object of objects of numbers, by layer, with the names of the Rust library.
+/// Returns the counters as a JSON object of objects of numbers, by layer, with the names of the Rust library. `backend`
+/// and `page_writes` are texts: how the files are written.
 #[must_use]
 pub fn stats_json(stats: &Stats) -> String {
     let mut out = String::from("{");
@@ -29,6 +30,7 @@ pub fn stats_json(stats: &Stats) -> String {
     object!(out, "damage", stats.damage, pages);
     object!(out, "memory", stats.memory, limit, log_buffer, staging, undo, status, locks, pool);
     let _ = write!(out, ",\"log_retained_bytes\":{},\"prepared\":{}", stats.log_retained_bytes, stats.prepared);
+    let _ = write!(out, ",\"backend\":\"{}\",\"page_writes\":\"{}\"", stats.backend, stats.pool.page_writes);
     out.push('}');
     out
 }

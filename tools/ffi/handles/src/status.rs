@@ -115,6 +115,8 @@ pub enum Status {
     NoIndex = 82,
     /// The index was built by another definition.
     IndexTypes = 83,
+    /// The keys of a load do not ascend, or are not above those of the table.
+    LoadOrder = 84,
     /// An error without a number of its own.
     Other = 99,
 }
@@ -159,6 +161,7 @@ impl Status {
             Error::IndexMismatch { .. } => Self::IndexMismatch,
             Error::NoIndex { .. } => Self::NoIndex,
             Error::IndexTypes { .. } => Self::IndexTypes,
+            Error::LoadOrder { .. } => Self::LoadOrder,
             Error::NoPrepared { .. } => Self::NoPrepared,
             Error::PreparedExists { .. } => Self::PreparedExists,
             Error::PreparedBusy { .. } => Self::PreparedBusy,

@@ -237,6 +237,20 @@ impl Table {
         })
     }
 
+    /// Makes the numbers of [`next_id`](Self::next_id) begin above `last`, at once and durably.
+    ///
+    /// # Errors
+    /// `Invalid` if `last` is 2^63 or more, and those of the engine.
+    pub fn skip_ids(&self, last: u64) -> Result<()> {
+        self.slot.shared.with(|open| {
+            let tx = open.writing()?;
+            match self.slot.of(open)? {
+                AnyTable::Write(table) => Ok(tx.skip_ids(table, last)?),
+                AnyTable::Read(_) => Err(Fault::new(Status::ReadOnly, "the transaction only reads")),
+            }
+        })
+    }
+
     /// Begins a scan of the rows between the bounds.
     ///
     /// # Errors

@@ -30,8 +30,8 @@ const HEAD: &str = "\
 ";
 
 /// The files of the library, in the order of the header.
-const FILES: [&str; 15] = [
-    "guard", "buffer", "options", "db", "copies", "tx", "table", "value", "range", "cursor", "index", "queue",
+const FILES: [&str; 16] = [
+    "guard", "buffer", "options", "db", "copies", "tx", "table", "value", "load", "range", "cursor", "index", "queue",
     "commit", "prepared", "run",
 ];
 

@@ -21,10 +21,19 @@ from ._foreshore import ByIndex, Index, Rows, Savepoint, Table, Ticket, Transact
 from ._foreshore import Database as _Database
 from ._values import ValueReader
 
-__all__ = [name for name, value in vars(_errors).items() if isinstance(value, type) and value.__module__ == _errors.__name__]
-__all__ += ["AsyncTransaction", "ByIndex", "DamagedPage", "Database", "Index", "Prepared", "Repaired", "Restored", "Rows"]
+__all__ = ["AsyncTransaction", "ByIndex", "DamagedPage", "Database", "Index", "Prepared", "Repaired", "Restored", "Rows"]
 __all__ += ["Savepoint", "Table", "Ticket", "Transaction", "ValueReader"]
 __all__ += ["in_memory", "json", "open", "repair", "restore", "verify_backup"]
+__all__ += [
+    "Error", "Invalid", "Panic", "Retryable", "Deadlock", "Conflict", "LockTimeout", "SnapshotTooOld",
+    "TransactionTooOld", "Busy", "TableChanged", "Exhausted", "TransactionError", "Ended", "InUse", "RolledBack",
+    "TransactionTooLarge", "RowLocked", "OwnThreadLock", "RollbackParked", "NoSavepoint", "NoPrepared",
+    "PreparedExists", "PreparedBusy", "PreparedName", "TableError", "KeyExists", "KeyTooLarge", "ValueTooLarge",
+    "NoTable", "TableName", "TableTypes", "Indexed", "Undecodable", "TableExists", "ReaderFailed", "IndexKeyExists",
+    "IndexMismatch", "NoIndex", "IndexTypes", "LoadOrder", "DatabaseError", "Forked", "NoDatabase", "Locked",
+    "ReadOnly", "NotClosed", "Closed", "BadBackup", "Foreign", "Newer", "StorageError", "IoError", "NoSpace",
+    "Corrupted", "Poisoned", "NoMemory",
+]
 
 #: The type of values that are stored as JSON: ``tx.table("documents", str, foreshore.json)``.
 json = "json"
@@ -182,7 +191,9 @@ def open(path: "str | os.PathLike[str]", **options: Any) -> Database:
     seconds that a restart after a crash may take. The log that it reads follows from that, up to ``log_budget``.
     ``archive``: the directory to which the log is copied before it is reused, up to ``archive_limit`` bytes, for
     ``restore``. ``snapshot_max_age`` in seconds, ``snapshot_max_bytes``, and ``transaction_max_age`` in seconds cancel
-    snapshots and transactions that keep too much. They have no limit by default.
+    snapshots and transactions that keep too much. They have no limit by default. ``device`` is ``"direct"``, past the
+    page cache, ``"buffered"``, through it, or ``"auto"``. ``doublewrite`` is ``"on"``, ``"off"``, with which a power loss
+    may tear pages, or ``"auto"``. ``group_window``: seconds that a group of commits may wait for others, 0 for none.
     """
     return Database(os.fspath(path), **options)
 

@@ -243,6 +243,12 @@ class IndexTypes(TableError, TypeError):
     status = 83
 
 
+class LoadOrder(TableError, ValueError):
+    """The keys of a load do not ascend, or are not above those of the table. Nothing is loaded."""
+
+    status = 84
+
+
 class DatabaseError(Error):
     """The database cannot be opened, or cannot do this."""
 
