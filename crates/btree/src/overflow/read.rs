@@ -11,6 +11,7 @@ use crate::node::Damage;
 use crate::tree::Tree;
 use foreshore_base::{PageId, Result, crc32c_append};
 use foreshore_buffer::AccessPattern;
+use foreshore_buffer::format::page_table;
 use foreshore_txn::{Snapshot, Txn};
 use std::ops::Range;
 
@@ -176,7 +177,7 @@ impl ChainReader {
     ) -> Result<Vec<PageId>> {
         met(pid)?;
         let page = tree.named(tree.pool().shared_as(pid, AccessPattern::Scan))?;
-        let ids = ChainPage::parse(&page, self.stub.chain).and_then(|page| {
+        let ids = of_table(tree, &page).and_then(|()| ChainPage::parse(&page, self.stub.chain)).and_then(|page| {
             if page.level != level || page.place as usize != place {
                 return Err("a page of a large value is in the wrong place");
             }
@@ -194,7 +195,7 @@ impl ChainReader {
         take: impl FnOnce(&[u8]),
     ) -> Result<()> {
         let page = tree.named(tree.pool().shared_as(pid, AccessPattern::Scan))?;
-        let data = ChainPage::parse(&page, self.stub.chain).and_then(|page| {
+        let data = of_table(tree, &page).and_then(|()| ChainPage::parse(&page, self.stub.chain)).and_then(|page| {
             if page.level != CHAIN_DATA || page.place as usize != place || page.len() != len {
                 return Err("a page of a large value is in the wrong place");
             }
@@ -203,4 +204,9 @@ impl ChainReader {
         take(data.map_err(|why| tree.corrupted(pid, why))?);
         Ok(())
     }
+}
+
+/// Refuses a page of a large value of another table.
+fn of_table(tree: &Tree, page: &[u8]) -> std::result::Result<(), Damage> {
+    if page_table(page) == tree.table() { Ok(()) } else { Err("a page of a large value of another table") }
 }

@@ -10,6 +10,7 @@ mod generate;
 mod log_verb;
 mod page;
 mod pipes;
+mod planted;
 mod refused;
 mod repair;
 mod restore;
