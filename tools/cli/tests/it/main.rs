@@ -22,4 +22,5 @@ mod support;
 mod tables;
 mod top;
 mod typed;
+mod verbs;
 mod whole;
