@@ -84,6 +84,7 @@ impl View {
         };
         let mut shares: Vec<_> = self.time.iter().map(|(class, &share)| (share, class)).collect();
         shares.sort_by(|one, other| other.0.total_cmp(&one.0));
+        shares.retain(|(share, _)| (share * 100.0).round() > 0.0);
         let shares: Vec<_> = shares.iter().map(|(share, class)| format!("{class} {:.0} %", share * 100.0)).collect();
         let log = format!(
             "{}/s, {} commits and {} a write; {} retained; writers slowed for {} s/s",
@@ -203,6 +204,7 @@ foreshore_waits_total{class=\"growth\"} 0
 foreshore_profile_seconds_total{label=\"a\",class=\"work\"} 1.5
 foreshore_profile_seconds_total{label=\"a\",class=\"log_wait\"} 2
 foreshore_profile_seconds_total{label=\"b\",class=\"log_wait\"} 0.5
+foreshore_profile_seconds_total{label=\"b\",class=\"retry\"} 0.001
 foreshore_oldest_transaction_age_seconds{label=\"import\"} 61.5
 foreshore_oldest_transaction_log_bytes{label=\"import\"} 2048
 ";
