@@ -1,6 +1,7 @@
 //! Histories of several lanes against a model that knows everything at once.
 
-use crate::record::flags;
+use super::RecordIter;
+use crate::record::{LoggedRecord, flags};
 use crate::scan::Rule;
 use crate::scan::tests::craft::{Craft, record};
 use foreshore_base::{GroupNo, Lsn};
@@ -127,6 +128,7 @@ proptest! {
         expected.sort();
         for from in 1..=craft.next {
             let found: Vec<_> = recovered.records(GroupNo(from)).map(|found| found.unwrap()).collect();
+            prop_assert_eq!(&in_one_memory(recovered.records(GroupNo(from))), &found, "from group {}", from);
             prop_assert!(found.is_sorted_by_key(|found| found.lsn));
             prop_assert!(found.iter().all(|found| found.flags == flags::COMMIT));
             let mut found: Vec<Expected> =
@@ -136,6 +138,17 @@ proptest! {
             prop_assert_eq!(found, expected, "from group {}", from);
         }
     }
+}
+
+/// Reads all records in the memory of one that has other values.
+fn in_one_memory(mut records: RecordIter<'_>) -> Vec<LoggedRecord> {
+    let used = LoggedRecord { lsn: Lsn(u64::MAX), tag: 77, flags: 0xff, payload: vec![9; 999], group: GroupNo(9999) };
+    let (mut record, mut found) = (used.clone(), Vec::new());
+    while records.next_into(&mut record).unwrap() {
+        found.push(record.clone());
+        record = LoggedRecord { payload: record.payload, ..used.clone() };
+    }
+    found
 }
 
 /// What is held is bounded by one cut, however long the log.
