@@ -1,6 +1,6 @@
 //! Documents that must follow the code: the lock order, and the hash of each on-disk format.
 //!
-//! `docs/format.md` ends with a table of `format.rs` files and their hashes. A change of a format that forgets its
+//! `docs/format.md` ends with a table of the files that define bytes on disk, and their hashes. A change of a format that forgets its
 //! document is found by the hash.
 
 use crate::tree::Finding;

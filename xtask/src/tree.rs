@@ -82,9 +82,9 @@ impl Tree {
             .collect()
     }
 
-    /// The on-disk formats: path and text of each `format.rs` of the engine.
+    /// The on-disk formats: path and text of each file of the engine that defines bytes.
     pub(crate) fn formats(&self) -> Vec<(&str, &str)> {
-        self.texts().filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/format.rs")).collect()
+        self.texts().filter(|(path, _)| is_format(path)).collect()
     }
 
     /// Writes a file if its text differs.
@@ -94,5 +94,32 @@ impl Tree {
         }
         println!("writing {path}");
         std::fs::write(Self::root().join(path), text).map_err(|e| format!("{path}: {e}"))
+    }
+}
+
+/// Whether a file defines bytes on disk: by its name, or by that of its folder.
+fn is_format(path: &str) -> bool {
+    let Some((folder, name)) = path.rsplit_once('/') else { return false };
+    let folder = folder.rsplit('/').next().unwrap_or_default();
+    let is_named = ["format.rs", "record.rs", "kinds.rs", "key.rs", "codec.rs", "image.rs"].contains(&name)
+        || name.ends_with("_record.rs")
+        || ["format", "record", "key"].contains(&folder);
+    // The records of `io` are those of its simulated disk.
+    let is_engine = path.starts_with("crates/") && path.contains("/src/") && !path.starts_with("crates/io/");
+    is_engine && is_named && name != "tests.rs"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_define_bytes_are_told_from_others() {
+        for path in ["crates/a/src/format.rs", "crates/a/src/key/b.rs", "crates/a/src/b_record.rs"] {
+            assert!(is_format(path), "{path}");
+        }
+        for path in ["crates/a/src/format/tests.rs", "crates/io/src/sim/record.rs", "tools/a/src/format.rs", "a.rs"] {
+            assert!(!is_format(path), "{path}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What a user may rely on: one promise a file. `support`, `script` and `isolation_stage` help the others.
+//! What a user may rely on: one promise a file. `support`, `script`, `isolation_stage`, `format_1_files` and `format_1_rows`
+//! help the others.
 
 mod archive;
 mod archive_damage;
@@ -32,6 +33,11 @@ mod first_touch;
 mod flip;
 mod footprint;
 mod forged;
+mod format_1;
+mod format_1_bytes;
+mod format_1_files;
+mod format_1_newer;
+mod format_1_rows;
 mod in_memory;
 mod increments;
 mod increments_refused;

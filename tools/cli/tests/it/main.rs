@@ -6,6 +6,7 @@ mod crashed;
 mod csv;
 mod damaged;
 mod dump_load;
+mod format_1;
 mod generate;
 mod log_verb;
 mod page;
