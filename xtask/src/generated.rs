@@ -1,7 +1,7 @@
 //! Documents that must follow the code: the lock order, and the hash of each on-disk format.
 //!
-//! `docs/format.md` ends with a table of the files that define bytes on disk, and their hashes. A change of a format that forgets its
-//! document is found by the hash.
+//! `docs/format.md` ends with a table of the files that define bytes on disk, and their hashes. A change of a format
+//! that forgets its document is found by the hash.
 
 use crate::tree::Finding;
 use std::fmt::Write as _;

@@ -17,6 +17,9 @@ const BLOCK: usize = 4096;
 /// Place of the checksum in superblocks and in the blocks of a log.
 const LAST: usize = BLOCK - 4;
 
+/// A change of a block.
+type Change<'c> = &'c dyn Fn(&mut [u8]);
+
 /// Sets a field of four bytes.
 fn set(block: &mut [u8], at: usize, field: u32) {
     block[at..at + 4].copy_from_slice(&field.to_le_bytes());
@@ -145,7 +148,7 @@ fn a_newer_backup_increment_or_archive() {
     let token = |block: &mut [u8]| set(block, 12, 2);
     let version = |block: &mut [u8]| set(block, 8, 2);
     let feature = |block: &mut [u8]| set(block, 84, 1);
-    let mut changed: Vec<(String, usize, usize, &dyn Fn(&mut [u8]))> = vec![
+    let mut changed: Vec<(String, usize, usize, Change<'_>)> = vec![
         ("/backup/token".into(), 0, 8, &token),
         ("/increment/token".into(), 0, 8, &token),
         ("/increment/log/ctl".into(), 0, LAST, &version),

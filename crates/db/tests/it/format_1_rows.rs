@@ -43,7 +43,7 @@ fn person(n: u64) -> (String, u32) {
 
 /// What a stage writes to the table of numbers before it removes a range.
 fn written(stage: u64) -> impl Iterator<Item = (u64, i64)> {
-    let is_written = move |n: &u64| stage == 0 || n % (5 + stage) == 0;
+    let is_written = move |n: &u64| stage == 0 || n.is_multiple_of(5 + stage);
     (0..320 + 20 * stage).filter(is_written).map(move |n| (n, (n * n) as i64 - 5000 * stage as i64))
 }
 

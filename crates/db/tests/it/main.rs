@@ -1,5 +1,5 @@
-//! What a user may rely on: one promise a file. `support`, `script`, `isolation_stage`, `format_1_files` and `format_1_rows`
-//! help the others.
+//! What a user may rely on: one promise a file. `support`, `script`, `isolation_stage`, `format_1_files` and
+//! `format_1_rows` help the others.
 
 mod archive;
 mod archive_damage;
