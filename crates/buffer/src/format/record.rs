@@ -30,6 +30,10 @@ pub const CLR: u8 = 2;
 /// other the one before that of the next. No other record of the transaction has one of these LSNs.
 pub const SEVERAL: u8 = 4;
 
+/// All flags that records have. A record with another one is refused: whatever uses it is announced by a feature of the
+/// file, and by the version of the record's group.
+const FLAGS: u8 = UNDOABLE | CLR | SEVERAL;
+
 /// Most pages that one record changes.
 pub const MAX_CHANGE_PAGES: usize = 8;
 /// Bytes of a page-change record in front of its body, for as many pages.
@@ -43,7 +47,7 @@ pub const fn change_header_len(pages: usize) -> usize {
 pub struct ChangeRecord<'a> {
     /// What the change is; see [`SPACE_KINDS`], [`TREE_KINDS`], [`TRANSACTION_KINDS`].
     pub kind: u8,
-    /// [`UNDOABLE`], [`CLR`], [`SEVERAL`] and flags of the layer that the kind belongs to.
+    /// [`UNDOABLE`], [`CLR`] and [`SEVERAL`].
     pub flags: u8,
     /// Bit `i` is set if the record initialises page `i` wholly, so that redo needs no earlier state of it.
     pub init_mask: u8,
@@ -122,6 +126,9 @@ impl<'a> ChangeRecord<'a> {
         let table = TableId(from.u32()?);
         if kind == 0 || kind > *TRANSACTION_KINDS.end() {
             return Ok(Err("a page-change record has an unknown kind"));
+        }
+        if flags & !FLAGS != 0 {
+            return Ok(Err("a page-change record has an unknown flag"));
         }
         if count > MAX_CHANGE_PAGES || (TRANSACTION_KINDS.contains(&kind) && count != 0) {
             return Ok(Err("a page-change record names too many pages"));

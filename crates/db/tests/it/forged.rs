@@ -33,6 +33,12 @@ fn forge(segment: &mut [u8], kind: u8, change: impl FnOnce(&mut [u8])) {
     group[92..96].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// Returns the name of the last segment that has groups.
+fn last_segment(files: &Snapshot) -> String {
+    let is_used = |name: &str| files.clone().file(name)[BLOCK..].starts_with(b"FSHORGRP");
+    files.names().into_iter().rfind(|name| name.ends_with(".seg") && is_used(name)).unwrap()
+}
+
 /// Its restart would enter the change behind a row that no transaction has written.
 #[test]
 fn a_prepared_change_of_a_row_whose_writer_never_began_is_refused() {
@@ -43,17 +49,33 @@ fn a_prepared_change_of_a_row_whose_writer_never_began_is_refused() {
     tx.open(NUMBERS).unwrap().insert(3, 33).unwrap();
     tx.prepare("in doubt").unwrap();
     let mut files = Snapshot::of(&fs);
-    let segment = files.names().into_iter().rfind(|name| {
-        let is_used = |files: &mut Snapshot| files.file(name)[BLOCK..].starts_with(b"FSHORGRP");
-        name.ends_with(".seg") && is_used(&mut files.clone())
-    });
     let sound: Arc<dyn Fs> = files.restore();
     assert_eq!(open(&sound).unwrap().prepared().unwrap().len(), 1);
-    forge(files.file(&segment.unwrap()), ROW_WRITE, |payload| {
+    let segment = last_segment(&files);
+    forge(files.file(&segment), ROW_WRITE, |payload| {
         // Behind the pages: the root, and the owner of the row before.
         let owner = 8 + 8 * usize::from(payload[1]) + 8;
         payload[owner..owner + 8].copy_from_slice(&(1_u64 << 40 << 16).to_le_bytes());
     });
     let refused = open(&files.restore());
     assert!(matches!(refused, Err(Error::Corrupted { .. })), "{DIR}: {refused:?}");
+}
+
+/// Its meaning would be missed. A newer program that uses one announces it.
+#[test]
+fn a_record_with_an_unknown_flag_is_refused() {
+    const FLAGS: usize = 3;
+    let (db, fs) = in_memory();
+    fill(&db, 10);
+    db.checkpoint().unwrap();
+    db.run(|tx| tx.open(NUMBERS)?.insert(3, 33).map(drop)).unwrap();
+    let files = Snapshot::of(&fs);
+    let segment = last_segment(&files);
+    for flag in [16, 32, 64, 128] {
+        let mut files = files.clone();
+        forge(files.file(&segment), ROW_WRITE, |payload| payload[FLAGS] |= flag);
+        let refused = open(&files.restore());
+        let Err(Error::Corrupted { why, .. }) = &refused else { panic!("flag {flag}: {refused:?}") };
+        assert!(why.contains("unknown flag"), "flag {flag}: {why}");
+    }
 }
