@@ -2,7 +2,7 @@
 
 use super::csv;
 use super::database::{Bytes, Database, chosen};
-use super::dump_format::Line;
+use super::dump_format::{Line, VERSION};
 use crate::exit::Failure;
 use crate::output::Output;
 use clap::Args;
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<(), Failure> {
 
 fn dump(tx: &ReadTransaction, tables: Vec<ListedTable>, out: &mut Output) -> Result<(), Failure> {
     let (count, mut rows) = (tables.len() as u64, 0);
-    out.line(&Line::Version.text())?;
+    out.line(&Line::Version(VERSION).text())?;
     for listed in tables {
         let table = tx.open_raw(&listed.name)?;
         let (name, key_type, value_type) = (listed.name, listed.key_type, listed.value_type);

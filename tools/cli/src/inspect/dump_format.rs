@@ -15,12 +15,12 @@ use crate::types::Form;
 use serde_json::{Value as Json, json};
 
 /// Version that this build writes, and the newest that it reads.
-const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// A line of a dump.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    Version,
+    Version(u64),
     Table { name: String, key_type: String, value_type: String },
     Row { key: Vec<u8>, value: Vec<u8> },
     End { tables: u64, rows: u64 },
@@ -29,7 +29,7 @@ pub(crate) enum Line {
 impl Line {
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Version => json!({ "foreshore_dump": VERSION }).to_string(),
+            Self::Version(version) => json!({ "foreshore_dump": version }).to_string(),
             Self::Table { name, key_type, value_type } => {
                 json!({ "table": name, "key_type": key_type, "value_type": value_type }).to_string()
             }
@@ -50,8 +50,8 @@ impl Line {
         }
         if let Some(version) = json.get("foreshore_dump") {
             return match version.as_u64() {
-                Some(VERSION) => Ok(Self::Version),
-                _ => Err(format!("the dump has version {version}, this build reads version {VERSION}")),
+                Some(version @ 1..) => Ok(Self::Version(version)),
+                _ => Err(format!("no dump has version {version}")),
             };
         }
         let text = |name: &str| json.get(name).and_then(Json::as_str).map(str::to_owned);
@@ -74,7 +74,8 @@ mod tests {
     fn lines_have_these_texts() {
         let (name, key_type, value_type) = ("a\n\"b\"".to_owned(), "u64".to_owned(), "(str,i64)".to_owned());
         for (line, text) in [
-            (Line::Version, r#"{"foreshore_dump":1}"#),
+            (Line::Version(1), r#"{"foreshore_dump":1}"#),
+            (Line::Version(2), r#"{"foreshore_dump":2}"#),
             (
                 Line::Table { name, key_type, value_type },
                 r#"{"key_type":"u64","table":"a\n\"b\"","value_type":"(str,i64)"}"#,
@@ -96,7 +97,8 @@ mod tests {
             ("{}", "neither"),
             (r#"{"table":"a"}"#, "neither"),
             (r#"{"end":{"rows":-1,"tables":1}}"#, "neither"),
-            (r#"{"foreshore_dump":2}"#, "version 2"),
+            (r#"{"foreshore_dump":0}"#, "version 0"),
+            (r#"{"foreshore_dump":"2"}"#, "version \"2\""),
             (r#"["00"]"#, "two strings"),
             (r#"["00",1]"#, "two strings"),
             (r#"["0","00"]"#, "hex digits"),

@@ -3,7 +3,7 @@
 use super::batch::Batch;
 use super::csv;
 use super::database::{Bytes, Database, named};
-use super::dump_format::Line;
+use super::dump_format::{Line, VERSION};
 use crate::exit::Failure;
 use crate::types::{Cell, Form, RowTypes};
 use clap::Args;
@@ -53,6 +53,8 @@ pub(crate) fn run(arguments: &LoadArguments) -> Result<(), Failure> {
 /// The lines of the text.
 struct Lines {
     from: Box<dyn BufRead>,
+    /// Path of the file.
+    name: String,
     text: String,
     number: u64,
 }
@@ -66,7 +68,8 @@ impl Lines {
                 Err(error) => return Err(Failure::Refused(format!("cannot open {}: {error}", path.display()))),
             },
         };
-        Ok(Self { from, text: String::new(), number: 0 })
+        let name = file.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
+        Ok(Self { from, name, text: String::new(), number: 0 })
     }
 
     /// Returns the next line of a dump.
@@ -77,6 +80,20 @@ impl Lines {
             Ok(0) => Ok(None),
             Ok(_) => Line::parse(&self.text).map(Some).map_err(|why| self.refused(&why)),
             Err(error) => Err(self.refused(&error.to_string())),
+        }
+    }
+
+    /// Reads the first line of a dump.
+    fn begin(&mut self) -> Result<(), Failure> {
+        match self.line()? {
+            Some(Line::Version(..=VERSION)) => Ok(()),
+            Some(Line::Version(found)) => {
+                let name = &self.name;
+                let why =
+                    format!("{name} has dump version {found}, this build reads up to {VERSION}: use a newer build");
+                Err(Failure::Refused(why))
+            }
+            _ => Err(self.refused("the text does not begin as a dump")),
         }
     }
 
@@ -104,10 +121,8 @@ impl Lines {
 
 /// Loads a dump. Returns the counts of tables and rows.
 fn load(arguments: &LoadArguments, lines: &mut Lines) -> Result<(usize, u64), Failure> {
-    // No database is created for a text that is no dump.
-    if lines.line()? != Some(Line::Version) {
-        return Err(lines.refused("the text does not begin as a dump"));
-    }
+    lines.begin()?;
+    // No database was created for a text that is no dump.
     let db = arguments.database.open_or_create()?;
     let mut load = Load { db: &db, wanted: &arguments.tables, table: None, tables: Vec::new(), rows: 0, loaded: 0 };
     while let Some(line) = lines.line()? {
@@ -141,7 +156,7 @@ impl Load<'_> {
 
     fn line(&mut self, line: Line) -> Result<(), Failure> {
         match line {
-            Line::Version => Err(Failure::Refused("another dump begins before the end of this one".to_owned())),
+            Line::Version(_) => Err(Failure::Refused("another dump begins before the end of this one".to_owned())),
             Line::Table { name, key_type, value_type } => {
                 self.end_table()?;
                 self.tables.push(name.clone());

@@ -88,7 +88,7 @@ fn what_is_no_dump_creates_no_database() {
         ("", "line 1: the text does not begin as a dump"),
         ("hello\n", "line 1: no JSON"),
         ("[\"00\",\"00\"]\n", "line 1: the text does not begin as a dump"),
-        ("{\"foreshore_dump\":2}\n", "line 1: the dump has version 2, this build reads version 1"),
+        ("{\"foreshore_dump\":2}\n", "standard input has dump version 2, this build reads up to 1: use a newer build"),
     ] {
         dir.run_with("load", &[], text).is_refused(2, why);
     }

@@ -41,6 +41,12 @@ fn a_dump_is_the_same_text_and_is_loaded() {
     assert_eq!(to.prints("get", &["accounts", "3"]), "-7\n");
     let newer = fixture.replacen("\"foreshore_dump\":1", "\"foreshore_dump\":2", 1);
     let none = Dir::new("format-newer");
-    none.run_with("load", &[], &newer).is_refused(2, "the dump has version 2, this build reads version 1");
+    let why = |name: &str| format!("error: {name} has dump version 2, this build reads up to 1: use a newer build");
+    none.run_with("load", &[], &newer).is_refused(2, &why("standard input"));
+    assert_eq!(fs::read_dir(none.path()).unwrap().count(), 0);
+    // The error names the file.
+    let path = to.path().join("newer.jsonl");
+    fs::write(&path, &newer).unwrap();
+    none.run("load", &[path.to_str().unwrap()]).is_refused(2, &why(path.to_str().unwrap()));
     assert_eq!(fs::read_dir(none.path()).unwrap().count(), 0);
 }
