@@ -171,8 +171,8 @@ impl SuperBlock {
             return Slot::Damaged;
         }
         let version = u32_at(slot, AT_VERSION);
-        let features = u32_at(slot, AT_FEATURES);
-        if version > SUPERBLOCK_VERSION || features != 0 {
+        let (flags, features) = (u32_at(slot, AT_FLAGS), u32_at(slot, AT_FEATURES));
+        if version > SUPERBLOCK_VERSION || features != 0 || flags & !FLAG_CLEAN != 0 {
             return Slot::Newer(version.max(SUPERBLOCK_VERSION + 1));
         }
         if u32_at(slot, AT_PAGE_SIZE) as usize != PAGE_SIZE {
@@ -198,7 +198,7 @@ impl SuperBlock {
             redo_start,
             data_pages: u64_at(slot, AT_DATA_PAGES),
             xid_ceiling: Xid(xid_ceiling),
-            clean: u32_at(slot, AT_FLAGS) & FLAG_CLEAN != 0,
+            clean: flags & FLAG_CLEAN != 0,
             features,
             created: u64_at(slot, AT_CREATED),
             restart_speed: u32_at(slot, AT_SPEED),

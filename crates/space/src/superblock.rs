@@ -29,7 +29,7 @@ impl SuperBlock {
     ///
     /// # Errors
     /// - `Foreign` if neither slot has the magic, or the page size is another one
-    /// - `Newer` for a version or a feature unknown to this build
+    /// - `Newer` for a version, a flag or a feature unknown to this build
     /// - `Corrupted` if no slot is sound
     /// - `Truncated` if the file is shorter than it must be.
     pub fn read_newest(file: &dyn File) -> Result<(Self, Option<Self>)> {

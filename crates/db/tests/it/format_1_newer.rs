@@ -46,8 +46,8 @@ fn is_not_opened(files: &Files, path: &str) {
 }
 
 #[test]
-fn a_superblock_with_a_newer_version_or_a_feature() {
-    for (at, field) in [(8, 2), (84, 1), (84, 1 << 31)] {
+fn a_superblock_with_a_newer_version_an_unknown_flag_or_a_feature() {
+    for (at, field) in [(8, 2), (80, 2), (80, 1 << 31 | 1), (84, 1), (84, 1 << 31)] {
         // Either slot, whatever the other one says.
         for slot in [0, 2 * BLOCK] {
             let mut files = CLOSED[1].clone();

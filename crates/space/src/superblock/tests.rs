@@ -94,7 +94,9 @@ fn what_is_not_ours_is_told_from_what_is_damaged() {
     assert!(matches!(newer, Err(Error::Newer { found: 2, supported: 1, .. })), "{newer:?}");
     forge(&*file, only.slot(), |block| (block[8], block[84]) = (1, 1));
     assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Newer { .. })));
-    forge(&*file, only.slot(), |block| (block[84], block[13]) = (0, 0x40));
+    forge(&*file, only.slot(), |block| (block[84], block[80]) = (0, 3));
+    assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Newer { found: 2, .. })), "an unknown flag");
+    forge(&*file, only.slot(), |block| (block[80], block[13]) = (1, 0x40));
     assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Foreign { .. })));
     forge(&*file, only.slot(), |block| block[13] = 0x20);
     assert_eq!(SuperBlock::read_newest(&*file).unwrap().0, only);
