@@ -136,6 +136,7 @@ pub(crate) fn create(files: &Files, fs: &Arc<dyn Fs>, contents: Contents, option
         xid_ceiling: Xid(1),
         clean: false,
         features: 0,
+        write_features: 0,
         created: 0,
         restart_speed: 0,
         quarantined: Vec::new(),

@@ -21,7 +21,7 @@ use crate::{Error, MemoryShares, Options, Result, TxnOptions, daemons, trace};
 use foreshore_base::{Csn, Lsn};
 use foreshore_btree::Trees;
 use foreshore_buffer::{Pool, Stamps};
-use foreshore_io::{Fs, Kind};
+use foreshore_io::{File, Fs, Kind};
 use foreshore_lock::LockManager;
 use foreshore_recovery::{CheckpointParts, Checkpointer, OpenRedo, RecoveryStats, RedoOptions, Replayed, replay, undo};
 use foreshore_space::{Space, SuperBlock};
@@ -175,8 +175,7 @@ impl Parts<'_> {
         if !mutant("sabotage: a start reads pages from the page cache") {
             data.read_past_cache()?;
         }
-        let (mut superblock, older) = SuperBlock::read_newest(&*data)?;
-        self.check_closed(superblock.clean)?;
+        let (mut superblock, older) = self.read_superblocks(&*data)?;
         Pool::check_files(&doublewrite, superblock.uuid)?;
         let stamps = Stamps::find(&**fenced, &files.stamps, superblock.uuid, superblock.seq)?;
         let (log, recovered) = Log::open(fenced, &files.log, superblock.uuid, &options.for_log(memory))?;
@@ -235,6 +234,16 @@ impl Parts<'_> {
         load_catalogue(&engine, taken_over, &files.log).map_err(first_cause(engine.storage.log()))?;
         engine.storage.opened(clock.now().into());
         Ok(Arc::new(engine))
+    }
+
+    /// Reads the newest superblock and the older one. Only a writer has to know all features.
+    fn read_superblocks(&self, data: &dyn File) -> Result<(SuperBlock, Option<SuperBlock>)> {
+        let (newest, older) = match self.directory.is_read_only() {
+            true => SuperBlock::read_newest_for_reading(data)?,
+            false => SuperBlock::read_newest(data)?,
+        };
+        self.check_closed(newest.clean)?;
+        Ok((newest, older))
     }
 
     /// Returns how pages are redone. They may wait for their first read unless the first checkpoint is taken at once,

@@ -14,9 +14,9 @@
 //!  | flags | features | created | redo start | count n | speed    | page id x n      | zeros      | crc32c of bytes 0..4092 |
 //!  | u32   | u32      | u64     | u64        | u32     | u32      | u64 each         |            | u32                     |
 //!
-//!  4060          4076
-//!  | last backup | run  |
-//!  | 16 B        | 16 B |
+//!  4056             4060          4076
+//!  | write features | last backup | run  |
+//!  | u32            | 16 B        | 16 B |
 //! ```
 //!
 //! The list names quarantined pages, at most [`MAX_LISTED`]. The speed is that of a restart.
@@ -67,6 +67,7 @@ const AT_REDO_START: usize = 96;
 const AT_LISTED: usize = 104;
 const AT_SPEED: usize = 108;
 const AT_LIST: usize = 112;
+const AT_WRITE_FEATURES: usize = AT_LAST_BACKUP - 4;
 const AT_LAST_BACKUP: usize = AT_RUN - 16;
 const AT_RUN: usize = AT_CRC - 16;
 const AT_CRC: usize = BLOCK - 4;
@@ -76,7 +77,7 @@ const FLAG_CLEAN: u32 = 1;
 const MAX_SEQ: u64 = 1 << 62;
 
 const _: () = assert!(AT_REDO_START + 8 == AT_LISTED && AT_LISTED + 4 == AT_SPEED && AT_SPEED + 4 == AT_LIST);
-const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_LAST_BACKUP && BLOCK <= PAGE_SIZE);
+const _: () = assert!(AT_LIST + MAX_LISTED * 8 <= AT_WRITE_FEATURES && BLOCK <= PAGE_SIZE);
 const _: () = assert!(REGION_PAGES.is_multiple_of(64));
 
 /// What recovery starts from. Everything else is in the log or reached from here.
@@ -102,6 +103,8 @@ pub struct SuperBlock {
     pub clean: bool,
     /// Bits of features that the file uses; one unknown to the build makes the file newer than the build.
     pub features: u32,
+    /// Bits of features that writers of the file have to know; readers need not.
+    pub write_features: u32,
     /// Time of creation in seconds since 1970, as the creator says.
     pub created: u64,
     /// KiB of log a second that a restart redoes, as measured; 0: it never was.
@@ -156,6 +159,7 @@ impl SuperBlock {
         let listed = self.quarantined.iter().take(MAX_LISTED);
         put(AT_LISTED, &(listed.len() as u32).to_le_bytes());
         listed.enumerate().for_each(|(n, pid)| put(AT_LIST + 8 * n, &pid.0.to_le_bytes()));
+        put(AT_WRITE_FEATURES, &self.write_features.to_le_bytes());
         put(AT_LAST_BACKUP, &self.backups.last);
         put(AT_RUN, &self.backups.run);
         let crc = crc32c(&slot[..AT_CRC]);
@@ -200,6 +204,7 @@ impl SuperBlock {
             xid_ceiling: Xid(xid_ceiling),
             clean: flags & FLAG_CLEAN != 0,
             features,
+            write_features: u32_at(slot, AT_WRITE_FEATURES),
             created: u64_at(slot, AT_CREATED),
             restart_speed: u32_at(slot, AT_SPEED),
             quarantined: (0..(u32_at(slot, AT_LISTED) as usize).min(MAX_LISTED))

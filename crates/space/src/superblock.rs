@@ -33,14 +33,26 @@ impl SuperBlock {
     /// - `Corrupted` if no slot is sound
     /// - `Truncated` if the file is shorter than it must be.
     pub fn read_newest(file: &dyn File) -> Result<(Self, Option<Self>)> {
+        Self::read(file, |superblock| superblock.write_features == 0)
+    }
+
+    /// Does the same as [`read_newest`](Self::read_newest) for a caller that does not write to the file, nor copies it.
+    /// It needs to know no feature of writers.
+    ///
+    /// # Errors
+    /// Those of [`read_newest`](Self::read_newest).
+    pub fn read_newest_for_reading(file: &dyn File) -> Result<(Self, Option<Self>)> {
+        Self::read(file, |_| true)
+    }
+
+    fn read(file: &dyn File, is_known: impl Fn(&Self) -> bool) -> Result<(Self, Option<Self>)> {
+        let newer = |found| Error::Newer { path: file.path().to_owned(), found, supported: SUPERBLOCK_VERSION };
         let slots = [read_slot(file, 0)?, read_slot(file, 1)?];
         let mut sound = Vec::with_capacity(2);
         for slot in &slots {
             match slot {
-                Slot::Newer(found) => {
-                    let path = file.path().to_owned();
-                    return Err(Error::Newer { path, found: *found, supported: SUPERBLOCK_VERSION });
-                }
+                Slot::Newer(found) => return Err(newer(*found)),
+                Slot::Sound(superblock) if !is_known(superblock) => return Err(newer(SUPERBLOCK_VERSION + 1)),
                 Slot::PageSize => {
                     let why = "its pages have another size";
                     return Err(Error::Foreign { path: file.path().to_owned(), why });

@@ -3,7 +3,7 @@
 
 use crate::format_1::{BACKUPS, CLOSED, on};
 use crate::format_1_files::Files;
-use crate::format_1_rows::NUMBERS;
+use crate::format_1_rows::{NUMBERS, check};
 use crate::support::DIR;
 use foreshore::{Db, Error};
 use foreshore_base::codec::u64_at;
@@ -16,6 +16,8 @@ use std::time::Duration;
 const BLOCK: usize = 4096;
 /// Place of the checksum in superblocks and in the blocks of a log.
 const LAST: usize = BLOCK - 4;
+/// Place in superblocks of the features that writers have to know.
+const WRITE_FEATURES: usize = 4056;
 
 /// A change of a block.
 type Change<'c> = &'c dyn Fn(&mut [u8]);
@@ -53,6 +55,26 @@ fn a_superblock_with_a_newer_version_an_unknown_flag_or_a_feature() {
             let mut files = CLOSED[1].clone();
             files.forge("/db/data", slot, LAST, |block| set(block, at, field));
             is_not_opened(&files, "/db/data");
+        }
+    }
+}
+
+/// Such a database is read, and nothing else.
+#[test]
+fn a_feature_that_only_writers_have_to_know() {
+    for field in [1, 1 << 31] {
+        for slot in [0, 2 * BLOCK] {
+            let mut files = CLOSED[1].clone();
+            files.forge("/db/data", slot, LAST, |block| set(block, WRITE_FEATURES, field));
+            is_refused(&files, "/db/data", open);
+            is_refused(&files, "/db/data", |fs| on(fs).open_existing(DIR));
+            let fs = files.restore();
+            let db = on(&fs).open_read_only(DIR).unwrap();
+            check(&db, 1);
+            let db = db.reopen().unwrap();
+            check(&db, 1);
+            db.close(Duration::from_secs(10)).unwrap();
+            assert!(files.again(&fs) == files, "a file was written");
         }
     }
 }
@@ -148,6 +170,7 @@ fn a_newer_backup_increment_or_archive() {
     let token = |block: &mut [u8]| set(block, 12, 2);
     let version = |block: &mut [u8]| set(block, 8, 2);
     let feature = |block: &mut [u8]| set(block, 84, 1);
+    let write_feature = |block: &mut [u8]| set(block, WRITE_FEATURES, 1);
     let mut changed: Vec<(String, usize, usize, Change<'_>)> = vec![
         ("/backup/token".into(), 0, 8, &token),
         ("/increment/token".into(), 0, 8, &token),
@@ -157,6 +180,7 @@ fn a_newer_backup_increment_or_archive() {
         let slot = if files.0[data].starts_with(b"FORESHOR") { 0 } else { 2 * BLOCK };
         changed.push((data.into(), slot, LAST, &version));
         changed.push((data.into(), slot, LAST, &feature));
+        changed.push((data.into(), slot, LAST, &write_feature));
     }
     // The files before the last one have nothing behind the increment.
     changed.extend(files.ending(".arc").into_iter().next_back().map(|path| (path, 0, LAST, &version as _)));

@@ -16,6 +16,7 @@ fn sample() -> SuperBlock {
         xid_ceiling: Xid(65_536),
         clean: true,
         features: 0,
+        write_features: 0,
         created: 1_700_000_000,
         restart_speed: 0,
         quarantined: vec![PageId(4), PageId(70_000)],
@@ -100,6 +101,18 @@ fn what_is_not_ours_is_told_from_what_is_damaged() {
     assert!(matches!(SuperBlock::read_newest(&*file), Err(Error::Foreign { .. })));
     forge(&*file, only.slot(), |block| block[13] = 0x20);
     assert_eq!(SuperBlock::read_newest(&*file).unwrap().0, only);
+}
+
+#[test]
+fn a_feature_of_writers_is_newer_for_them_alone() {
+    for bit in [0, 31] {
+        let file = file();
+        let first = SuperBlock { write_features: 1 << bit, ..sample() }.write_next(&*file).unwrap();
+        let second = SuperBlock { write_features: 0, ..first.clone() }.write_next(&*file).unwrap();
+        assert_eq!(SuperBlock::read_newest_for_reading(&*file).unwrap(), (second, Some(first)));
+        let refused = SuperBlock::read_newest(&*file);
+        assert!(matches!(refused, Err(Error::Newer { found: 2, supported: 1, .. })), "{refused:?}");
+    }
 }
 
 #[test]

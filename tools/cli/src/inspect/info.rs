@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
         "uuid": superblock.uuid.to_string(),
         "format_version": SUPERBLOCK_VERSION,
         "features": superblock.features,
+        "write_features": superblock.write_features,
         "page_size": PAGE_SIZE,
         "closed": superblock.clean,
         "checkpoint": { "lsn": superblock.checkpoint_lsn.0, "group": superblock.checkpoint_group.0 },

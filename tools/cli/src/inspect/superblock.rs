@@ -22,7 +22,7 @@ impl Directory {
         if kind(&data)? != Some(Kind::File) || kind(&unfinished)?.is_some() {
             return Err(Failure::Unopened(Error::NoDatabase { path: path.to_owned() }));
         }
-        let newest = fs.open(&data).and_then(|data| SuperBlock::read_newest(&*data));
+        let newest = fs.open(&data).and_then(|data| SuperBlock::read_newest_for_reading(&*data));
         let (superblock, _) = newest.map_err(Failure::unopened)?;
         Ok(Self { fs, superblock, path: path.to_owned() })
     }
