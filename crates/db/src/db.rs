@@ -169,8 +169,9 @@ impl Db {
     /// being made, the file keeps its length.
     ///
     /// # Errors
-    /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table. Otherwise the errors of any
-    /// transaction. Pages freed before an error stay free.
+    /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table; the other tables are freed.
+    /// Otherwise the errors of any transaction, after a few retries of those that are
+    /// [retryable](crate::Error::is_retryable). Pages freed before an error stay free.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
         engine.admission.check_open()?;

@@ -10,7 +10,7 @@
 use crate::TxnOptions;
 use crate::admission::Admission;
 use crate::catalogue::Catalogue;
-use crate::chains::ChainReclaimer;
+use crate::chains::{ChainReclaimer, Retries};
 use crate::format::dropped_key;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Result, TableId};
@@ -218,26 +218,33 @@ impl Reclaimer {
     }
 
     /// Frees all pages of the dropped tables that no snapshot needs. A damaged table does not keep others from being
-    /// freed.
+    /// freed, nor does one for which other transactions are in the way. Damage is reported rather than those.
     pub(crate) fn reclaim_all(&self, admission: &Admission, catalogue: &Catalogue) -> Result<()> {
         if let Some(newest) = self.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
             self.log.force(newest.lsn())?;
             self.release_held(admission);
         }
-        let (mut damaged, mut found) = (Vec::new(), Ok(()));
-        while let Some(dropped) = self.first_but(&damaged) {
+        let (mut skipped, mut damage, mut in_the_way, mut retries) = (Vec::new(), None, None, Retries::new());
+        while let Some(dropped) = self.first_but(&skipped) {
             let txn = admission.begin(TxnOptions::new().label(LABEL))?;
             let freed = self.reclaim_piece(catalogue, txn, &dropped);
             admission.transaction_ended();
-            if let Err(Error::Corrupted { .. }) = freed {
-                damaged.push(dropped.tree.table());
-                found = found.and(freed);
-            } else {
-                freed?;
-            }
+            let found = match freed {
+                Err(error) if retries.again(&error) => continue,
+                Err(Error::Corrupted { .. }) => &mut damage,
+                Err(ref error) if crate::Error::is_retryable_below(error) => &mut in_the_way,
+                freed => {
+                    freed?;
+                    retries = Retries::new();
+                    continue;
+                }
+            };
+            *found = found.take().or(freed.err());
+            skipped.push(dropped.tree.table());
+            retries = Retries::new();
         }
-        found
+        damage.or(in_the_way).map_or(Ok(()), Err)
     }
 
     /// Releases the held tables that no snapshot needs. The pages of the others count for the snapshots that hold them.
@@ -293,22 +300,4 @@ impl Reclaimer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_with_a_damaged_page_is_tried_less_and_less_often() {
-        let (mut backoff, mut now, mut tries) = (Backoff::default(), Nanos::ZERO, 0);
-        assert!(backoff.left(now).is_zero(), "the first try does not wait");
-        while now < Nanos::from(Duration::from_secs(3600)) {
-            let last = backoff;
-            backoff = last.next(now, DAMAGED);
-            tries += 1;
-            let expected = if tries == 1 { DAMAGED[0] } else { (2 * last.pause).min(DAMAGED[1]) };
-            assert_eq!((backoff.left(now), backoff.pause), (expected, expected));
-            now = backoff.due;
-            assert!(backoff.left(now).is_zero());
-        }
-        assert!(tries < 80, "{tries} tries in an hour");
-    }
-}
+mod tests;

@@ -18,8 +18,9 @@ pub(crate) fn vacuum(engine: &Engine) -> Result<u64> {
 
 /// Frees the pages of dropped tables, and of large values that no row refers to, once no snapshot needs them.
 pub(crate) fn free_unneeded(engine: &Engine) -> Result<()> {
-    let freed = engine.reclaimer.reclaim_all(&engine.admission, &engine.catalogue);
-    Ok(freed.and(engine.reclaimer.chains().free_all(&engine.admission, engine.catalogue.trees()))?)
+    let tables = engine.reclaimer.reclaim_all(&engine.admission, &engine.catalogue);
+    let values = engine.reclaimer.chains().free_all(&engine.admission, engine.catalogue.trees());
+    Ok(tables.and(values)?)
 }
 
 /// Truncates the end of the file except for `spare` free pages. Returns by how many bytes.

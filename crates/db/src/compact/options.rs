@@ -72,7 +72,8 @@ pub struct Compaction {
     pub moved: u64,
     /// Pages that could not be moved, because others changed them at that moment or because they are damaged.
     pub stuck: u64,
-    /// Visits of tables that were given up, because another transaction kept the table locked.
+    /// Visits of tables that were given up, because other transactions were in the way: one kept the table locked, for
+    /// instance.
     pub skipped: u64,
     /// Bytes by which the data file is shorter than when the compaction began.
     pub truncated: u64,

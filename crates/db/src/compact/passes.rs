@@ -17,7 +17,8 @@
 //!
 //! **What stays.** Roots never move: their pages are in the log. A large value stays if fewer pages than it has are
 //! free before it, since its copy is whole before the old pages become free. A table whose lock another transaction
-//! keeps for longer than [`PATIENCE`] is skipped, and so is damage.
+//! keeps for longer than [`PATIENCE`] is skipped, and so is damage. The rest of a tree is skipped if a step ends with
+//! an error for which a transaction is run again, such as a deadlock.
 
 use super::options::Compaction;
 use crate::engine::Engine;
@@ -128,7 +129,11 @@ impl<'e> Compactor<'e> {
                 break;
             }
             let began = self.clock.now();
-            let gone = truncate_end(self.engine, spare)?;
+            let gone = match truncate_end(self.engine, spare) {
+                // All sessions are in use, for instance.
+                Err(error) if error.is_retryable() => 0,
+                gone => gone?,
+            };
             all += gone;
             self.done.truncated = self.file_pages.saturating_sub(space.file_pages()) * PAGE_SIZE as u64;
             self.rest(began)?;
@@ -158,8 +163,8 @@ impl<'e> Compactor<'e> {
         self.replaced = 0;
         match free_unneeded(self.engine) {
             Err(damage @ crate::Error::Corrupted { .. }) => drop(self.damage.get_or_insert(damage)),
-            // A check reads a dropped table.
-            Err(crate::Error::LockTimeout { .. }) => self.done.skipped += 1,
+            // A check reads a dropped table, or others are in the way even after retries.
+            Err(error) if error.is_retryable() => self.done.skipped += 1,
             freed => freed?,
         }
         Ok(())
@@ -313,7 +318,7 @@ impl<'e> Compactor<'e> {
         Ok(())
     }
 
-    /// Runs a step on a tree. Returns `None` if the tree is dropped, or kept locked by another transaction.
+    /// Runs a step on a tree. Returns `None` if the tree is dropped, or if other transactions are in the way.
     fn step<T>(
         &mut self,
         tree: &Tree,
@@ -346,9 +351,10 @@ impl<'e> Compactor<'e> {
         work: impl FnOnce(&mut Txn) -> foreshore_base::Result<T>,
     ) -> foreshore_base::Result<Option<T>> {
         let admission = &self.engine.admission;
+        let is_in_the_way = crate::Error::is_retryable_below;
         let mut txn = match admission.begin(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE)) {
             // All sessions are in use.
-            Err(Error::TooManyTransactions { .. }) => return Ok(None),
+            Err(error) if is_in_the_way(&error) => return Ok(None),
             begun => begun?,
         };
         let done = match txn.lock_table(table, TableMode::IntentShared) {
@@ -357,8 +363,12 @@ impl<'e> Compactor<'e> {
                 txn.refresh_view();
                 work(&mut txn).map(Some)
             }
-            Err(Error::LockTimeout { .. } | Error::OwnThreadLock { .. }) => Ok(None),
+            Err(Error::OwnThreadLock { .. }) => Ok(None),
             Err(error) => Err(error),
+        };
+        let done = match done {
+            Err(error) if is_in_the_way(&error) => Ok(None),
+            done => done,
         };
         // It has changed no row.
         let ended = txn.rollback();

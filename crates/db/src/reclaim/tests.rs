@@ -1,0 +1,104 @@
+use super::*;
+use crate::{Db, Options, TableDef, Transaction};
+use foreshore_io::{Fs, Mem};
+use std::sync::Arc;
+use std::thread;
+
+const ROWS: TableDef<u64, u64> = TableDef::new("rows");
+const DROPPED: [TableDef<u64, u64>; 2] = [TableDef::new("first"), TableDef::new("second")];
+
+/// A database without background work, in which two tables are dropped.
+fn with_dropped_tables(timeout: Duration) -> Db {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    let options = Options::new().memory_limit(64 << 20).lock_timeout(timeout).lab(|lab| {
+        lab.segment_bytes = 256 << 10;
+        lab.background = false;
+        lab.fs = Some(fs);
+    });
+    let db = options.open("/db").unwrap();
+    db.run(|tx| DROPPED.into_iter().try_for_each(|table| tx.open(table)?.insert(1, 1).map(drop))).unwrap();
+    db.run(|tx| tx.open(ROWS).map(drop)).unwrap();
+    DROPPED.iter().for_each(|table| assert!(db.run(|tx| tx.drop_table(table.name())).unwrap()));
+    db
+}
+
+/// The dropped tables that have pages left.
+fn left(db: &Db) -> Vec<TableId> {
+    let tables = db.engine().reclaimer.tables.lock();
+    tables.held.iter().chain(&tables.free).map(|dropped| dropped.tree.table()).collect()
+}
+
+/// Begins a transaction that has something to undo and a lock of a dropped table, as a check does.
+fn begin_with_lock(db: &Db, table: TableId) -> Transaction {
+    let tx = db.begin();
+    tx.open(ROWS).unwrap().insert(1, 1).unwrap();
+    lock(&tx, table, TableMode::IntentShared).unwrap();
+    tx
+}
+
+fn lock(tx: &Transaction, table: TableId, mode: TableMode) -> crate::Result<()> {
+    tx.with(|_, live| Ok(live.txn.lock_table(table, mode)?))
+}
+
+/// The other transaction asks for the catalogue in the opposite order. It has more to undo, so the reclaim is the
+/// victim.
+fn meet_a_deadlock<T: Send>(work: impl FnOnce(&Db) -> T + Send) -> T {
+    let db = with_dropped_tables(Duration::from_secs(60));
+    let other = begin_with_lock(&db, left(&db)[0]);
+    let done = thread::scope(|scope| {
+        let waits = db.stats().lock.waits;
+        let worker = scope.spawn(|| work(&db));
+        while db.stats().lock.waits == waits {
+            thread::yield_now();
+        }
+        lock(&other, db.engine().catalogue.table(), TableMode::Shared).unwrap();
+        other.commit().unwrap();
+        worker.join().unwrap()
+    });
+    assert_eq!((db.stats().lock.deadlocks, left(&db)), (1, Vec::new()));
+    done
+}
+
+#[test]
+fn a_vacuum_that_is_the_victim_of_a_deadlock_tries_again() {
+    meet_a_deadlock(Db::vacuum).unwrap();
+}
+
+#[test]
+fn a_compaction_that_is_the_victim_of_a_deadlock_tries_again() {
+    let done = meet_a_deadlock(Db::compact).unwrap();
+    assert_eq!(done.skipped, 0, "{done:?}");
+}
+
+#[test]
+fn a_locked_table_does_not_keep_the_other_from_being_freed() {
+    let db = with_dropped_tables(Duration::from_millis(20));
+    let [first, _] = left(&db)[..] else { panic!("two tables are dropped") };
+    let other = begin_with_lock(&db, first);
+    thread::scope(|scope| {
+        let vacuum = scope.spawn(|| db.vacuum()).join().unwrap();
+        assert!(matches!(vacuum, Err(crate::Error::LockTimeout { .. })), "{vacuum:?}");
+        assert_eq!(left(&db), [first]);
+        let done = scope.spawn(|| db.compact()).join().unwrap().unwrap();
+        assert!(done.skipped > 0, "{done:?}");
+    });
+    other.commit().unwrap();
+    db.vacuum().unwrap();
+    assert_eq!(left(&db), []);
+}
+
+#[test]
+fn a_table_with_a_damaged_page_is_tried_less_and_less_often() {
+    let (mut backoff, mut now, mut tries) = (Backoff::default(), Nanos::ZERO, 0);
+    assert!(backoff.left(now).is_zero(), "the first try does not wait");
+    while now < Nanos::from(Duration::from_secs(3600)) {
+        let last = backoff;
+        backoff = last.next(now, DAMAGED);
+        tries += 1;
+        let expected = if tries == 1 { DAMAGED[0] } else { (2 * last.pause).min(DAMAGED[1]) };
+        assert_eq!((backoff.left(now), backoff.pause), (expected, expected));
+        now = backoff.due;
+        assert!(backoff.left(now).is_zero());
+    }
+    assert!(tries < 80, "{tries} tries in an hour");
+}
