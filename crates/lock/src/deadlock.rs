@@ -6,11 +6,21 @@
 //! - A running owner is granted something that other owners wait for. It walks the graph when it waits itself.
 //! - An upgrade of a table lock enters the queue ahead of others. Its owner is in the queue before it walks.
 //!
+//! An owner that overtakes others in a queue (below) runs on: the second case.
+//!
 //! So the member of a cycle that begins to wait last finds all other edges in place. Publishing locks the owner's slot,
 //! and a walk locks each slot that it visits. Of two owners that publish at the same time, at least one sees the other.
 //!
+//! **Soft waits.** A request for a table waits for holders and for earlier requests that conflict with it. If all
+//! holders allow it, the order of the queue alone keeps it waiting: a *soft* wait, as in PostgreSQL's `DeadLockCheck`.
+//! A cycle with a soft wait is broken without a victim: the soft waiter overtakes the queue, and is granted. It does so
+//! in a cycle only, and no request is overtaken more than a fixed number of times. So no queued request starves.
+//!
+//! Two soft waiters of one queue may exclude each other. One overtakes, and then its lock keeps the other one waiting.
+//! So a victim may be chosen that another order of the queue would have spared.
+//!
 //! **One victim.** Two owners that publish at the same time may both see the cycle. So a waiter that saw a cycle walks
-//! again under the lock `confirming`. There it chooses the victim by [`crate::victim`]:
+//! again under the lock `confirming`. If the cycle has no soft wait, it chooses the victim by [`crate::victim`] there:
 //!
 //! 1. The waiter itself: it withdraws its edge under `confirming`, and its request is refused.
 //! 2. Another member: the waiter marks that member with a *verdict* and wakes it. It does so under the lock of the
@@ -73,14 +83,21 @@ impl Detector {
         let Some(mut cycle) = graph.cycle_through(owner, edge) else { return Ok(()) };
         let confirmed = self.confirming.lock();
         let is_hasty = mutant("deadlock: a waiter that sees a cycle is its victim");
+        let hard = graph.hard();
         let cycle = loop {
             self.check_verdict(slots, owner)?;
             if !is_hasty {
-                let Some(found) = graph.cycle_through(owner, edge) else { return Ok(()) };
+                let Some(found) = hard.cycle_through(owner, edge) else {
+                    let Some(soft) = graph.cycle_through(owner, edge) else { return Ok(()) };
+                    if standing(graph, &soft).is_some() {
+                        graph.overtake(&soft);
+                    }
+                    continue;
+                };
                 cycle = found;
             }
             // If the cycle no longer stands, a waiter has continued meanwhile. There may be another cycle.
-            let Some(members) = standing(graph, &cycle).or_else(|| is_hasty.then(|| members(slots, &cycle))) else {
+            let Some(members) = standing(hard, &cycle).or_else(|| is_hasty.then(|| members(slots, &cycle))) else {
                 continue;
             };
             let victim = victim::choose(&members, owner);

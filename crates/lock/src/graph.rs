@@ -16,9 +16,24 @@ pub(crate) struct WaitGraph<'a> {
     pub(crate) slots: &'a Slots,
     pub(crate) tables: &'a TableLocks,
     pub(crate) keys: &'a KeyLocks,
+    /// Whether waits that the order of a queue alone causes are left out.
+    pub(crate) are_hard: bool,
 }
 
 impl WaitGraph<'_> {
+    /// Returns the graph without the waits of owners that may overtake those for which they wait.
+    pub(crate) fn hard(self) -> Self {
+        Self { are_hard: !mutant("deadlock: the order of a queue makes victims"), ..self }
+    }
+
+    /// Lets one member of a cycle overtake the others in a queue. Returns false if no member may.
+    pub(crate) fn overtake(self, cycle: &[u32]) -> bool {
+        cycle.iter().any(|&index| match self.slots.get(index).standing_edge() {
+            Edge::Table(table) => self.tables.overtake(self.slots, index, table),
+            _ => false,
+        })
+    }
+
     /// Returns the members of a cycle of waits through `start`, beginning with `start`. `edge` is what `start` waits
     /// for.
     pub(crate) fn cycle_through(self, start: u32, edge: Edge) -> Option<Vec<u32>> {
@@ -102,7 +117,7 @@ impl WaitGraph<'_> {
     fn blockers_by(self, edge: Edge, index: u32, into: &mut Vec<u32>) {
         match edge {
             Edge::Nothing => (),
-            Edge::Table(table) => self.tables.blockers(index, table, into),
+            Edge::Table(table) => self.tables.blockers(index, table, self.are_hard, into),
             Edge::Row(row) => self.keys.points().blockers(index, row, into),
             Edge::Turn(row, table) => {
                 self.keys.points().blockers(index, row, into);

@@ -14,6 +14,9 @@
 //! | interval S | [`LockManager::try_cover`]: a list per table and stripe of owners, counters | behind a writer queued on its keys |
 //! | key X over foreign S | [`LockManager::wait_exclusive`]: key entry, queue of the table | until no foreign lock is left |
 //!
+//! **A queue of a table is not always in order.** A request that all holders allow overtakes the queue if it is in a
+//! cycle of waits (`deadlock.rs`).
+//!
 //! **A writer detects readers** without searching a table. It stores its xid in the header, fences and reads two
 //! counters. A reader counts itself, fences and reads the header. At least one of the two sees the other.
 //!

@@ -96,7 +96,7 @@ impl LockManager {
     }
 
     fn graph(&self) -> WaitGraph<'_> {
-        WaitGraph { slots: &self.slots, tables: &self.tables, keys: &self.keys }
+        WaitGraph { slots: &self.slots, tables: &self.tables, keys: &self.keys, are_hard: false }
     }
 
     /// Returns label and age of the transaction that has run longest.

@@ -124,10 +124,22 @@ impl TableLocks {
         slots.wake(&woken);
     }
 
-    /// Adds the owners that `owner`, queued at `table`, waits for.
-    pub(crate) fn blockers(&self, owner: u32, table: TableId, into: &mut Vec<u32>) {
+    /// Adds the owners that `owner`, queued at `table`, waits for; see [`TableHead::blockers`].
+    pub(crate) fn blockers(&self, owner: u32, table: TableId, are_hard: bool, into: &mut Vec<u32>) {
         let heads = self.shard(table).heads.lock();
-        heads.get(&table).inspect(|head| head.blockers(owner, into));
+        heads.get(&table).inspect(|head| head.blockers(owner, are_hard, into));
+    }
+
+    /// Lets a queued owner overtake the requests that it waits for, and wakes it, if holders allow its request. Returns
+    /// false otherwise.
+    pub(crate) fn overtake(&self, slots: &Slots, owner: u32, table: TableId) -> bool {
+        let mut heads = self.shard(table).heads.lock();
+        let overtakes = heads.get_mut(&table).is_some_and(|head| head.overtake(owner));
+        drop(heads);
+        if overtakes && !mutant("deadlock: an owner overtakes and is not woken") {
+            slots.wake(&[owner]);
+        }
+        overtakes
     }
 
     /// Returns an owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.
@@ -136,7 +148,7 @@ impl TableLocks {
     }
 
     /// Takes an intent on the fast path. Returns false if the caller has to request it from the head.
-    fn take_intent(&self, slots: &Slots, held: &Held, Request { owner, table, mode, upgrade }: Request) -> bool {
+    fn take_intent(&self, slots: &Slots, held: &Held, Request { owner, table, mode, upgrade, .. }: Request) -> bool {
         let words = self.words(owner);
         let known = words.position(table);
         if upgrade.is_some() {

@@ -5,6 +5,10 @@ use crate::mode::TableMode;
 use foreshore_base::{Csn, TableId};
 use std::collections::VecDeque;
 
+/// How often a queued request is overtaken at most to break cycles of waits. It bounds the wait of the request, and is
+/// far more than the cycles that meet one request in practice.
+const MOST_OVERTAKES: u32 = 16;
+
 /// The lock of one table. It is never removed, so its tag outlives its holders.
 #[derive(Debug, Default)]
 pub(crate) struct TableHead {
@@ -26,6 +30,8 @@ pub(crate) struct Request {
     /// The weaker mode in which the owner already holds the table. Such a request goes ahead of those that wait for
     /// this lock.
     pub(crate) upgrade: Option<TableMode>,
+    /// How often later requests have overtaken it to break a cycle of waits.
+    overtaken: u32,
 }
 
 impl Request {
@@ -34,7 +40,7 @@ impl Request {
     pub(crate) fn new(held: &Held, table: TableId, mode: TableMode) -> Option<Self> {
         let upgrade = held.table_mode(table);
         let mode = upgrade.map_or(mode, |held| held.supremum(mode));
-        (upgrade != Some(mode)).then_some(Self { owner: held.owner(), table, mode, upgrade })
+        (upgrade != Some(mode)).then_some(Self { owner: held.owner(), table, mode, upgrade, overtaken: 0 })
     }
 }
 
@@ -57,10 +63,30 @@ impl TableHead {
         request.upgrade.and_then(waits_for).unwrap_or(self.queue.len())
     }
 
-    /// Returns the owners of earlier requests that a request at position `at` may not overtake.
-    fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = u32> {
-        let queued = self.queue.iter().take(at);
-        queued.filter(move |before| !before.mode.is_compatible(request.mode)).map(|before| before.owner)
+    /// Returns the earlier requests for which a request at position `at` waits.
+    fn ahead(&self, at: usize, request: Request) -> impl Iterator<Item = &Request> {
+        self.queue.iter().take(at).filter(move |before| !before.mode.is_compatible(request.mode))
+    }
+
+    /// Returns whether the request at position `at` waits for earlier requests alone, and may overtake them to break a
+    /// cycle of waits.
+    fn may_overtake(&self, at: usize) -> bool {
+        let request = self.queue[at];
+        let is_bounded = self.ahead(at, request).all(|before| before.overtaken < MOST_OVERTAKES);
+        is_bounded && self.holders_allow(request)
+    }
+
+    /// Moves a queued request to the front if it waits for earlier requests alone. It is granted when its owner checks
+    /// next: no later request that conflicts with it is placed before it, because all holders allow it. Returns false
+    /// if nothing was moved.
+    pub(crate) fn overtake(&mut self, owner: u32) -> bool {
+        let Some(at) = self.position(owner).filter(|&at| self.may_overtake(at)) else { return false };
+        let request = self.queue[at];
+        self.queue.remove(at);
+        let overtaken = self.queue.iter_mut().take(at).filter(|before| !before.mode.is_compatible(request.mode));
+        overtaken.for_each(|before| before.overtaken += 1);
+        self.queue.push_front(request);
+        true
     }
 
     fn is_grantable(&self, at: usize, request: Request) -> bool {
@@ -106,13 +132,14 @@ impl TableHead {
         );
     }
 
-    /// Adds the owners that a queued owner waits for: conflicting holders and conflicting earlier requests.
-    pub(crate) fn blockers(&self, owner: u32, into: &mut Vec<u32>) {
-        let Some(at) = self.position(owner) else { return };
+    /// Adds the owners that a queued owner waits for: conflicting holders and conflicting earlier requests. Adds none
+    /// if `are_hard` and the request may overtake the earlier ones.
+    pub(crate) fn blockers(&self, owner: u32, are_hard: bool, into: &mut Vec<u32>) {
+        let Some(at) = self.position(owner).filter(|&at| !(are_hard && self.may_overtake(at))) else { return };
         let request = self.queue[at];
         let conflicting = |&&(holder, mode): &&(u32, TableMode)| holder != owner && !request.mode.is_compatible(mode);
         into.extend(self.holders.iter().filter(conflicting).map(|&(holder, _)| holder));
-        into.extend(self.ahead(at, request));
+        into.extend(self.ahead(at, request).map(|before| before.owner));
     }
 
     /// Returns an owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.

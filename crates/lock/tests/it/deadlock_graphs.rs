@@ -1,13 +1,20 @@
 //! Random graphs of waits, with tails, branches and cycles that share an edge, beside a plain reference that knows
-//! each of them whole. A wait is refused exactly if it closes a cycle. All others end when those in their way have.
+//! each of them whole. A wait is refused exactly if it closes a cycle that is not only due to the order of a queue. All
+//! others end when those in their way have.
+
+mod reference;
 
 use crate::toy::{PATIENCE, TABLE, Toy, ToyTxn, key};
-use foreshore_base::{Error, Lockable, Result, TableId, Waiter};
+use foreshore_base::{Error, Result, TableId, Waiter};
 use foreshore_lock::{Interval, TableMode, Target};
+use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::primitive::thread;
 use foreshore_sync::{Clock, SystemClock};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
+
+use reference::{Reference, Thing, member_of};
 
 const GRAPHS: usize = 10_000;
 const MEMBERS: usize = 8;
@@ -65,147 +72,6 @@ impl Ask {
     }
 }
 
-/// How an error names a thing.
-fn named(thing: usize, kind: Kind) -> Lockable {
-    match kind {
-        Kind::Row | Kind::Range => Lockable::Row(TABLE.into(), key(thing).to_vec()),
-        Kind::Table => Lockable::Table(table(thing).into()),
-    }
-}
-
-/// A thing in the reference: its holders, and its waiters.
-#[derive(Clone)]
-struct Thing {
-    kind: Kind,
-    holders: Vec<(usize, TableMode)>,
-    queue: Vec<(usize, TableMode)>,
-}
-
-impl Thing {
-    fn held_by(&self, member: usize) -> Option<TableMode> {
-        self.holders.iter().find(|&&(holder, _)| holder == member).map(|&(_, mode)| mode)
-    }
-
-    fn position(&self, member: usize) -> Option<usize> {
-        self.queue.iter().position(|&(waiter, _)| waiter == member)
-    }
-
-    /// Where `member` waits: if it has something, before those that wait for that. Otherwise behind all.
-    fn place(&self, member: usize) -> usize {
-        let Some(held) = self.held_by(member) else { return self.queue.len() };
-        if self.kind != Kind::Table {
-            return 0;
-        }
-        self.queue.iter().position(|&(_, mode)| !mode.is_compatible(held)).unwrap_or(self.queue.len())
-    }
-
-    /// The members that `member` has to wait for if it asks for `mode` behind the first `ahead` of the queue.
-    fn in_the_way(&self, member: usize, mode: TableMode, ahead: usize) -> Vec<usize> {
-        let excludes =
-            |&(other, held): &(usize, TableMode)| (other != member && !held.is_compatible(mode)).then_some(other);
-        let mut blockers: Vec<_> = self.holders.iter().filter_map(excludes).collect();
-        let is_in_header = self.kind == Kind::Row && self.holders.iter().any(|&(_, held)| held == EXCLUSIVE);
-        let is_upgrade = self.kind != Kind::Table && self.held_by(member).is_some();
-        if is_upgrade || is_in_header {
-            return blockers;
-        }
-        let queued = match (self.kind, mode) {
-            (Kind::Table, _) | (_, EXCLUSIVE) => &self.queue[..ahead],
-            // Readers of a key let all writers go first.
-            _ => &self.queue[..],
-        };
-        // Writers of a key do not wait for readers that wait themselves.
-        let counts = |(_, queued): &&(usize, TableMode)| self.kind == Kind::Table || *queued == EXCLUSIVE;
-        blockers.extend(queued.iter().filter(counts).filter_map(excludes));
-        blockers
-    }
-}
-
-/// What all members have and wait for, with nothing of the lock manager but which modes go together.
-#[derive(Clone)]
-struct Reference {
-    things: Vec<Thing>,
-    /// Those that have not ended.
-    live: Vec<usize>,
-}
-
-impl Reference {
-    /// What `member` waits for.
-    fn waits_for(&self, member: usize) -> Option<usize> {
-        self.things.iter().position(|thing| thing.position(member).is_some())
-    }
-
-    /// The members that `member` waits for.
-    fn blockers(&self, member: usize) -> Vec<usize> {
-        let Some(thing) = self.waits_for(member).map(|thing| &self.things[thing]) else { return Vec::new() };
-        let at = thing.position(member).expect("it waits");
-        thing.in_the_way(member, thing.queue[at].1, at)
-    }
-
-    /// Whether waits lead from one member to another.
-    fn leads(&self, from: usize, to: usize) -> bool {
-        let (mut open, mut seen) = (self.blockers(from), [false; MEMBERS]);
-        while let Some(member) = open.pop() {
-            if member == to {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[member], true) {
-                open.extend(self.blockers(member));
-            }
-        }
-        false
-    }
-
-    /// Asks; whether `member` has to wait. Otherwise it has what it asked for.
-    fn ask(&mut self, member: usize, ask: Ask) -> bool {
-        let thing = &mut self.things[ask.thing];
-        let held = thing.held_by(member);
-        let mode = held.map_or(ask.mode, |held| held.supremum(ask.mode));
-        if held == Some(mode) {
-            return false;
-        }
-        if thing.in_the_way(member, mode, thing.place(member)).is_empty() {
-            if ask.kind != Kind::Range || mode != EXCLUSIVE {
-                thing.holders.retain(|&(holder, _)| holder != member);
-                thing.holders.push((member, mode));
-            }
-            return false;
-        }
-        thing.queue.insert(thing.place(member), (member, mode));
-        true
-    }
-
-    /// Ends `member`, and with it all that come to have what they waited for. Returns the members that have ended.
-    fn end(&mut self, member: usize) -> Vec<usize> {
-        let mut ended = Vec::new();
-        let mut next = Some(member);
-        while let Some(member) = next {
-            for thing in &mut self.things {
-                thing.holders.retain(|&(holder, _)| holder != member);
-                thing.queue.retain(|&(waiter, _)| waiter != member);
-            }
-            self.live.retain(|&live| live != member);
-            ended.push(member);
-            let is_free = |&member: &usize| self.waits_for(member).is_some() && self.blockers(member).is_empty();
-            next = self.live.iter().copied().find(is_free);
-        }
-        ended.sort_unstable();
-        ended
-    }
-
-    /// Whether `told`, of `victim`, is a cycle of those that stand.
-    fn is_cycle(&self, victim: usize, told: &[Waiter]) -> bool {
-        let member = |waiter: &Waiter| LABELS.iter().position(|&label| label == waiter.label).expect("a member");
-        let next = told.iter().cycle().skip(1).map(member);
-        told.first().map(member) == Some(victim)
-            && told.iter().zip(next).all(|(waiter, next)| {
-                let thing = self.waits_for(member(waiter)).map(|thing| (thing, self.things[thing].kind));
-                thing.is_some_and(|(thing, kind)| waiter.waits_for == named(thing, kind))
-                    && self.blockers(member(waiter)).contains(&next)
-            })
-    }
-}
-
 /// Graphs of each shape, so that none is tested by name alone.
 #[derive(Debug, Default)]
 struct Shapes {
@@ -219,6 +85,10 @@ struct Shapes {
     branches: usize,
     /// One wait closes two cycles, which part behind its own edge.
     sharing: usize,
+    /// All cycles that a wait closes have soft waits.
+    soft: usize,
+    /// Of these, two waiters of one queue exclude each other, and there was a victim still.
+    contested: usize,
 }
 
 impl Shapes {
@@ -246,13 +116,22 @@ struct Job {
 /// What a job has come to, and when. A member that is refused has ended.
 type Report = (usize, Result<()>, Duration);
 
+/// The members that ended in the time of one request, and the cycle for which the requester was refused, if it was.
+#[derive(Debug, Default)]
+struct Ended {
+    members: Vec<usize>,
+    refused: Option<Arc<[Waiter]>>,
+}
+
 /// Carries out the jobs of one member.
-fn work(toy: &Toy, member: usize, jobs: &Receiver<Job>, reports: &Sender<Report>) {
+fn work(toy: &Toy, member: usize, slot: &AtomicUsize, jobs: &Receiver<Job>, reports: &Sender<Report>) {
     let clock = SystemClock::new();
     let mut running = None;
     for Job { begins, asks, ends } in jobs {
         let began = clock.now();
         let mut txn = if begins { toy.begin(LABELS[member]) } else { running.take().expect("it has begun") };
+        // ORDERING: Relaxed, the report that follows publishes it.
+        slot.store(txn.owner.index(), Ordering::Relaxed);
         let outcome = asks.iter().try_for_each(|ask| ask.lock(toy, &mut txn));
         let took = clock.now().since(began);
         match outcome {
@@ -270,6 +149,8 @@ struct Driver<'a> {
     toy: &'a Toy,
     workers: Vec<Sender<Job>>,
     reports: Receiver<Report>,
+    /// The slots of the members' owners.
+    slots: &'a [AtomicUsize; MEMBERS],
     state: u64,
     shapes: Shapes,
     /// In which time waits were refused.
@@ -313,7 +194,7 @@ impl Driver<'_> {
     /// All begin, each with some things that are free.
     fn begin(&mut self) -> Reference {
         let things = (0..THINGS).map(|_| {
-            let kind = [Kind::Row, Kind::Row, Kind::Range, Kind::Table][self.below(4)];
+            let kind = [Kind::Row, Kind::Row, Kind::Range, Kind::Table, Kind::Table][self.below(5)];
             Thing { kind, holders: Vec::new(), queue: Vec::new() }
         });
         let mut graph = Reference { things: things.collect(), live: (0..MEMBERS).collect() };
@@ -352,6 +233,10 @@ impl Driver<'_> {
             return Asked::Waits;
         }
         self.shapes.note_cycle(graph, member);
+        if !graph.is_on_hard_cycle(member) {
+            self.break_soft_cycles(graph, member, before);
+            return Asked::Overtook;
+        }
         let closed = graph.clone();
         for _ in graph.end(member) {
             let (ended, outcome, took) = self.reports.recv().expect("members report");
@@ -361,9 +246,73 @@ impl Driver<'_> {
             }
             let Err(Error::Deadlock { cycle }) = outcome else { panic!("{member}: {outcome:?}, not a deadlock") };
             assert!(closed.is_cycle(member, &cycle), "{cycle:?}");
+            assert!(cycle.iter().all(|waiter| !closed.is_soft(member_of(waiter))), "a soft wait is in {cycle:?}");
             self.times.push(took);
         }
         Asked::Refused
+    }
+
+    /// The wait of `closer` has closed only cycles with soft waits. Soft waiters overtake, until none of them stands.
+    fn break_soft_cycles(&mut self, graph: &mut Reference, closer: usize, waits_before: u64) {
+        self.shapes.soft += 1;
+        let closed = graph.clone();
+        let Ended { members, refused } = self.settle(graph, closer, waits_before);
+        let overtakes = |graph: &Reference, member: usize| {
+            // One that overtook may have ended while the closer still looked at the others.
+            let is_free_to = graph.may_overtake(member, closer) || closed.may_overtake(member, closer);
+            graph.live.contains(&member) && is_free_to && (refused.is_none() || member != closer)
+        };
+        let mut overtook = 0;
+        while let Some(&member) = members.iter().find(|&&member| overtakes(graph, member)) {
+            overtook += 1;
+            let freed = graph.end(member);
+            assert!(freed.iter().all(|member| members.contains(member)), "{freed:?} are free, ended are {members:?}");
+        }
+        assert!(overtook > 0, "no soft waiter of the cycle is among {members:?}");
+        if let Some(cycle) = refused {
+            self.shapes.contested += 1;
+            assert!(closed.is_cycle(closer, &cycle), "{cycle:?}");
+            if graph.live.contains(&closer) {
+                graph.end(closer);
+            }
+        }
+        let stand: Vec<_> = members.iter().filter(|member| graph.live.contains(member)).collect();
+        assert!(stand.is_empty(), "{stand:?} have ended and were in a wait");
+        assert!(!graph.live.contains(&closer) || !graph.leads(closer, closer), "a cycle stands");
+    }
+
+    /// Receives reports until all members that have not ended wait for others.
+    fn settle(&mut self, graph: &Reference, closer: usize, waits_before: u64) -> Ended {
+        let mut ended = Ended::default();
+        while self.toy.locks.stats().waits == waits_before {
+            thread::yield_now();
+        }
+        loop {
+            while let Ok((member, outcome, took)) = self.reports.try_recv() {
+                ended.members.push(member);
+                match outcome {
+                    Ok(()) => {}
+                    Err(Error::Deadlock { cycle }) if member == closer => {
+                        ended.refused = Some(cycle);
+                        self.times.push(took);
+                    }
+                    Err(error) => panic!("{}: {error:?}, closed by {}", LABELS[member], LABELS[closer]),
+                }
+            }
+            let waiters = graph.live.iter().filter(|&&member| graph.waits_for(member).is_some());
+            let mut left = waiters.filter(|member| !ended.members.contains(member));
+            if left.all(|&member| graph.live.iter().any(|&other| other != member && self.waits_for(member, other))) {
+                return ended;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Whether the lock manager knows of waits that lead from one member to another.
+    fn waits_for(&self, member: usize, other: usize) -> bool {
+        // ORDERING: Relaxed, see the store.
+        let [from, to] = [member, other].map(|member| self.slots[member].load(Ordering::Relaxed));
+        !self.toy.locks.any_goes_on(&[from], &[to])
     }
 
     /// Draws a graph, wait by wait, and lets all end.
@@ -376,6 +325,7 @@ impl Driver<'_> {
             match self.ask(&mut graph, member) {
                 Asked::Granted => {}
                 Asked::Waits => waits += 1,
+                Asked::Overtook => {}
                 Asked::Refused => victims += 1,
             }
             // Those that have ended meanwhile ask for nothing.
@@ -395,25 +345,29 @@ impl Driver<'_> {
 enum Asked {
     Granted,
     Waits,
+    Overtook,
     Refused,
 }
 
 #[test]
 fn a_wait_is_refused_exactly_if_it_closes_a_cycle() {
     let toy = Toy::new(&[0; THINGS], GRAPHS * MEMBERS + 1, PATIENCE);
+    let slots = [const { AtomicUsize::new(0) }; MEMBERS];
     thread::scope(|scope| {
         let (report, reports) = channel();
         let member = |member| {
             let (send, jobs) = channel();
-            let (toy, report) = (&toy, report.clone());
-            scope.spawn(move || work(toy, member, &jobs, &report));
+            let (toy, slot, report) = (&toy, &slots[member], report.clone());
+            scope.spawn(move || work(toy, member, slot, &jobs, &report));
             send
         };
         let workers = (0..MEMBERS).map(member).collect();
-        let mut driver = Driver { toy: &toy, workers, reports, state: 7, shapes: Shapes::default(), times: Vec::new() };
+        let (shapes, times) = (Shapes::default(), Vec::new());
+        let mut driver = Driver { toy: &toy, workers, reports, slots: &slots, state: 7, shapes, times };
         (0..GRAPHS).for_each(|_| driver.graph());
         let Driver { shapes, mut times, .. } = driver;
-        let Shapes { without_a_cycle, victims, tails, branches, sharing } = shapes;
+        let Shapes { without_a_cycle, victims, tails, branches, sharing, soft, contested } = shapes;
+        assert!(soft > GRAPHS / 100 && contested < soft / 10, "{shapes:?}");
         assert!([without_a_cycle, victims, tails, branches, sharing].iter().all(|&n| n > GRAPHS / 100), "{shapes:?}");
         let stats = toy.locks.stats();
         assert_eq!((stats.deadlocks, stats.timeouts), (times.len() as u64, 0));

@@ -9,6 +9,7 @@ mod row_locks;
 mod row_order;
 mod streams;
 mod table_locks;
+mod table_queue;
 mod toy;
 mod victims;
 mod victims_mixed;

@@ -17,3 +17,5 @@ mod loom_share_count;
 mod shuttle_deadlock;
 #[cfg(foreshore_shuttle)]
 mod shuttle_merged;
+#[cfg(foreshore_shuttle)]
+mod shuttle_queue;

@@ -1,0 +1,218 @@
+//! The queue of a table's lock: upgrades in its middle that end without a grant, and requests that overtake others.
+
+use foreshore_base::{Error, TableId};
+use foreshore_lock::TableMode::{Exclusive, IntentExclusive, IntentShared, Shared};
+use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
+use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
+use foreshore_sync::primitive::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TABLE: TableId = TableId(3);
+const LONG: Duration = Duration::from_secs(60);
+/// More cycles than one request is overtaken for.
+const CYCLES: u32 = 64;
+
+/// One of each kind: the queue is the same wherever an intent is entered.
+fn managers() -> impl Iterator<Item = Arc<LockManager>> {
+    [false, true].into_iter().map(|fast_intents| {
+        let options = LockOptions { max_owners: 8, share_slots: 16, fast_intents, ..LockOptions::default() };
+        Arc::new(LockManager::new(options))
+    })
+}
+
+const fn other(n: u32) -> TableId {
+    TableId(100 + n)
+}
+
+fn lease(locks: &Arc<LockManager>, label: &'static str) -> Owner {
+    locks.lease(label).expect("a slot")
+}
+
+fn lock(owner: &mut Owner, locks: &LockManager, table: TableId, mode: TableMode) {
+    locks.lock_table(owner, table, mode, LONG).expect("granted in the end");
+}
+
+/// Locks [`TABLE`] and ends.
+fn pass(locks: &Arc<LockManager>, label: &'static str, mode: TableMode) {
+    let mut owner = lease(locks, label);
+    lock(&mut owner, locks, TABLE, mode);
+    locks.finish(&mut owner, None);
+}
+
+fn until_waits(locks: &LockManager, waits: u64) {
+    while locks.stats().waits < waits {
+        thread::yield_now();
+    }
+}
+
+/// Queues a reader, an upgrade to X, and an intent that waits for that upgrade alone. `meets` gets the writer for which
+/// the reader and the upgrade wait. The upgrade ends with the error returned. By then the intent is granted, although
+/// the upgrader keeps its weaker lock and the reader still waits.
+fn failed_upgrade(locks: &Arc<LockManager>, patience: Duration, meets: impl FnOnce(Owner) -> Owner + Send) -> Error {
+    let [mut writer, mut upgrader] = ["writer", "upgrader"].map(|label| lease(locks, label));
+    lock(&mut writer, locks, TABLE, IntentExclusive);
+    lock(&mut upgrader, locks, TABLE, IntentShared);
+    lock(&mut upgrader, locks, other(0), Exclusive);
+    writer.set_undo_bytes(1);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| pass(locks, "reader", Shared));
+        until_waits(locks, 1);
+        let upgrade = scope.spawn(move || (locks.lock_table(&mut upgrader, TABLE, Exclusive, patience), upgrader));
+        until_waits(locks, 2);
+        let intent = scope.spawn(|| pass(locks, "intent", IntentShared));
+        // On a slow machine the upgrade may have ended.
+        while locks.stats().waits < 3 && !upgrade.is_finished() {
+            thread::yield_now();
+        }
+        let meets = scope.spawn(|| meets(writer));
+        let (outcome, mut upgrader) = upgrade.join().expect("no panic");
+        intent.join().expect("the intent is granted");
+        assert!(!reader.is_finished(), "the writer has the table");
+        locks.finish(&mut upgrader, None);
+        let mut writer = meets.join().expect("no panic");
+        locks.finish(&mut writer, None);
+        reader.join().expect("no panic");
+        outcome.expect_err("the writer has the table")
+    })
+}
+
+#[test]
+fn an_upgrade_that_runs_out_of_time_lets_the_queue_behind_it_go_on() {
+    for locks in managers() {
+        let error = failed_upgrade(&locks, Duration::from_millis(300), |writer| writer);
+        assert!(matches!(error, Error::LockTimeout { holder: "writer", .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn an_upgrade_that_is_a_victim_lets_the_queue_behind_it_go_on() {
+    for locks in managers() {
+        let error = failed_upgrade(&locks, LONG, |mut writer| {
+            lock(&mut writer, &locks, other(0), Exclusive);
+            writer
+        });
+        assert!(matches!(error, Error::Deadlock { .. }), "{error:?}");
+    }
+}
+
+/// A reader waits for a writer, the writer for the upgrader, and the upgrader would wait for the reader.
+#[test]
+fn an_upgrade_overtakes_a_reader_to_break_a_cycle_and_no_transaction_fails() {
+    for locks in managers() {
+        let [mut writer, mut upgrader] = ["writer", "upgrader"].map(|label| lease(&locks, label));
+        lock(&mut writer, &locks, TABLE, IntentExclusive);
+        lock(&mut upgrader, &locks, TABLE, IntentShared);
+        lock(&mut upgrader, &locks, other(0), Exclusive);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| pass(&locks, "reader", Shared));
+            until_waits(&locks, 1);
+            let writer = scope.spawn(|| {
+                lock(&mut writer, &locks, other(0), Exclusive);
+                locks.finish(&mut writer, None);
+            });
+            until_waits(&locks, 2);
+            lock(&mut upgrader, &locks, TABLE, IntentExclusive);
+            assert!(!reader.is_finished() && !writer.is_finished(), "both wait for the upgrader");
+            locks.finish(&mut upgrader, None);
+            [writer, reader].into_iter().for_each(|thread| thread.join().expect("no panic"));
+        });
+        assert_eq!(locks.stats().deadlocks, 0);
+    }
+}
+
+/// The writer closes the cycle, and the upgrade that overtakes the reader sleeps by then.
+#[test]
+fn an_upgrade_that_sleeps_is_woken_when_it_may_overtake() {
+    for locks in managers() {
+        let [mut writer, mut upgrader] = ["writer", "upgrader"].map(|label| lease(&locks, label));
+        lock(&mut writer, &locks, TABLE, IntentExclusive);
+        lock(&mut upgrader, &locks, TABLE, IntentShared);
+        lock(&mut upgrader, &locks, other(0), Exclusive);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| pass(&locks, "reader", Shared));
+            until_waits(&locks, 1);
+            let upgrade = scope.spawn(|| {
+                lock(&mut upgrader, &locks, TABLE, IntentExclusive);
+                locks.finish(&mut upgrader, None);
+            });
+            until_waits(&locks, 2);
+            lock(&mut writer, &locks, other(0), Exclusive);
+            upgrade.join().expect("no panic");
+            assert!(!reader.is_finished(), "the writer has the table");
+            locks.finish(&mut writer, None);
+            reader.join().expect("no panic");
+        });
+        assert_eq!(locks.stats().deadlocks, 0);
+    }
+}
+
+#[test]
+fn a_queued_reader_is_overtaken_a_bounded_number_of_times() {
+    for locks in managers() {
+        let mut writer = lease(&locks, "writer");
+        lock(&mut writer, &locks, TABLE, IntentExclusive);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| pass(&locks, "reader", Shared));
+            until_waits(&locks, 1);
+            let overtook = (0..CYCLES).take_while(|&n| {
+                let mut upgrader = lease(&locks, "upgrader");
+                lock(&mut upgrader, &locks, TABLE, IntentShared);
+                lock(&mut upgrader, &locks, other(n), Exclusive);
+                let waits = locks.stats().waits;
+                thread::scope(|scope| {
+                    scope.spawn(|| lock(&mut writer, &locks, other(n), Exclusive));
+                    until_waits(&locks, waits + 1);
+                    let granted = locks.lock_table(&mut upgrader, TABLE, IntentExclusive, LONG);
+                    assert!(matches!(granted, Ok(_) | Err(Error::Deadlock { .. })), "{granted:?}");
+                    locks.finish(&mut upgrader, None);
+                    granted.is_ok()
+                })
+            });
+            let overtook = overtook.count() as u32;
+            assert!((1..CYCLES).contains(&overtook), "{overtook} upgrades have overtaken the reader");
+            locks.finish(&mut writer, None);
+            reader.join().expect("no panic");
+        });
+    }
+}
+
+/// Transactions that read a row before they write one, as serializable ones do, on several threads without a pause.
+#[test]
+fn a_queued_reader_precedes_all_upgrades_that_come_after_it() {
+    for locks in managers() {
+        let mut writer = lease(&locks, "writer");
+        lock(&mut writer, &locks, TABLE, IntentExclusive);
+        let upgrades = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut owner = lease(&locks, "reader");
+                lock(&mut owner, &locks, TABLE, Shared);
+                // ORDERING: Relaxed, the lock of the table orders it.
+                let before = upgrades.load(Ordering::Relaxed);
+                locks.finish(&mut owner, None);
+                before
+            });
+            until_waits(&locks, 1);
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let mut owner = lease(&locks, "upgrader");
+                        lock(&mut owner, &locks, TABLE, IntentShared);
+                        lock(&mut owner, &locks, TABLE, IntentExclusive);
+                        // ORDERING: as above.
+                        upgrades.fetch_add(1, Ordering::Relaxed);
+                        locks.finish(&mut owner, None);
+                    }
+                });
+            }
+            // ORDERING: hint, it ends the test early.
+            while locks.stats().waits < 5 && upgrades.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            locks.finish(&mut writer, None);
+            assert_eq!(reader.join().expect("no panic"), 0, "upgrades before the reader");
+        });
+        assert_eq!((upgrades.into_inner(), locks.stats().deadlocks), (400, 0));
+    }
+}
