@@ -7,8 +7,9 @@
 
 use crate::TxnOptions;
 use crate::admission::Admission;
+use crate::maintenance::{both, retried};
 use crate::passes::Passes;
-use foreshore_base::{Error, Result};
+use foreshore_base::Result;
 use foreshore_btree::Trees;
 use foreshore_sync::{Clock, LockRank, Mutex, SystemClock};
 use foreshore_wal::Log;
@@ -18,28 +19,6 @@ use std::time::Duration;
 const PIECE: usize = 32;
 /// Label of the transactions that free chains.
 const LABEL: &str = "reclaim";
-
-/// The number of times that a step which other transactions made fail is repeated at once.
-const RETRIES: u32 = 3;
-
-/// Bounded retries of steps that a caller waits for.
-pub(crate) struct Retries {
-    left: u32,
-}
-
-impl Retries {
-    pub(crate) const fn new() -> Self {
-        Self { left: RETRIES }
-    }
-
-    /// Returns whether the step that ended with `error` is repeated. One that has waited for a lock in vain is not.
-    pub(crate) fn again(&mut self, error: &Error) -> bool {
-        let again = !matches!(error, Error::LockTimeout { .. }) && crate::Error::is_retryable_below(error);
-        let has_left = again && self.left > 0;
-        self.left -= u32::from(has_left);
-        has_left
-    }
-}
 
 /// Frees large values that no row refers to.
 pub(crate) struct ChainReclaimer {
@@ -89,23 +68,26 @@ impl ChainReclaimer {
     }
 
     /// Frees all chains that nothing needs. A damaged one does not keep others from being freed.
-    pub(crate) fn free_all(&self, admission: &Admission, trees: &Trees) -> Result<()> {
+    pub(crate) fn free_all(&self, admission: &Admission, trees: &Trees) -> crate::Result<()> {
         // WAIT: help - or park behind the leader: before its commit is durable, a replaced value is still needed.
         self.log.force(self.log.current())?;
-        let (mut from, mut damage, mut retries) = (Vec::new(), None::<Error>, Retries::new());
+        let (mut from, mut outcome) = (Vec::new(), Ok(()));
         loop {
-            let mut txn = admission.begin(TxnOptions::new().label(LABEL))?;
-            let found = trees.free_chains(&mut txn, &from, PIECE);
-            let ended = txn.rollback();
-            admission.transaction_ended();
-            let found = match ended.and(found) {
-                Err(error) if retries.again(&error) => continue,
-                found => found?,
+            let found = retried(|| {
+                let mut txn = admission.begin(TxnOptions::new().label(LABEL))?;
+                let found = trees.free_chains(&mut txn, &from, PIECE);
+                let ended = txn.rollback();
+                admission.transaction_ended();
+                ended.and(found)
+            });
+            let (next, freed) = match found {
+                Ok(found) => (found.next, found.damage.map_or(Ok(()), |damage| Err(damage.into()))),
+                Err(error) => (None, Err(error)),
             };
-            (damage, retries) = (damage.or(found.damage), Retries::new());
-            match found.next {
+            outcome = both(outcome, freed);
+            match next {
                 Some(next) => from = next,
-                None => return damage.map_or(Ok(()), Err),
+                None => return outcome,
             }
         }
     }

@@ -169,9 +169,13 @@ impl Db {
     /// being made, the file keeps its length.
     ///
     /// # Errors
-    /// `ReadOnly`. `LockTimeout` while a [`check`](Self::check) reads a dropped table; the other tables are freed.
-    /// Otherwise the errors of any transaction, after a few retries of those that are
-    /// [retryable](crate::Error::is_retryable). Pages freed before an error stay free.
+    /// `ReadOnly`, and the errors of any transaction. Pages freed before an error stay free.
+    ///
+    /// - A step that ends with a [retryable](crate::Error::is_retryable) error is repeated a few times, except after
+    ///   `LockTimeout` and `TooManyTransactions`.
+    /// - A dropped table that is damaged, or that a [`check`](Self::check) reads for longer than the lock timeout, is
+    ///   skipped, and the others are freed.
+    /// - Of several errors, the first is returned that is not retryable, or else the first.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();
         engine.admission.check_open()?;

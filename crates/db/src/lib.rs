@@ -77,6 +77,7 @@ mod index_state;
 mod insert_watch;
 mod known_backups;
 mod live;
+mod maintenance;
 mod marker;
 mod max_age;
 mod memory;

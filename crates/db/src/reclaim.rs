@@ -10,8 +10,9 @@
 use crate::TxnOptions;
 use crate::admission::Admission;
 use crate::catalogue::Catalogue;
-use crate::chains::{ChainReclaimer, Retries};
+use crate::chains::ChainReclaimer;
 use crate::format::dropped_key;
+use crate::maintenance::{both, retried};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Result, TableId};
 use foreshore_btree::Tree;
@@ -218,33 +219,30 @@ impl Reclaimer {
     }
 
     /// Frees all pages of the dropped tables that no snapshot needs. A damaged table does not keep others from being
-    /// freed, nor does one for which other transactions are in the way. Damage is reported rather than those.
-    pub(crate) fn reclaim_all(&self, admission: &Admission, catalogue: &Catalogue) -> Result<()> {
+    /// freed, nor does one for which other transactions are in the way. Errors are combined by [`both`].
+    pub(crate) fn reclaim_all(&self, admission: &Admission, catalogue: &Catalogue) -> crate::Result<()> {
         if let Some(newest) = self.newest_held(|_| true) {
             // WAIT: help - or park behind the leader: before the drop is durable every snapshot is from before it.
             self.log.force(newest.lsn())?;
             self.release_held(admission);
         }
-        let (mut skipped, mut damage, mut in_the_way, mut retries) = (Vec::new(), None, None, Retries::new());
+        let (mut skipped, mut outcome) = (Vec::new(), Ok(()));
         while let Some(dropped) = self.first_but(&skipped) {
-            let txn = admission.begin(TxnOptions::new().label(LABEL))?;
-            let freed = self.reclaim_piece(catalogue, txn, &dropped);
-            admission.transaction_ended();
-            let found = match freed {
-                Err(error) if retries.again(&error) => continue,
-                Err(Error::Corrupted { .. }) => &mut damage,
-                Err(ref error) if crate::Error::is_retryable_below(error) => &mut in_the_way,
-                freed => {
-                    freed?;
-                    retries = Retries::new();
-                    continue;
-                }
-            };
-            *found = found.take().or(freed.err());
+            let freed = retried(|| {
+                let txn = admission.begin(TxnOptions::new().label(LABEL))?;
+                let freed = self.reclaim_piece(catalogue, txn, &dropped);
+                admission.transaction_ended();
+                freed
+            });
+            let Err(error) = freed else { continue };
+            let is_for_all = is_for_all(&error);
+            outcome = both(outcome, Err(error));
+            if is_for_all {
+                break;
+            }
             skipped.push(dropped.tree.table());
-            retries = Retries::new();
         }
-        damage.or(in_the_way).map_or(Ok(()), Err)
+        outcome
     }
 
     /// Releases the held tables that no snapshot needs. The pages of the others count for the snapshots that hold them.
@@ -280,7 +278,7 @@ impl Reclaimer {
         let freed = freed.inspect_err(|cause| self.postpone(dropped.tree.table(), cause));
         // The rollback undoes nothing: it only releases the locks.
         let ended = txn.rollback();
-        freed.and(ended.map(drop))
+        ended.map(drop).and(freed)
     }
 
     fn free_piece(&self, catalogue: &Catalogue, txn: &mut Txn, dropped: &Dropped) -> Result<()> {
@@ -296,6 +294,15 @@ impl Reclaimer {
             self.remove(table);
         }
         Ok(())
+    }
+}
+
+/// Returns whether the other tables would meet the same error, maybe after as long a wait.
+fn is_for_all(error: &crate::Error) -> bool {
+    match error {
+        crate::Error::Corrupted { .. } => false,
+        crate::Error::TooManyTransactions { .. } => true,
+        error => !error.is_retryable(),
     }
 }
 

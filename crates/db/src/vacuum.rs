@@ -1,17 +1,18 @@
 //! Returning free pages to the file system.
 
 use crate::engine::Engine;
+use crate::maintenance::both;
 use crate::{Result, TxnOptions, trace};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_space::Spare;
 use foreshore_sync::pause;
 
 /// Frees what no snapshot needs, and then truncates the end of the file, even if freeing has failed. Returns the number
-/// of bytes cut off. If both fail, returns the first error.
+/// of bytes cut off. If both fail, the errors are combined by [`both`].
 pub(crate) fn vacuum(engine: &Engine) -> Result<u64> {
     let freed = free_unneeded(engine);
     let bytes = truncate_end(engine, Spare::Growth);
-    let cut = freed.and(bytes);
+    let cut = both(freed, bytes);
     trace::ended("vacuum", &cut);
     cut
 }
@@ -20,7 +21,7 @@ pub(crate) fn vacuum(engine: &Engine) -> Result<u64> {
 pub(crate) fn free_unneeded(engine: &Engine) -> Result<()> {
     let tables = engine.reclaimer.reclaim_all(&engine.admission, &engine.catalogue);
     let values = engine.reclaimer.chains().free_all(&engine.admission, engine.catalogue.trees());
-    Ok(tables.and(values)?)
+    both(tables, values)
 }
 
 /// Truncates the end of the file except for `spare` free pages. Returns by how many bytes.

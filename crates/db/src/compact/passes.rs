@@ -18,10 +18,11 @@
 //! **What stays.** Roots never move: their pages are in the log. A large value stays if fewer pages than it has are
 //! free before it, since its copy is whole before the old pages become free. A table whose lock another transaction
 //! keeps for longer than [`PATIENCE`] is skipped, and so is damage. The rest of a tree is skipped if a step ends with
-//! an error for which a transaction is run again, such as a deadlock.
+//! a retryable error, such as a deadlock, even after retries.
 
 use super::options::Compaction;
 use crate::engine::Engine;
+use crate::maintenance::{both, retried};
 use crate::vacuum::{free_unneeded, truncate_end};
 use crate::{Db, Durability, Result, TxnOptions};
 use foreshore_base::limits::PAGE_SIZE;
@@ -75,7 +76,7 @@ pub(super) struct Compactor<'e> {
     /// Pages of large values that were replaced and may not be free yet.
     replaced: u64,
     /// The damage that was met first.
-    damage: Option<crate::Error>,
+    damage: Result<()>,
     clock: SystemClock,
 }
 
@@ -83,20 +84,22 @@ impl<'e> Compactor<'e> {
     pub(super) fn new(db: &'e Db, share: u32, progress: &'e mut dyn FnMut(&Compaction) -> ControlFlow<()>) -> Self {
         let (engine, clock) = (&**db.engine(), SystemClock::new());
         let (done, file_pages) = (Compaction::default(), engine.storage.space().file_pages());
-        Self { db, engine, share, progress, done, file_pages, replaced: 0, damage: None, clock }
+        Self { db, engine, share, progress, done, file_pages, replaced: 0, damage: Ok(()), clock }
     }
 
     /// Runs all passes, or until the caller stops it. After an error, too, the free end of the file goes.
     pub(super) fn run(mut self) -> Result<Compaction> {
-        match self.run_passes() {
-            Ok(()) => self.damage.map_or(Ok(self.done), Err),
-            Err(Ended::Stopped) => Ok(self.done),
+        let ended = match self.run_passes() {
+            Ok(()) => Ok(()),
+            Err(Ended::Stopped) => return Ok(self.done),
             Err(Ended::Failed(error)) => {
                 // The caller gets the error that was first.
                 let _ = truncate_end(self.engine, Spare::Least);
                 Err(*error)
             }
-        }
+        };
+        // Damage has ended nothing, so it comes second.
+        both(ended, self.damage.map(|()| self.done))
     }
 
     fn run_passes(&mut self) -> Result<(), Ended> {
@@ -162,7 +165,9 @@ impl<'e> Compactor<'e> {
     fn free_unneeded(&mut self) -> Result<(), Ended> {
         self.replaced = 0;
         match free_unneeded(self.engine) {
-            Err(damage @ crate::Error::Corrupted { .. }) => drop(self.damage.get_or_insert(damage)),
+            Err(damage @ crate::Error::Corrupted { .. }) => {
+                self.damage = both(std::mem::replace(&mut self.damage, Ok(())), Err(damage));
+            }
             // A check reads a dropped table, or others are in the way even after retries.
             Err(error) if error.is_retryable() => self.done.skipped += 1,
             freed => freed?,
@@ -196,7 +201,7 @@ impl<'e> Compactor<'e> {
         while let Some(key) = from.take().filter(|_| left > 0) {
             left -= 1;
             let packed = self.step(tree, |txn| {
-                let mut all = PackedLeaf { pages: 0, next: Some(key) };
+                let mut all = PackedLeaf { pages: 0, next: Some(key.clone()) };
                 for visited in 1..=LEAVES {
                     let Some(key) = all.next.take() else { return Ok((all, visited - 1)) };
                     let PackedLeaf { pages, next } = match tree.pack_leaf(txn, &key) {
@@ -322,7 +327,7 @@ impl<'e> Compactor<'e> {
     fn step<T>(
         &mut self,
         tree: &Tree,
-        work: impl FnOnce(&mut Txn) -> foreshore_base::Result<T>,
+        mut work: impl FnMut(&mut Txn) -> foreshore_base::Result<T>,
     ) -> Result<Option<T>, Ended> {
         let (mut began, table) = (self.clock.now(), tree.table());
         let mut turn = self.engine.purger.merges_within(table, PATIENCE);
@@ -335,7 +340,10 @@ impl<'e> Compactor<'e> {
             turn = self.engine.purger.merges_within(table, PATIENCE);
         }
         let stepped = match turn {
-            Some(_merges) => self.in_transaction(tree, table, work)?,
+            Some(_merges) => match retried(|| self.in_transaction(tree, table, &mut work)) {
+                Err(error) if error.is_retryable() => None,
+                stepped => stepped?,
+            },
             None => None,
         };
         self.done.skipped += u64::from(stepped.is_none() && !tree.is_retired());
@@ -351,12 +359,7 @@ impl<'e> Compactor<'e> {
         work: impl FnOnce(&mut Txn) -> foreshore_base::Result<T>,
     ) -> foreshore_base::Result<Option<T>> {
         let admission = &self.engine.admission;
-        let is_in_the_way = crate::Error::is_retryable_below;
-        let mut txn = match admission.begin(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE)) {
-            // All sessions are in use.
-            Err(error) if is_in_the_way(&error) => return Ok(None),
-            begun => begun?,
-        };
+        let mut txn = admission.begin(TxnOptions::new().label(LABEL).lock_timeout(PATIENCE))?;
         let done = match txn.lock_table(table, TableMode::IntentShared) {
             Ok(()) if tree.is_retired() => Ok(None),
             Ok(()) => {
@@ -365,10 +368,6 @@ impl<'e> Compactor<'e> {
             }
             Err(Error::OwnThreadLock { .. }) => Ok(None),
             Err(error) => Err(error),
-        };
-        let done = match done {
-            Err(error) if is_in_the_way(&error) => Ok(None),
-            done => done,
         };
         // It has changed no row.
         let ended = txn.rollback();

@@ -52,13 +52,6 @@ impl From<Storage> for Error {
     }
 }
 
-impl Error {
-    /// Returns [`is_retryable`](Self::is_retryable) of an error of the layers below.
-    pub(crate) fn is_retryable_below(error: &Storage) -> bool {
-        Self::from(error.clone()).is_retryable()
-    }
-}
-
 impl From<InvalidOption> for Error {
     fn from(InvalidOption { name, value, expected }: InvalidOption) -> Self {
         Self::InvalidOption { name, value, expected }

@@ -1,21 +1,34 @@
 use super::*;
 use crate::{Db, Options, TableDef, Transaction};
+use foreshore_base::limits::BLOCK;
 use foreshore_io::{Fs, Mem};
+use foreshore_space::CHAINS_ROOT;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 const ROWS: TableDef<u64, u64> = TableDef::new("rows");
 const DROPPED: [TableDef<u64, u64>; 2] = [TableDef::new("first"), TableDef::new("second")];
 
-/// A database without background work, in which two tables are dropped.
-fn with_dropped_tables(timeout: Duration) -> Db {
-    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+const DIR: &str = "/db";
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Opens a database without background work.
+fn open(fs: &Arc<dyn Fs>, timeout: Duration) -> Db {
     let options = Options::new().memory_limit(64 << 20).lock_timeout(timeout).lab(|lab| {
         lab.segment_bytes = 256 << 10;
         lab.background = false;
-        lab.fs = Some(fs);
+        lab.fs = Some(Arc::clone(fs));
     });
-    let db = options.open("/db").unwrap();
+    options.open(DIR).unwrap()
+}
+
+/// A database in which two tables are dropped.
+fn with_dropped_tables(timeout: Duration) -> Db {
+    drop_tables(open(&(Arc::new(Mem::null()) as Arc<dyn Fs>), timeout))
+}
+
+fn drop_tables(db: Db) -> Db {
     db.run(|tx| DROPPED.into_iter().try_for_each(|table| tx.open(table)?.insert(1, 1).map(drop))).unwrap();
     db.run(|tx| tx.open(ROWS).map(drop)).unwrap();
     DROPPED.iter().for_each(|table| assert!(db.run(|tx| tx.drop_table(table.name())).unwrap()));
@@ -72,7 +85,7 @@ fn a_compaction_that_is_the_victim_of_a_deadlock_tries_again() {
 
 #[test]
 fn a_locked_table_does_not_keep_the_other_from_being_freed() {
-    let db = with_dropped_tables(Duration::from_millis(20));
+    let db = with_dropped_tables(SHORT);
     let [first, _] = left(&db)[..] else { panic!("two tables are dropped") };
     let other = begin_with_lock(&db, first);
     thread::scope(|scope| {
@@ -85,6 +98,33 @@ fn a_locked_table_does_not_keep_the_other_from_being_freed() {
     other.commit().unwrap();
     db.vacuum().unwrap();
     assert_eq!(left(&db), []);
+}
+
+#[test]
+fn a_locked_table_hides_no_damage_of_large_values() {
+    let fs: Arc<dyn Fs> = Arc::new(Mem::null());
+    drop_tables(open(&fs, SHORT)).close(Duration::ZERO).unwrap();
+    let file = |name: &str| fs.open(&Path::new(DIR).join(name)).unwrap();
+    file("data").write_at(&[0; PAGE_SIZE], CHAINS_ROOT.offset()).unwrap();
+    // No image of a page is left that could mend it.
+    let images = file("dw").len().unwrap() as usize - BLOCK;
+    file("dw").write_at(&vec![0; images], BLOCK as u64).unwrap();
+    let db = open(&fs, SHORT);
+    let [first, _] = left(&db)[..] else { panic!("two tables are dropped") };
+    let other = begin_with_lock(&db, first);
+    let works: [fn(&Db) -> Option<crate::Error>; 2] = [|db| db.vacuum().err(), |db| db.compact().err()];
+    let report_damage = || {
+        for work in works {
+            let error = thread::scope(|scope| scope.spawn(|| work(&db)).join().unwrap());
+            assert!(matches!(error, Some(crate::Error::Corrupted { .. })), "{error:?}");
+            assert_eq!(left(&db), [first]);
+        }
+    };
+    report_damage();
+    // A compaction then ends before its passes over the tables.
+    lock(&other, db.engine().catalogue.table(), TableMode::Exclusive).unwrap();
+    report_damage();
+    other.commit().unwrap();
 }
 
 #[test]
