@@ -174,7 +174,8 @@ impl Db {
     /// - A step that ends with a [retryable](crate::Error::is_retryable) error is repeated a few times, except after
     ///   `LockTimeout` and `TooManyTransactions`.
     /// - A dropped table that is damaged, or that a [`check`](Self::check) reads for longer than the lock timeout, is
-    ///   skipped, and the others are freed.
+    ///   skipped, and the others are freed. If a transaction keeps the list of tables locked, as after `drop_table`, no
+    ///   further dropped table is freed.
     /// - Of several errors, the first is returned that is not retryable, or else the first.
     pub fn vacuum(&self) -> Result<u64> {
         let engine = self.engine();

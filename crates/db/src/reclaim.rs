@@ -235,7 +235,7 @@ impl Reclaimer {
                 freed
             });
             let Err(error) = freed else { continue };
-            let is_for_all = is_for_all(&error);
+            let is_for_all = is_for_all(&error, catalogue);
             outcome = both(outcome, Err(error));
             if is_for_all {
                 break;
@@ -298,9 +298,10 @@ impl Reclaimer {
 }
 
 /// Returns whether the other tables would meet the same error, maybe after as long a wait.
-fn is_for_all(error: &crate::Error) -> bool {
+fn is_for_all(error: &crate::Error, catalogue: &Catalogue) -> bool {
     match error {
         crate::Error::Corrupted { .. } => false,
+        crate::Error::LockTimeout { what, .. } => what.table().id == catalogue.table(),
         crate::Error::TooManyTransactions { .. } => true,
         error => !error.is_retryable(),
     }

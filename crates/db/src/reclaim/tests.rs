@@ -127,6 +127,27 @@ fn a_locked_table_hides_no_damage_of_large_values() {
     other.commit().unwrap();
 }
 
+/// Each dropped table needs the catalogue, so one wait for that is enough.
+#[test]
+fn a_locked_catalogue_is_waited_for_once_and_not_for_each_table() {
+    let db = with_dropped_tables(SHORT);
+    let other = db.begin();
+    lock(&other, db.engine().catalogue.table(), TableMode::Exclusive).unwrap();
+    let timeouts = |work: fn(&Db) -> Option<crate::Error>| {
+        let before = db.stats().lock.timeouts;
+        let error = thread::scope(|scope| scope.spawn(|| work(&db)).join().unwrap());
+        assert!(matches!(error, Some(crate::Error::LockTimeout { .. })), "{error:?}");
+        assert_eq!(left(&db).len(), DROPPED.len());
+        db.stats().lock.timeouts - before
+    };
+    assert_eq!(timeouts(|db| db.vacuum().err()), 1);
+    // It also reads the catalogue.
+    assert_eq!(timeouts(|db| db.compact().err()), 2);
+    other.commit().unwrap();
+    db.vacuum().unwrap();
+    assert_eq!(left(&db), []);
+}
+
 #[test]
 fn a_table_with_a_damaged_page_is_tried_less_and_less_often() {
     let (mut backoff, mut now, mut tries) = (Backoff::default(), Nanos::ZERO, 0);
