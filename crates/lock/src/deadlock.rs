@@ -13,11 +13,18 @@
 //!
 //! **Soft waits.** A request for a table waits for holders and for earlier requests that conflict with it. If all
 //! holders allow it, the order of the queue alone keeps it waiting: a *soft* wait, as in PostgreSQL's `DeadLockCheck`.
-//! A cycle with a soft wait is broken without a victim: the soft waiter overtakes the queue, and is granted. It does so
-//! in a cycle only, and no request is overtaken more than a fixed number of times. So no queued request starves.
+//! A cycle with a soft wait is broken without a victim: the soft waiter overtakes the queue, and is granted. No request
+//! is overtaken more than a fixed number of times, so no queued request starves. A request that has been overtaken as
+//! often makes the requests behind it wait as a holder does.
 //!
-//! Two soft waiters of one queue may exclude each other. One overtakes, and then its lock keeps the other one waiting.
-//! So a victim may be chosen that another order of the queue would have spared.
+//! Waits for memory, and those for a transaction of the own thread, know no soft waits. Such a wait ends with an error
+//! also if only the order of a queue blocks it.
+//!
+//! A victim may be chosen that another order of the queue would have spared:
+//!
+//! - A request that any holder excludes is not soft, also if that holder is in no cycle and soon ends. So a cycle that
+//!   only the order of the queue closes may have a victim.
+//! - Two soft waiters of one queue may exclude each other. One overtakes, and its lock keeps the other one waiting.
 //!
 //! **One victim.** Two owners that publish at the same time may both see the cycle. So a waiter that saw a cycle walks
 //! again under the lock `confirming`. If the cycle has no soft wait, it chooses the victim by [`crate::victim`] there:

@@ -5,8 +5,8 @@ use crate::mode::TableMode;
 use foreshore_base::{Csn, TableId};
 use std::collections::VecDeque;
 
-/// How often a queued request is overtaken at most to break cycles of waits. It bounds the wait of the request, and is
-/// far more than the cycles that meet one request in practice.
+/// How often a queued request is overtaken at most to break cycles of waits, by all later requests together. It bounds
+/// the wait of the request.
 const MOST_OVERTAKES: u32 = 16;
 
 /// The lock of one table. It is never removed, so its tag outlives its holders.
@@ -69,7 +69,7 @@ impl TableHead {
     }
 
     /// Returns whether the request at position `at` waits for earlier requests alone, and may overtake them to break a
-    /// cycle of waits.
+    /// cycle of waits. A holder that excludes the request forbids it, whether or not that holder is in the cycle.
     fn may_overtake(&self, at: usize) -> bool {
         let request = self.queue[at];
         let is_bounded = self.ahead(at, request).all(|before| before.overtaken < MOST_OVERTAKES);
