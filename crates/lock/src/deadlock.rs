@@ -17,8 +17,8 @@
 //! is overtaken more than a fixed number of times, so no queued request starves. A request that has been overtaken as
 //! often makes the requests behind it wait as a holder does.
 //!
-//! Waits for memory, and those for a transaction of the own thread, know no soft waits. Such a wait ends with an error
-//! also if only the order of a queue blocks it.
+//! The same rule ends a path of waits from a waiter to a transaction of its own thread (see [`crate::waits`]). Waits
+//! for memory know no soft waits: such a wait ends with an error also if only the order of a queue blocks all holders.
 //!
 //! A victim may be chosen that another order of the queue would have spared:
 //!
@@ -47,7 +47,8 @@
 //!
 //! Walks for a transaction of the own thread and those of waits for memory are not confirmed. Such a walk may join two
 //! edges that never stood at one time, for instance if a scan takes its interval back and waits. The wait is then
-//! refused, or ends too early, which costs one retry as well.
+//! refused, or ends too early, which costs one retry as well. Or a request overtakes another without need. So may a
+//! member of a cycle that is granted just then, and waits for a table again.
 
 use crate::graph::WaitGraph;
 use crate::slot::Edge;
@@ -123,6 +124,22 @@ impl Detector {
     fn refusal(&self, cycle: Arc<[Waiter]>) -> Error {
         self.refused.add(1);
         Error::Deadlock { cycle }
+    }
+
+    /// Returns the label of a running transaction of this thread for which `owner` waits, directly or through other
+    /// waiters. If the order of queues alone makes it wait so, a soft waiter overtakes instead.
+    pub(crate) fn own_thread_blocker(&self, graph: WaitGraph<'_>, owner: u32, edge: Edge) -> Option<&'static str> {
+        loop {
+            if let Some((_, holder)) = graph.hard().path_to_own_thread(owner, edge) {
+                return Some(holder);
+            }
+            let (path, _) = graph.path_to_own_thread(owner, edge)?;
+            let _confirmed = self.confirming.lock();
+            if !graph.overtake(&path) {
+                // A wait on the path has ended meanwhile. The waiter checks again later.
+                return None;
+            }
+        }
     }
 
     /// Fails if `owner`, which has published its edge, has a verdict. A failure withdraws the edge.

@@ -26,9 +26,9 @@ impl WaitGraph<'_> {
         Self { are_hard: !mutant("deadlock: the order of a queue makes victims"), ..self }
     }
 
-    /// Lets one member of a cycle overtake the others in a queue. Returns false if no member may.
-    pub(crate) fn overtake(self, cycle: &[u32]) -> bool {
-        cycle.iter().any(|&index| match self.slots.get(index).standing_edge() {
+    /// Lets one of these waiters overtake others in a queue. Returns false if none may.
+    pub(crate) fn overtake(self, waiters: &[u32]) -> bool {
+        waiters.iter().any(|&index| match self.slots.get(index).standing_edge() {
             Edge::Table(table) => self.tables.overtake(self.slots, index, table),
             _ => false,
         })
@@ -37,11 +37,18 @@ impl WaitGraph<'_> {
     /// Returns the members of a cycle of waits through `start`, beginning with `start`. `edge` is what `start` waits
     /// for.
     pub(crate) fn cycle_through(self, start: u32, edge: Edge) -> Option<Vec<u32>> {
+        let (path, ()) = self.path(start, edge, |owner| (owner == start).then_some(()))?;
+        Some(path)
+    }
+
+    /// Returns the waiters on a path from `start`, beginning with `start`, to the first owner for which `met` returns
+    /// an answer, and that answer.
+    fn path<T>(self, start: u32, edge: Edge, met: impl Fn(u32) -> Option<T>) -> Option<(Vec<u32>, T)> {
         // For each owner, the waiter from which the walk reached it.
         let mut from = vec![start; self.slots.len()];
-        let last = self.walk(start, edge, |owner, waiter| {
+        let (last, answer) = self.walk(start, edge, |owner, waiter| {
             from[owner as usize] = waiter;
-            (owner == start).then_some(waiter)
+            met(owner).map(|answer| (waiter, answer))
         })?;
         let mut path = vec![last];
         while let Some(&member) = path.last().filter(|&&member| member != start) {
@@ -49,7 +56,7 @@ impl WaitGraph<'_> {
             path.push(from[member as usize]);
         }
         path.reverse();
-        Some(path)
+        Some((path, answer))
     }
 
     /// Returns whether each member of `cycle` waits for the next one, and the last one for the first.
@@ -63,11 +70,11 @@ impl WaitGraph<'_> {
         })
     }
 
-    /// Returns the label of a running transaction of this thread that blocks `owner` directly or through other waiters.
-    /// Such a transaction cannot end before this wait ends.
-    pub(crate) fn own_thread_blocker(self, owner: u32, edge: Edge) -> Option<&'static str> {
+    /// Returns a path of waits from `owner` to a running transaction of this thread, and that transaction's label. Such
+    /// a transaction cannot end before this wait ends.
+    pub(crate) fn path_to_own_thread(self, owner: u32, edge: Edge) -> Option<(Vec<u32>, &'static str)> {
         let runs = |blocker| self.slots.get(blocker).runs_in_this_thread();
-        self.walk(owner, edge, |blocker, _| (blocker != owner).then(|| runs(blocker)).flatten())
+        self.path(owner, edge, |blocker| (blocker != owner).then(|| runs(blocker)).flatten())
     }
 
     /// Returns whether `waits` holds for `start`, or for an owner that `start` waits for by way of locks.

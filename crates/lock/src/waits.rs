@@ -3,7 +3,7 @@
 //! **A thread's own transactions.** A thread that waits for a transaction of its own waits for ever: that transaction
 //! cannot end before the wait does. So a waiter checks whether the path of waits leads to a running transaction of its
 //! own thread. It checks first after [`FIRST_LOOK`], then each time that its wait has doubled. A shorter wait only
-//! costs a look at the slots.
+//! costs a look at the slots. A soft wait on the path ends as in a cycle (see [`crate::deadlock`]).
 //!
 //! A waiter for a row leaves its queue for the check, and returns at the queue's end. To spare that, a waiter checks
 //! only if its thread also works for another transaction when the wait begins. While the thread waits it can neither
@@ -248,7 +248,7 @@ impl Waits {
             match graph.slots.parking().park_as(key, owner, rest, is_unchanged) {
                 ParkOutcome::TimedOut if looks => {
                     time.next_look = time.next_look.saturating_mul(2);
-                    if let Some(holder) = graph.own_thread_blocker(owner, edge) {
+                    if let Some(holder) = self.detector.own_thread_blocker(graph, owner, edge) {
                         let waited = self.now().since(time.since);
                         return Err(Error::OwnThreadLock { holder, what: name.to_lockable(), waited });
                     }

@@ -147,6 +147,50 @@ fn an_upgrade_that_sleeps_is_woken_when_it_may_overtake() {
     }
 }
 
+/// A reader waits for a writer. The writer's thread asks for another lock that only the queued reader excludes.
+#[test]
+fn a_thread_that_waits_for_its_own_transaction_by_the_queue_alone_overtakes() {
+    for locks in managers() {
+        let [mut first, mut second] = ["first", "second"].map(|label| lease(&locks, label));
+        lock(&mut first, &locks, TABLE, IntentExclusive);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| pass(&locks, "reader", Shared));
+            until_waits(&locks, 1);
+            lock(&mut second, &locks, TABLE, IntentExclusive);
+            assert!(!reader.is_finished(), "the first has the table");
+            locks.finish(&mut second, None);
+            locks.finish(&mut first, None);
+            reader.join().expect("no panic");
+        });
+        assert_eq!((locks.stats().deadlocks, locks.stats().timeouts), (0, 0));
+    }
+}
+
+/// Another transaction stands between the two: it waits in the queue, and the second waits for a table that it has.
+#[test]
+fn a_waiter_on_the_path_to_the_own_thread_overtakes() {
+    for locks in managers() {
+        let [mut first, mut second] = ["first", "second"].map(|label| lease(&locks, label));
+        lock(&mut first, &locks, TABLE, IntentExclusive);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| pass(&locks, "reader", Shared));
+            until_waits(&locks, 1);
+            let between = scope.spawn(|| {
+                let mut between = lease(&locks, "between");
+                lock(&mut between, &locks, other(0), Exclusive);
+                lock(&mut between, &locks, TABLE, IntentExclusive);
+                locks.finish(&mut between, None);
+            });
+            until_waits(&locks, 2);
+            lock(&mut second, &locks, other(0), Exclusive);
+            assert!(!reader.is_finished(), "the first has the table");
+            [&mut second, &mut first].into_iter().for_each(|owner| locks.finish(owner, None));
+            [between, reader].into_iter().for_each(|thread| thread.join().expect("no panic"));
+        });
+        assert_eq!((locks.stats().deadlocks, locks.stats().timeouts), (0, 0));
+    }
+}
+
 #[test]
 fn a_queued_reader_is_overtaken_a_bounded_number_of_times() {
     for locks in managers() {
