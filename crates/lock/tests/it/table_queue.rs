@@ -96,14 +96,20 @@ fn an_upgrade_that_is_a_victim_lets_the_queue_behind_it_go_on() {
     }
 }
 
+/// A writer has the table, and so does one that will upgrade, and that has another table exclusively.
+fn writer_and_upgrader(locks: &Arc<LockManager>) -> [Owner; 2] {
+    let [mut writer, mut upgrader] = ["writer", "upgrader"].map(|label| lease(locks, label));
+    lock(&mut writer, locks, TABLE, IntentExclusive);
+    lock(&mut upgrader, locks, TABLE, IntentShared);
+    lock(&mut upgrader, locks, other(0), Exclusive);
+    [writer, upgrader]
+}
+
 /// A reader waits for a writer, the writer for the upgrader, and the upgrader would wait for the reader.
 #[test]
 fn an_upgrade_overtakes_a_reader_to_break_a_cycle_and_no_transaction_fails() {
     for locks in managers() {
-        let [mut writer, mut upgrader] = ["writer", "upgrader"].map(|label| lease(&locks, label));
-        lock(&mut writer, &locks, TABLE, IntentExclusive);
-        lock(&mut upgrader, &locks, TABLE, IntentShared);
-        lock(&mut upgrader, &locks, other(0), Exclusive);
+        let [mut writer, mut upgrader] = writer_and_upgrader(&locks);
         thread::scope(|scope| {
             let reader = scope.spawn(|| pass(&locks, "reader", Shared));
             until_waits(&locks, 1);
@@ -125,10 +131,7 @@ fn an_upgrade_overtakes_a_reader_to_break_a_cycle_and_no_transaction_fails() {
 #[test]
 fn an_upgrade_that_sleeps_is_woken_when_it_may_overtake() {
     for locks in managers() {
-        let [mut writer, mut upgrader] = ["writer", "upgrader"].map(|label| lease(&locks, label));
-        lock(&mut writer, &locks, TABLE, IntentExclusive);
-        lock(&mut upgrader, &locks, TABLE, IntentShared);
-        lock(&mut upgrader, &locks, other(0), Exclusive);
+        let [mut writer, mut upgrader] = writer_and_upgrader(&locks);
         thread::scope(|scope| {
             let reader = scope.spawn(|| pass(&locks, "reader", Shared));
             until_waits(&locks, 1);
