@@ -127,7 +127,7 @@ impl Detector {
     }
 
     /// Returns the label of a running transaction of this thread for which `owner` waits, directly or through other
-    /// waiters. If the order of queues alone makes it wait so, a soft waiter overtakes instead.
+    /// waiters. If that path has a soft waiter, it overtakes instead. One that any holder excludes is not soft.
     pub(crate) fn own_thread_blocker(&self, graph: WaitGraph<'_>, owner: u32, edge: Edge) -> Option<&'static str> {
         loop {
             if let Some((_, holder)) = graph.hard().path_to_own_thread(owner, edge) {
