@@ -127,16 +127,17 @@ impl Detector {
     }
 
     /// Returns the label of a running transaction of this thread for which `owner` waits, directly or through other
-    /// waiters. If that path has a soft waiter, it overtakes instead. One that any holder excludes is not soft.
+    /// waiters. If only the order of a queue makes the path, a soft waiter on it overtakes instead. If a holder still
+    /// excludes that waiter, it overtakes in a later check, when the holder has ended.
     pub(crate) fn own_thread_blocker(&self, graph: WaitGraph<'_>, owner: u32, edge: Edge) -> Option<&'static str> {
         loop {
-            if let Some((_, holder)) = graph.hard().path_to_own_thread(owner, edge) {
+            if let Some((_, holder)) = graph.lasting().path_to_own_thread(owner, edge) {
                 return Some(holder);
             }
             let (path, _) = graph.path_to_own_thread(owner, edge)?;
             let _confirmed = self.confirming.lock();
             if !graph.overtake(&path) {
-                // A wait on the path has ended meanwhile. The waiter checks again later.
+                // A wait on the path has ended meanwhile, or a holder excludes it. The waiter checks again later.
                 return None;
             }
         }

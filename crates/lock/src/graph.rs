@@ -7,6 +7,7 @@ use crate::keys::KeyLocks;
 use crate::slot::Edge;
 use crate::slots::Slots;
 use crate::table::TableLocks;
+use crate::table_head::QueueOrder;
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 
@@ -16,14 +17,19 @@ pub(crate) struct WaitGraph<'a> {
     pub(crate) slots: &'a Slots,
     pub(crate) tables: &'a TableLocks,
     pub(crate) keys: &'a KeyLocks,
-    /// Whether waits that the order of a queue alone causes are left out.
-    pub(crate) are_hard: bool,
+    pub(crate) order: QueueOrder,
 }
 
 impl WaitGraph<'_> {
     /// Returns the graph without the waits of owners that may overtake those for which they wait.
     pub(crate) fn hard(self) -> Self {
-        Self { are_hard: !mutant("deadlock: the order of a queue makes victims"), ..self }
+        let is_mutant = mutant("deadlock: the order of a queue makes victims");
+        Self { order: if is_mutant { QueueOrder::Counts } else { QueueOrder::UnlessSoft }, ..self }
+    }
+
+    /// Returns the graph without the waits for owners that may be overtaken, now or when holders have ended.
+    pub(crate) fn lasting(self) -> Self {
+        Self { order: QueueOrder::UnlessOvertakable, ..self }
     }
 
     /// Lets one of these waiters overtake others in a queue. Returns false if none may.
@@ -124,7 +130,7 @@ impl WaitGraph<'_> {
     fn blockers_by(self, edge: Edge, index: u32, into: &mut Vec<u32>) {
         match edge {
             Edge::Nothing => (),
-            Edge::Table(table) => self.tables.blockers(index, table, self.are_hard, into),
+            Edge::Table(table) => self.tables.blockers(index, table, self.order, into),
             Edge::Row(row) => self.keys.points().blockers(index, row, into),
             Edge::Turn(row, table) => {
                 self.keys.points().blockers(index, row, into);

@@ -10,6 +10,7 @@ use crate::lock_memory::LockMemory;
 use crate::slot::Edge;
 use crate::slots::Slots;
 use crate::table::TableLocks;
+use crate::table_head::QueueOrder;
 use crate::waits::Waits;
 use foreshore_base::Error;
 use foreshore_sync::model::mutant;
@@ -96,7 +97,7 @@ impl LockManager {
     }
 
     fn graph(&self) -> WaitGraph<'_> {
-        WaitGraph { slots: &self.slots, tables: &self.tables, keys: &self.keys, are_hard: false }
+        WaitGraph { slots: &self.slots, tables: &self.tables, keys: &self.keys, order: QueueOrder::Counts }
     }
 
     /// Returns label and age of the transaction that has run longest.

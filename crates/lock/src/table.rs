@@ -7,7 +7,7 @@ use crate::held::Held;
 use crate::intent::{Found, Intents, StrongCount, WORDS};
 use crate::mode::TableMode;
 use crate::slots::Slots;
-use crate::table_head::{Request, TableHead};
+use crate::table_head::{QueueOrder, Request, TableHead};
 use foreshore_base::{Csn, TableId};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{CachePadded, LockRank, Mutex, rmw};
@@ -125,9 +125,9 @@ impl TableLocks {
     }
 
     /// Adds the owners that `owner`, queued at `table`, waits for; see [`TableHead::blockers`].
-    pub(crate) fn blockers(&self, owner: u32, table: TableId, are_hard: bool, into: &mut Vec<u32>) {
+    pub(crate) fn blockers(&self, owner: u32, table: TableId, order: QueueOrder, into: &mut Vec<u32>) {
         let heads = self.shard(table).heads.lock();
-        heads.get(&table).inspect(|head| head.blockers(owner, are_hard, into));
+        heads.get(&table).inspect(|head| head.blockers(owner, order, into));
     }
 
     /// Lets a queued owner overtake the requests that it waits for, and wakes it, if holders allow its request. Returns

@@ -21,6 +21,17 @@ pub(crate) struct TableHead {
     tag: Csn,
 }
 
+/// When a queued request waits for the earlier ones that exclude it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueOrder {
+    /// Always.
+    Counts,
+    /// Unless it may overtake them now.
+    UnlessSoft,
+    /// Unless it may overtake them as soon as the holders allow it.
+    UnlessOvertakable,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) owner: u32,
@@ -71,9 +82,12 @@ impl TableHead {
     /// Returns whether the request at position `at` waits for earlier requests alone, and may overtake them to break a
     /// cycle of waits. A holder that excludes the request forbids it, whether or not that holder is in the cycle.
     fn may_overtake(&self, at: usize) -> bool {
-        let request = self.queue[at];
-        let is_bounded = self.ahead(at, request).all(|before| before.overtaken < MOST_OVERTAKES);
-        is_bounded && self.holders_allow(request)
+        self.are_overtakable(at) && self.holders_allow(self.queue[at])
+    }
+
+    /// Returns whether the requests for which that at position `at` waits were overtaken less often than the bound.
+    fn are_overtakable(&self, at: usize) -> bool {
+        self.ahead(at, self.queue[at]).all(|before| before.overtaken < MOST_OVERTAKES)
     }
 
     /// Moves a queued request to the front if it waits for earlier requests alone. It is granted when its owner checks
@@ -132,14 +146,19 @@ impl TableHead {
         );
     }
 
-    /// Adds the owners that a queued owner waits for: conflicting holders and conflicting earlier requests. Adds none
-    /// if `are_hard` and the request may overtake the earlier ones.
-    pub(crate) fn blockers(&self, owner: u32, are_hard: bool, into: &mut Vec<u32>) {
-        let Some(at) = self.position(owner).filter(|&at| !(are_hard && self.may_overtake(at))) else { return };
+    /// Adds the owners that a queued owner waits for: conflicting holders, and conflicting earlier requests as `order`
+    /// says.
+    pub(crate) fn blockers(&self, owner: u32, order: QueueOrder, into: &mut Vec<u32>) {
+        let Some(at) = self.position(owner) else { return };
         let request = self.queue[at];
         let conflicting = |&&(holder, mode): &&(u32, TableMode)| holder != owner && !request.mode.is_compatible(mode);
         into.extend(self.holders.iter().filter(conflicting).map(|&(holder, _)| holder));
-        into.extend(self.ahead(at, request).map(|before| before.owner));
+        let is_behind = match order {
+            QueueOrder::Counts => true,
+            QueueOrder::UnlessSoft => !self.may_overtake(at),
+            QueueOrder::UnlessOvertakable => !self.are_overtakable(at),
+        };
+        into.extend(self.ahead(at, request).filter(|_| is_behind).map(|before| before.owner));
     }
 
     /// Returns an owner other than `owner` that has the table, or waits for it, in a mode that excludes `mode`.

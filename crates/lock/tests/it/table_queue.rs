@@ -6,6 +6,7 @@ use foreshore_lock::{LockManager, LockOptions, Owner, TableMode};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 use foreshore_sync::primitive::thread;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const TABLE: TableId = TableId(3);
@@ -189,6 +190,36 @@ fn a_waiter_on_the_path_to_the_own_thread_overtakes() {
             assert!(!reader.is_finished(), "the first has the table");
             [&mut second, &mut first].into_iter().for_each(|owner| locks.finish(owner, None));
             [between, reader].into_iter().for_each(|thread| thread.join().expect("no panic"));
+        });
+        assert_eq!((locks.stats().deadlocks, locks.stats().timeouts), (0, 0));
+    }
+}
+
+/// The queue alone leads to the thread's own transaction, and a holder of another thread excludes the request, too.
+#[test]
+fn a_holder_of_another_thread_is_waited_for() {
+    const LONGER: Duration = Duration::from_millis(250);
+    for locks in managers() {
+        let [mut first, mut second] = ["first", "second"].map(|label| lease(&locks, label));
+        lock(&mut first, &locks, TABLE, IntentShared);
+        let ((send, receive), (_hold, never)) = (channel(), channel::<()>());
+        thread::scope(|scope| {
+            let locks = &locks;
+            let holder = scope.spawn(move || {
+                let mut holder = lease(locks, "holder");
+                lock(&mut holder, locks, TABLE, Shared);
+                send.send(()).expect("received");
+                until_waits(locks, 2);
+                never.recv_timeout(LONGER).expect_err("nothing is sent");
+                locks.finish(&mut holder, None);
+            });
+            receive.recv().expect("sent");
+            let writer = scope.spawn(|| pass(locks, "writer", Exclusive));
+            until_waits(locks, 1);
+            lock(&mut second, locks, TABLE, IntentExclusive);
+            assert!(!writer.is_finished(), "the first has the table");
+            [&mut second, &mut first].into_iter().for_each(|owner| locks.finish(owner, None));
+            [holder, writer].into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
         assert_eq!((locks.stats().deadlocks, locks.stats().timeouts), (0, 0));
     }
