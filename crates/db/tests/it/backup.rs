@@ -29,12 +29,12 @@ fn number(name: &str, default: u64) -> u64 {
 /// A file system whose large reads of `data` are done block by block. So a hook of the reading thread runs in the
 /// middle of a page.
 #[derive(Debug)]
-struct SlowReads(Sim);
+pub(crate) struct SlowReads(pub(crate) Sim);
 
 #[derive(Debug)]
 struct SlowData(Arc<dyn File>);
 
-const BLOCK_READ: &str = "test: a block is read";
+pub(crate) const BLOCK_READ: &str = "test: a block is read";
 
 impl FsLayer for SlowReads {
     fn below(&self) -> &dyn Fs {

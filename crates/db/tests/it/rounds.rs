@@ -1,19 +1,24 @@
-//! Lives of several rounds: work, a backup, a power loss, a start and a restore. Each chain of full backup and
-//! increments holds what the database held, by itself and with the archive.
+//! Lives of several rounds: work, a backup, a power loss, a start and a restore. A writer commits beside the backups and
+//! some of the restores. Each chain of full backup and increments holds the commits up to its position, all that were
+//! acknowledged before the backup began among them, and with the archive what the database held.
 //!
 //! `FORESHORE_ROUNDS=300` makes so many rounds.
 
+use crate::backup::{BLOCK_READ, SlowReads};
 use crate::restore::ARCHIVE;
 use crate::script::{Model, Random, Script, disk, options, read};
 use crate::support::{DIR, POLICIES};
 use foreshore::{Db, Error, Restore, restore};
 use foreshore_io::{Fs, Sim};
+use foreshore_sync::pause;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Rounds of a life.
 const ROUNDS: u64 = 6;
 
-/// A backup that is whole, and what the database held when it was made.
+/// A backup that is whole, and the state at its position.
 struct Link {
     dir: String,
     held: Model,
@@ -36,6 +41,10 @@ struct Met {
     whole_backups: u32,
     cut_restores: u32,
     whole_restores: u32,
+    /// Commits beside a backup that are in it, and that are not.
+    beside_backups: [usize; 2],
+    /// The same of restores. A restore lists the archive when it begins, so they are not in it.
+    beside_restores: [usize; 2],
 }
 
 struct Life {
@@ -45,14 +54,40 @@ struct Life {
     chain: Vec<Link>,
 }
 
+type History = Rc<RefCell<Script>>;
+
+/// Does `work`. A writer commits, and the background works, at some of the blocks that `work` reads.
+fn beside_a_writer<T>(db: &Db, script: &History, seed: u64, work: impl FnOnce() -> T) -> T {
+    let (hooked, history, mut random) = (db.clone(), Rc::clone(script), Random(seed));
+    pause::set(BLOCK_READ, move || match random.below(24) {
+        0..3 => match history.borrow_mut().run_pipelined(&hooked) {
+            // The log is kept for the backup.
+            Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            Ok(()) => {}
+        },
+        3 => (0..4).for_each(|_| hooked.step()),
+        4 if random.below(4) == 0 => hooked.checkpoint().unwrap(),
+        5 if random.below(4) == 0 => drop(hooked.archive().unwrap()),
+        _ => {}
+    });
+    let done = work();
+    pause::set("nowhere", || ());
+    done
+}
+
+fn add(sum: &mut [usize; 2], counts: [usize; 2]) {
+    sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+}
+
 impl Life {
     fn open(&self, dir: &str) -> Db {
-        options(&self.sim).lab(|lab| lab.step_seed = self.seed).archive(ARCHIVE).open(dir).unwrap()
+        let fs = || Some(Arc::new(SlowReads(self.sim.clone())) as Arc<dyn Fs>);
+        options(&self.sim).lab(|lab| (lab.fs, lab.step_seed) = (fs(), self.seed)).archive(ARCHIVE).open(dir).unwrap()
     }
 
     /// A restore of the chain.
     fn restore(&self, target: &str) -> Restore {
-        let fs: Arc<dyn Fs> = Arc::new(self.sim.clone());
+        let fs: Arc<dyn Fs> = Arc::new(SlowReads(self.sim.clone()));
         let (full, increments) = self.chain.split_first().expect("a chain has a full backup");
         let restore = restore(&full.dir, target).lab(fs, 64 << 10);
         increments.iter().fold(restore, |restore, link| restore.increment(&link.dir))
@@ -60,22 +95,24 @@ impl Life {
 
     /// Makes a full backup, or an increment on a drawn part of the chain, which becomes the chain. Returns the bases of
     /// the backup.
-    fn back_up(&mut self, db: &Db, dir: &str, met: &mut Met) {
+    fn back_up(&mut self, db: &Db, script: &History, dir: &str, met: &mut Met) {
+        let began = self.sim.ops();
         let kept = self.random.below(2 * self.chain.len() as u64 + 1) as usize;
         let kept = kept.min(self.chain.len());
         let made = match kept.checked_sub(1) {
-            Some(base) => match db.backup_since(dir, &self.chain[base].dir) {
+            Some(base) => match beside_a_writer(db, script, began, || db.backup_since(dir, &self.chain[base].dir)) {
                 // A crash may make the database forget the bases of its last run.
                 Err(Error::UnknownBase(_)) => None,
                 made => Some((kept, made)),
             },
             None => None,
         };
-        let (kept, made) = made.unwrap_or_else(|| (0, db.backup(dir)));
-        made.unwrap();
+        let (kept, made) = made.unwrap_or_else(|| (0, beside_a_writer(db, script, began, || db.backup(dir))));
+        let (held, beside) = script.borrow().state_at(made.unwrap().lsn, began);
+        add(&mut met.beside_backups, beside);
         met.increments += u32::from(kept > 0);
         self.chain.truncate(kept);
-        self.chain.push(Link { dir: dir.to_owned(), held: read(db).unwrap() });
+        self.chain.push(Link { dir: dir.to_owned(), held });
     }
 
     /// Restores the chain alone and checks it. Returns whether its last backup is whole.
@@ -99,26 +136,30 @@ impl Life {
         for table in ["rows", "others", "deep"] {
             db.run(|tx| tx.drop_table(table)).unwrap();
         }
-        let mut script = Script::new(&self.sim, self.seed * ROUNDS + round);
-        script.run(&db, 5 + self.random.below(30) as u32).unwrap();
-        db.sync().unwrap();
+        let script = Rc::new(RefCell::new(Script::new(&self.sim, self.seed * ROUNDS + round)));
+        script.borrow_mut().run(&db, 5 + self.random.below(30) as u32).unwrap();
+        script.borrow_mut().sync(&db).unwrap();
         let before = self.sim.ops();
-        self.back_up(&db, &format!("/backup-{round}"), met);
+        self.back_up(&db, &script, &format!("/backup-{round}"), met);
         let backed_up = self.sim.ops();
-        script.run(&db, self.random.below(40) as u32).unwrap();
+        script.borrow_mut().run(&db, self.random.below(40) as u32).unwrap();
         let worked = self.sim.ops();
+        let mut expected = Model::default();
         let (moment, (from, to)) = match self.random.below(3) {
             0 => (Moment::Backup, (before, backed_up)),
             1 => (Moment::Work, (backed_up, worked)),
             _ => {
-                db.sync().unwrap();
+                script.borrow_mut().sync(&db).unwrap();
                 db.archive().unwrap();
                 let from = self.sim.ops();
-                self.restore(&format!("/cut-{round}")).archive(ARCHIVE).run().unwrap();
+                let restore = self.restore(&format!("/cut-{round}")).archive(ARCHIVE);
+                let restored = beside_a_writer(&db, &script, from, || restore.run().unwrap());
+                let (state, beside) = script.borrow().state_at(restored.lsn, from);
+                expected = state;
+                add(&mut met.beside_restores, beside);
                 (Moment::Restore, (from, self.sim.ops()))
             }
         };
-        let expected = read(&db).unwrap();
         // Often behind the last operation.
         let op = if self.random.below(4) == 0 { to } else { from + self.random.below((to - from).max(1)) };
         let policy = &POLICIES[self.random.below(POLICIES.len() as u64) as usize];
@@ -127,9 +168,8 @@ impl Life {
         drop(db);
 
         let db = self.open(DIR);
-        let found = script.verify(&db, op).unwrap_or_else(|why| panic!("{what}: {why}"));
+        let found = script.borrow().verify(&db, op).unwrap_or_else(|why| panic!("{what}: {why}"));
         if moment == Moment::Restore {
-            assert!(found == expected, "{what}");
             match options(&self.sim).open_existing(format!("/cut-{round}")) {
                 Ok(copy) => {
                     assert!(read(&copy).unwrap() == expected, "{what}");
@@ -172,7 +212,9 @@ fn rounds_of_backup_crash_and_restore() {
         let mut life = Life { seed, random: Random(seed), sim: disk(seed), chain: Vec::new() };
         (0..ROUNDS).for_each(|round| life.round(round, &mut met));
     }
-    let Met { increments, longest, cut_backups, whole_backups, cut_restores, whole_restores } = met;
+    let Met { increments, longest, cut_backups, whole_backups, cut_restores, whole_restores, .. } = met;
     assert!(increments > 5 && longest > 2, "{met:?}");
     assert!(cut_backups > 2 && whole_backups > 1 && cut_restores > 2 && whole_restores > 1, "{met:?}");
+    assert!(met.beside_backups.iter().all(|&count| count > 5) && met.beside_restores[1] > 5, "{met:?}");
+    println!("{rounds} rounds: {met:?}");
 }

@@ -1,7 +1,7 @@
 //! A sequence of transactions from one thread on a simulated disk, and what may be found after it was cut short.
 
 use crate::support::{DIR, POLICIES};
-use foreshore::{CommitTicket, Db, Error, Options, TableDef, Transaction};
+use foreshore::{CommitTicket, Db, Error, Lsn, Options, TableDef, Transaction};
 use foreshore_io::{Fs, Sim};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -27,6 +27,8 @@ struct Commit {
     /// Operations on the disk when it was known to be durable.
     acknowledged: Option<u64>,
     ticket: Option<CommitTicket>,
+    /// The LSN of its record, if a ticket has told it.
+    record: Option<Lsn>,
 }
 
 /// What happened so far.
@@ -96,13 +98,27 @@ impl Script {
 
     /// A history that continues with what the database holds.
     pub(crate) fn behind(sim: &Sim, seed: u64, found: Model) -> Self {
-        let commit = Commit { after: found.clone(), asked: 0, acknowledged: Some(0), ticket: None };
+        let commit = Commit { after: found.clone(), asked: 0, acknowledged: Some(0), ticket: None, record: None };
         Self { sim: sim.clone(), random: Random(seed), model: found, commits: vec![commit] }
     }
 
     /// Runs `count` transactions with little background work between them.
     pub(crate) fn run_alone(&mut self, db: &Db, count: u32) -> Result<(), Error> {
         (0..count).try_for_each(|n| self.transaction(db, n))
+    }
+
+    /// Runs one transaction and does not wait for its commit. The LSN of its record is known.
+    pub(crate) fn run_pipelined(&mut self, db: &Db) -> Result<(), Error> {
+        self.transaction(db, 1)?;
+        self.poll();
+        Ok(())
+    }
+
+    /// Waits until all commits are durable, and notes that.
+    pub(crate) fn sync(&mut self, db: &Db) -> Result<(), Error> {
+        db.sync()?;
+        self.poll();
+        Ok(())
     }
 
     /// Runs transactions until `count` of them are through or one meets an error that others are not to blame for.
@@ -154,13 +170,14 @@ impl Script {
             return tx.commit().map(drop);
         }
         let asked = self.sim.ops();
-        self.commits.push(Commit { after: after.clone(), asked, acknowledged: None, ticket: None });
+        self.commits.push(Commit { after: after.clone(), asked, acknowledged: None, ticket: None, record: None });
         let commit = self.commits.last_mut().expect("just pushed");
         if n.is_multiple_of(3) {
             tx.commit()?;
             commit.acknowledged = Some(self.sim.ops());
         } else {
-            commit.ticket = Some(tx.commit_pipelined()?);
+            let ticket = tx.commit_pipelined()?;
+            (commit.record, commit.ticket) = (Some(ticket.record_lsn()), Some(ticket));
         }
         self.model = after;
         Ok(())
@@ -276,6 +293,18 @@ impl Script {
         let (least, most) = self.bounds(op, op);
         let first = (least..=most).find(|&count| self.state(count) == *found);
         first.is_some_and(|first| (first + 1..=most).any(|count| self.state(count) == *later))
+    }
+
+    /// The state after the commits with records up to `lsn`, all those acknowledged by operation `began` among them, and
+    /// how many others are in it and are not. The others all have come from [`run_pipelined`](Self::run_pipelined).
+    pub(crate) fn state_at(&self, lsn: Lsn, began: u64) -> (Model, [usize; 2]) {
+        let least = self.bounds(began, began).0;
+        let is_in = |commit: &&Commit| commit.record.expect("the commits beside have told it") <= lsn;
+        let others = self.commits[least..].iter().take_while(is_in).count();
+        let count = least + others;
+        let is_early = |commit: &Commit| commit.record.is_some_and(|record| record > lsn);
+        assert!(!self.commits[..count].iter().any(is_early), "an acknowledged commit is behind {lsn:?}");
+        (self.state(count), [others, self.commits.len() - count])
     }
 
     /// The state after the first `count` commits.
