@@ -3,11 +3,13 @@
 
 use crate::script::{disk, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
-use foreshore::{Db, Error, Options, TableDef, Transaction, TxnOptions};
+use foreshore::limits::PAGE_SIZE;
+use foreshore::{Db, Error, Options, Salvaged, TableDef, Transaction, TxnOptions};
 use foreshore_io::Sim;
 use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_sync::pause;
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
@@ -202,6 +204,42 @@ fn a_drop_and_a_savepoint_and_a_prepared_transaction_are_parked_alike() {
         assert_eq!((db.stats().txn.parked, db.stats().recovery.losers), (0, 1), "way {way}");
         db.check().unwrap();
     }
+}
+
+/// The changes that are not undone lie in the leaves, one of which is damaged. A salvage reads what was committed last.
+#[test]
+fn a_salvage_beside_a_parked_rollback_finds_what_was_committed() {
+    let (sim, db, tx) = shrunk(15);
+    assert!(is_parked(tx.rollback()));
+    db.checkpoint().unwrap();
+    let image = sim.crash_image(&Persist::All, 1);
+    let data = image.contents(Path::new("/db/data")).unwrap();
+    let is_changed = |page: &[u8]| page[4..6] == [3, 0] && page.windows(10).any(|bytes| bytes == [2; 10]);
+    let changed: Vec<_> = (0..).zip(data.chunks(PAGE_SIZE)).filter(|(_, page)| is_changed(page)).collect();
+    let (hurt, _) = changed[changed.len() / 2];
+    image.patch(Path::new("/db/data"), hurt * PAGE_SIZE as u64 + 100, &[0xff; 8]).unwrap();
+    let images = image.contents(Path::new("/db/dw")).unwrap().len();
+    image.patch(Path::new("/db/dw"), 4096, &vec![0; images - 4096]).unwrap();
+    fill_disk(&image);
+    let db = open(&image).unwrap();
+    assert_eq!((db.stats().txn.parked, db.stats().damage.pages), (1, 1));
+    let (reader, mut found, mut lost) = (db.read(), 0, Vec::new());
+    for item in reader.open_raw("blobs").unwrap().salvage() {
+        match item.unwrap() {
+            Salvaged::Row { key, value } => {
+                let n = u64::from_be_bytes(key.try_into().unwrap());
+                let is_committed = if n.is_multiple_of(APART) { value == [1; 2000] } else { value == [3; 1900] };
+                assert!(is_committed, "row {n}: {value:?}");
+                found += u64::from(n.is_multiple_of(APART));
+            }
+            Salvaged::LostKeys { from, to, .. } => lost.push([from, to.unwrap()]),
+            other => panic!("{other:?}"),
+        }
+    }
+    let [[from, to]] = &lost[..] else { panic!("{lost:?}") };
+    let is_lost = |n: &u64| (&from[..]..&to[..]).contains(&&(n * APART).to_be_bytes()[..]);
+    let missing = (0..ROWS).filter(is_lost).count() as u64;
+    assert!(missing > 0 && found + missing == ROWS, "{found} found, {missing} missing");
 }
 
 /// Log for compensations is on the disk before it is full: those of this transaction are several times what is kept

@@ -8,7 +8,7 @@
 use crate::script::{Random, disk, options};
 use crate::support::DIR;
 use foreshore::limits::PAGE_SIZE;
-use foreshore::{IndexDef, Salvaged, TableDef};
+use foreshore::{Db, IndexDef, Salvaged, TableDef};
 use foreshore_base::codec::{u32_at, u64_at};
 use foreshore_io::Sim;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +129,13 @@ fn allocated(data: &[u8]) -> Vec<u64> {
     (MAP..(data.len() / PAGE_SIZE) as u64).filter(|&number| is_set(number)).collect()
 }
 
+/// What a reader finds of each table.
+fn read(db: &Db) -> BTreeMap<String, Rows> {
+    let reader = db.read();
+    let rows = |name: &str| reader.open_raw(name).unwrap().iter().collect::<Result<Rows, _>>().unwrap();
+    reader.tables().unwrap().into_iter().map(|table| (table.name.clone(), rows(&table.name))).collect()
+}
+
 /// What a salvage finds of each table.
 fn salvage(sim: &Sim) -> Result<BTreeMap<String, Found>, foreshore::Error> {
     let db = options(sim).memory_limit(16 << 20).open_read_only(DIR)?;
@@ -185,8 +192,10 @@ impl Sound {
             put_large(large, 50 << random.below(11));
             (0..40).for_each(|_| db.step());
         }
+        let expected = read(&db);
         db.close(Duration::ZERO).unwrap();
         let (data, found) = (sim.contents(Path::new(DATA)).unwrap(), salvage(&sim).unwrap());
+        assert!(found.iter().map(|(name, of_table)| (name, &of_table.rows)).eq(&expected), "the sound database");
         let tables = tables(&data, found);
         Self { sim, data, older, tables }
     }
