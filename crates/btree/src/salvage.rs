@@ -2,7 +2,8 @@
 //!
 //! A damaged inner node hides the leaves below it. But each leaf has the id of its table, and its fences. So all
 //! allocated pages are read once, and the leaves of the table are listed by their low fences. A descent that a damaged
-//! node stops goes to the listed leaf that covers its key.
+//! node stops goes to the listed leaf that covers its key. If the leaves are many, all pages are read again for each
+//! [window](crate::leaf_list) of them.
 //!
 //! **Invariant:** no listed leaf is one that the tree had before. A page is allocated exactly if a tree has it. In a
 //! region whose map was rebuilt it may not be, so the leaves there are not listed. If a write was lost unnoticed, a
@@ -13,17 +14,24 @@ use crate::descend::Restarts;
 use crate::leaf_list::{LeafList, Listed};
 use crate::node::{Goal, NodeView};
 use crate::tree::Tree;
+use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
 use foreshore_buffer::AccessPattern;
 use foreshore_buffer::format::page_lsn;
 
 impl Tree {
     /// Returns where the leaf after that of `key` begins; `None` if there is none. If a damaged node hides that, the
-    /// leaves of the table are listed, and this handle finds them from then on. No other thread changes the tree.
+    /// leaves of the table from `key` on are listed, and this handle finds them from then on. The list takes up to a
+    /// quarter as many bytes as the pool. No other thread changes the tree.
     ///
     /// # Errors
     /// `Io` and other errors of a read, but no damage of a node.
     pub fn next_leaf(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let max_bytes = self.pool().frames() * PAGE_SIZE / 4;
+        self.next_listed(key, max_bytes)
+    }
+
+    fn next_listed(&mut self, key: &[u8], max_bytes: usize) -> Result<Option<Vec<u8>>> {
         match self.next_separator_on(key, 1) {
             Err(Error::Corrupted { .. }) => {}
             next => return next,
@@ -33,26 +41,29 @@ impl Tree {
             if found.is_ok_and(|found| found.is_ok_and(|leaf| leaf.pid() == self.root())) {
                 return Ok(None);
             }
-            *self = self.with_leaf_list(self.list_leaves()?);
+            *self = self.with_leaf_list(self.list_leaves(LeafList::new(max_bytes))?);
+        }
+        while let Some(window) = self.leaf_list().and_then(|list| list.next_window(key)) {
+            *self = self.with_leaf_list(self.list_leaves(window)?);
         }
         let listed = self.leaf_list().and_then(|list| list.next_behind(key));
         Ok(self.next_after_damage(key)?.into_iter().chain(listed).min())
     }
 
     /// Does what [`next_leaf`](Self::next_leaf) does, after a scan from `key` on has met damage. Returns `key` itself
-    /// if this has listed the leaves, so that the scan may find more now.
+    /// if this has listed the leaves, so that the scan may find more now. The list is of all leaves.
     ///
     /// # Errors
     /// Those of [`next_leaf`](Self::next_leaf).
     pub fn next_leaf_after_damage(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let was_listed = self.leaf_list().is_some();
-        let next = self.next_leaf(key)?;
+        let next = self.next_listed(key, usize::MAX)?;
         Ok(if !was_listed && self.leaf_list().is_some() { Some(key.to_vec()) } else { next })
     }
 
-    /// Lists the sound leaves of this table.
-    fn list_leaves(&self) -> Result<LeafList> {
-        let (space, mut list) = (self.trees().space(), LeafList::default());
+    /// Adds the sound leaves of this table to an empty list.
+    fn list_leaves(&self, mut list: LeafList) -> Result<LeafList> {
+        let space = self.trees().space();
         space.each_allocated(&mut |pid| {
             let page = match self.pool().shared_as(pid, AccessPattern::Scan) {
                 Ok(page) => page,

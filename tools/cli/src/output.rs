@@ -12,10 +12,16 @@ impl Output {
         Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
     }
 
+    /// Writes a part of a line, unless Ctrl-C has ended the verb.
+    pub(crate) fn part(&mut self, text: &str) -> Result<(), Failure> {
+        interrupt::check()?;
+        self.0.write_all(text.as_bytes()).map_err(Failure::output)
+    }
+
     /// Writes a line, unless Ctrl-C has ended the verb.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
-        interrupt::check()?;
-        self.0.write_all(text.as_bytes()).and_then(|()| self.0.write_all(b"\n")).map_err(Failure::output)
+        self.part(text)?;
+        self.part("\n")
     }
 
     /// Writes an object in one line.

@@ -2,10 +2,12 @@
 
 mod missing;
 mod source;
+mod spool;
 mod target;
 
-use self::missing::Rows;
+use self::missing::{Rows, line};
 use self::source::open;
+use self::spool::Spool;
 use self::target::Target;
 use crate::exit::Failure;
 use crate::output::{Output, in_line};
@@ -13,6 +15,7 @@ use clap::Args;
 use foreshore::{Db, Error, ListedTable, LoadOptions, Options, ReadTransaction};
 use foreshore_bench::units;
 use serde_json::{Value as Json, json};
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Bytes of keys and values after which a transaction takes no further row.
@@ -23,8 +26,9 @@ const MAX_BYTES: usize = 64 << 20;
 /// DIR is only read. Prints a line for each table with its count of rows, and a line for whatever is missing: the
 /// damaged page, and the keys between which rows are missing. Exit status 1 if anything is missing.
 ///
-/// Below a damaged inner node of a table, rows are found by a read of all pages. It takes about 150 bytes of memory and
-/// twice a key for each leaf of the table. These rows are missing if their map is damaged, too, or if a transaction is
+/// Below a damaged inner node of a table, rows are found by a read of all pages. It lists the leaves of the table, with
+/// about 150 bytes and twice a key for each, and needs another read of all pages whenever the list has taken a quarter of
+/// the memory limit. These rows are missing if their map is damaged, too, or if a transaction is
 /// prepared. They are also missing if a restart has quarantined a page: changes that never committed may be there.
 ///
 /// A page that the disk cannot read ends it: copy DIR with a tool that fills unreadable blocks with zeros before.
@@ -54,8 +58,9 @@ pub(crate) struct SalvageArguments {
 struct Copied {
     table: ListedTable,
     rows: u64,
-    missing: Vec<Json>,
-    lines: Vec<String>,
+    missing: u64,
+    /// The bytes of the spool that list them.
+    listed: Range<u64>,
 }
 
 pub(crate) fn run(arguments: &SalvageArguments) -> Result<(), Failure> {
@@ -66,18 +71,27 @@ pub(crate) fn run(arguments: &SalvageArguments) -> Result<(), Failure> {
     let prepared: Vec<String> = from.prepared()?.into_iter().map(|txn| txn.name).collect();
     let reader = from.read();
     let (tables, hidden) = reader.readable_tables()?;
-    let copied = tables.into_iter().map(|table| copy(&reader, &to, table)).collect::<Result<Vec<_>, _>>()?;
+    let mut spool = Spool::create(&target.dir("missing"))?;
+    let copied: Result<Vec<_>, _> = tables.into_iter().map(|table| copy(&reader, &to, table, &mut spool)).collect();
+    let copied = copied?;
     to.close(std::time::Duration::from_secs(60))?;
     drop((reader, from));
     target.finish("new")?;
-    let is_whole = hidden.is_empty() && prepared.is_empty() && copied.iter().all(|table| table.missing.is_empty());
-    print(&copied, &hidden, &prepared, (is_whole, arguments.json))?;
+    let is_whole = hidden.is_empty() && prepared.is_empty() && copied.iter().all(|table| table.missing == 0);
+    let report = Report { copied, hidden, prepared, spool };
+    if arguments.json {
+        report.print_json(is_whole)?
+    } else {
+        report.print()?
+    }
     if is_whole { Ok(()) } else { Err(Failure::No) }
 }
 
 /// Copies the rows of a table in transactions of limited size.
-fn copy(from: &ReadTransaction, to: &Db, table: ListedTable) -> Result<Copied, Failure> {
-    let mut rows = Rows::new(from.open_raw(&table.name)?.salvage(), &table);
+fn copy(from: &ReadTransaction, to: &Db, table: ListedTable, spool: &mut Spool) -> Result<Copied, Failure> {
+    let begin = spool.len();
+    let source = from.open_raw(&table.name)?;
+    let mut rows = Rows::new(source.salvage(), &table, spool);
     let mut copied = 0;
     while !rows.is_over() {
         let tx = to.begin();
@@ -86,36 +100,50 @@ fn copy(from: &ReadTransaction, to: &Db, table: ListedTable) -> Result<Copied, F
         rows.check()?;
         tx.commit()?;
     }
-    let (missing, lines) = rows.missing();
-    Ok(Copied { table, rows: copied, missing, lines })
+    let missing = rows.missing();
+    Ok(Copied { table, rows: copied, missing, listed: begin..spool.len() })
 }
 
-fn print(
-    copied: &[Copied],
-    hidden: &[Error],
-    prepared: &[String],
-    (is_whole, is_json): (bool, bool),
-) -> Result<(), Failure> {
-    let mut out = Output::new();
-    if is_json {
-        let table = |Copied { table, rows, missing, .. }: &Copied| {
+/// What the salvage has found.
+struct Report {
+    copied: Vec<Copied>,
+    hidden: Vec<Error>,
+    prepared: Vec<String>,
+    spool: Spool,
+}
+
+impl Report {
+    /// Prints an object, in parts: what is missing may be more than fits in memory.
+    fn print_json(mut self, is_whole: bool) -> Result<(), Failure> {
+        let mut out = Output::new();
+        out.part(&format!("{{\"whole\":{is_whole},\"tables\":["))?;
+        let mut comma = "";
+        for Copied { table, rows, listed, .. } in self.copied {
             let indexes: Vec<_> = table.indexes.iter().map(|index| &index.name).collect();
-            json!({ "name": table.name, "rows": rows, "indexes": indexes, "missing": missing })
-        };
-        let hidden: Vec<_> = hidden.iter().map(hidden_json).collect();
-        let tables: Vec<_> = copied.iter().map(table).collect();
-        out.json(&json!({ "whole": is_whole, "tables": tables, "hidden": hidden, "prepared": prepared }))?;
-    } else {
-        for Copied { table, rows, lines, .. } in copied {
-            let name = in_line(&table.name);
-            out.line(&format!("{name}\trows: {rows}, missing: {}", lines.len()))?;
-            lines.iter().try_for_each(|line| out.line(&format!("{name}\t{line}")))?;
+            let (name, indexes) = (json!(table.name), json!(indexes));
+            out.part(&format!("{comma}{{\"name\":{name},\"rows\":{rows},\"indexes\":{indexes},\"missing\":["))?;
+            comma = "";
+            self.spool.each(listed, |missing| out.part(&format!("{}{missing}", std::mem::replace(&mut comma, ","))))?;
+            out.part("]}")?;
+            comma = ",";
         }
-        hidden.iter().try_for_each(|error| out.line(&format!("tables are missing: {error}")))?;
-        let left_out = |name: &String| format!("the changes of the prepared transaction {} are missing", in_line(name));
-        prepared.iter().try_for_each(|name| out.line(&left_out(name)))?;
+        let hidden: Vec<_> = self.hidden.iter().map(hidden_json).collect();
+        out.line(&format!("],\"hidden\":{},\"prepared\":{}}}", json!(hidden), json!(self.prepared)))?;
+        out.end()
     }
-    out.end()
+
+    fn print(mut self) -> Result<(), Failure> {
+        let mut out = Output::new();
+        for Copied { table, rows, missing, listed } in self.copied {
+            let name = in_line(&table.name);
+            out.line(&format!("{name}\trows: {rows}, missing: {missing}"))?;
+            self.spool.each(listed, |missing| out.line(&format!("{name}\t{}", line(&missing))))?;
+        }
+        self.hidden.iter().try_for_each(|error| out.line(&format!("tables are missing: {error}")))?;
+        let left_out = |name: &String| format!("the changes of the prepared transaction {} are missing", in_line(name));
+        self.prepared.iter().try_for_each(|name| out.line(&left_out(name)))?;
+        out.end()
+    }
 }
 
 fn hidden_json(error: &Error) -> Json {

@@ -17,6 +17,7 @@ mod repair;
 mod restore;
 mod rows;
 mod salvage;
+mod salvage_in_doubt;
 mod schema;
 mod shell;
 mod support;

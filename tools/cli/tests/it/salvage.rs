@@ -15,10 +15,10 @@ const WIDE: TableDef<u64, &[u8]> = TableDef::new("wide");
 const WIDE_ROWS: u64 = 60_000;
 
 /// A directory with a place for the new database.
-struct Target(Dir, PathBuf);
+pub(crate) struct Target(Dir, pub(crate) PathBuf);
 
 impl Target {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let dir = Dir::new(name);
         let out = dir.path().join("out");
         Self(dir, out)
@@ -29,7 +29,7 @@ impl Target {
     }
 
     /// Salvages with `--json`, and returns the report.
-    fn report(&self, dir: &Dir, code: i32) -> Json {
+    pub(crate) fn report(&self, dir: &Dir, code: i32) -> Json {
         let ran = self.salvage(dir, &["--json"]);
         assert_eq!((ran.code, &*ran.errors), (code, ""), "{ran:?}");
         schema::lines("salvage", &ran.output).remove(0)
@@ -47,18 +47,18 @@ impl Target {
 }
 
 /// The pages of the data file that `is_chosen` accepts.
-fn pages(dir: &Dir, is_chosen: impl Fn(&[u8]) -> bool) -> Vec<u64> {
+pub(crate) fn pages(dir: &Dir, is_chosen: impl Fn(&[u8]) -> bool) -> Vec<u64> {
     let data = fs::read(dir.path().join("data")).unwrap();
     data.chunks(PAGE).enumerate().filter(|(_, page)| is_chosen(page)).map(|(at, _)| at as u64).collect()
 }
 
 /// Whether a page is a node of a table on a level.
-fn is_node(page: &[u8], table: u32, level: u8) -> bool {
+pub(crate) fn is_node(page: &[u8], table: u32, level: u8) -> bool {
     page[4..6] == [3, level] && page[24..28] == table.to_le_bytes()
 }
 
 /// Changes a byte of each page, and removes the copies of them.
-fn damage(dir: &Dir, pages: &[u64]) {
+pub(crate) fn damage(dir: &Dir, pages: &[u64]) {
     let data = dir.path().join("data");
     let mut bytes = fs::read(&data).unwrap();
     for &page in pages {

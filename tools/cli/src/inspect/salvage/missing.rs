@@ -1,46 +1,39 @@
-//! Rows of a damaged table for a load, and a list of what is missing between them.
+//! Rows of a damaged table for a load, and what is missing between them.
 
+use super::spool::Spool;
 use crate::exit::Failure;
 use crate::types::{Form, RowTypes};
-use foreshore::{Error, ListedTable, PageId, Salvage, Salvaged};
+use foreshore::{ListedTable, PageId, Salvage, Salvaged};
 use serde_json::{Value as Json, json};
 
 /// The readable rows of a table.
-pub(super) struct Rows<'tx> {
-    salvage: Salvage<'tx>,
+pub(super) struct Rows<'a> {
+    salvage: Salvage<'a>,
     types: RowTypes,
     is_over: bool,
     /// The error that ended the iteration.
-    error: Option<Error>,
+    error: Option<Failure>,
     /// The key of the last row.
     last: Option<Vec<u8>>,
-    missing: Vec<Missing>,
-    /// Those at the end of `missing` behind which no row has been found.
-    open: usize,
+    spool: &'a mut Spool,
+    missing: u64,
+    /// Whether no row has been found behind the last gap.
+    is_open: bool,
 }
 
-/// Rows that cannot be read.
-struct Missing {
-    page: PageId,
-    why: &'static str,
-    keys: Keys,
-}
-
-enum Keys {
-    /// The row of this key.
-    One(Vec<u8>),
-    /// All rows between two that were read. `None` stands for the ends of the table.
-    Between(Option<Vec<u8>>, Option<Vec<u8>>),
-}
-
-impl<'tx> Rows<'tx> {
-    pub(super) fn new(salvage: Salvage<'tx>, table: &ListedTable) -> Self {
+impl<'a> Rows<'a> {
+    pub(super) fn new(salvage: Salvage<'a>, table: &ListedTable, spool: &'a mut Spool) -> Self {
         let types = RowTypes::new(&table.key_type, &table.value_type, Form::Hex);
-        Self { salvage, types, is_over: false, error: None, last: None, missing: Vec::new(), open: 0 }
+        Self { salvage, types, is_over: false, error: None, last: None, spool, missing: 0, is_open: false }
     }
 
     pub(super) const fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// Returns how many gaps and lost values were found.
+    pub(super) const fn missing(&self) -> u64 {
+        self.missing
     }
 
     /// Returns rows of up to `bytes` bytes beside the last one.
@@ -48,7 +41,10 @@ impl<'tx> Rows<'tx> {
         let mut left = Some(bytes);
         std::iter::from_fn(move || {
             let part = left?;
-            let row = self.row();
+            let row = self.row().unwrap_or_else(|error| {
+                (self.error, self.is_over) = (Some(error), true);
+                None
+            });
             left = row.as_ref().and_then(|(key, value)| part.checked_sub(key.len() + value.len()));
             row
         })
@@ -56,69 +52,62 @@ impl<'tx> Rows<'tx> {
 
     /// Returns the error that ended the rows, if one did.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
-        self.error.take().map_or(Ok(()), |error| Err(error.into()))
+        self.error.take().map_or(Ok(()), Err)
     }
 
-    fn row(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn row(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
         loop {
-            match self.salvage.next() {
-                Some(Ok(Salvaged::Row { key, value })) => {
-                    self.found(&key);
+            match self.salvage.next().transpose()? {
+                Some(Salvaged::Row { key, value }) => {
+                    self.found(Some(&key))?;
                     self.last = Some(key.clone());
-                    return Some((key, value));
+                    return Ok(Some((key, value)));
                 }
-                Some(Ok(Salvaged::LostValue { key, page, why })) => {
-                    self.found(&key);
-                    self.missing.push(Missing { page, why, keys: Keys::One(key.clone()) });
+                Some(Salvaged::LostValue { key, page, why }) => {
+                    self.found(Some(&key))?;
+                    self.add(page, why, (Some(&key), None))?;
                     self.last = Some(key);
                 }
-                Some(Ok(Salvaged::LostKeys { page, why, .. })) => {
-                    self.missing.push(Missing { page, why, keys: Keys::Between(self.last.clone(), None) });
-                    self.open += 1;
+                Some(Salvaged::LostKeys { page, why, .. }) => {
+                    let last = self.last.take();
+                    self.add(page, why, (None, last.as_deref()))?;
+                    (self.last, self.is_open) = (last, true);
                 }
-                Some(Ok(_)) => {}
-                Some(Err(error)) => {
-                    (self.error, self.is_over) = (Some(error), true);
-                    return None;
-                }
+                Some(_) => {}
                 None => {
                     self.is_over = true;
-                    return None;
+                    self.found(None)?;
+                    return Ok(None);
                 }
             }
         }
     }
 
-    /// Ends the gaps before a key.
-    fn found(&mut self, key: &[u8]) {
-        let first = self.missing.len() - self.open;
-        for missing in &mut self.missing[first..] {
-            if let Keys::Between(_, before) = &mut missing.keys {
-                *before = Some(key.to_vec());
-            }
-        }
-        self.open = 0;
+    /// Adds a lost row, or a gap behind a key.
+    fn add(&mut self, page: PageId, why: &str, (row, after): (Option<&[u8]>, Option<&[u8]>)) -> Result<(), Failure> {
+        let [row, after] = [row, after].map(|key| key.map(|key| self.types.key(key)));
+        self.missing += 1;
+        self.spool.gap(&json!({ "page": page.0, "why": why, "key": row, "after": after }))
     }
 
-    /// Returns what is missing, as objects and as lines.
-    pub(super) fn missing(&self) -> (Vec<Json>, Vec<String>) {
-        let key = |key: &Option<Vec<u8>>| key.as_deref().map(|key| self.types.key(key));
-        let both = |missing: &Missing| {
-            let Missing { page, why, keys } = missing;
-            let (row, after, before) = match keys {
-                Keys::One(one) => (Some(self.types.key(one)), None, None),
-                Keys::Between(after, before) => (None, key(after), key(before)),
-            };
-            let line = match (&row, &after, &before) {
-                (Some(key), ..) => format!("the row {key} is missing"),
-                (None, None, None) => "all rows are missing".to_owned(),
-                (None, Some(after), None) => format!("rows after {after} are missing"),
-                (None, None, Some(before)) => format!("rows before {before} are missing"),
-                (None, Some(after), Some(before)) => format!("rows after {after} and before {before} are missing"),
-            };
-            let json = json!({ "page": page.0, "why": why, "key": row, "after": after, "before": before });
-            (json, format!("page {}: {line}: {why}", page.0))
-        };
-        self.missing.iter().map(both).unzip()
+    /// Ends the gaps before a key, or at the end of the table.
+    fn found(&mut self, key: Option<&[u8]>) -> Result<(), Failure> {
+        if std::mem::take(&mut self.is_open) {
+            self.spool.end_gaps(key.map(|key| self.types.key(key)))?;
+        }
+        Ok(())
     }
+}
+
+/// Returns what is missing as a line.
+pub(super) fn line(missing: &Json) -> String {
+    let [row, after, before] = ["key", "after", "before"].map(|of| Some(&missing[of]).filter(|key| !key.is_null()));
+    let what = match (row, after, before) {
+        (Some(key), ..) => format!("the row {key} is missing"),
+        (None, None, None) => "all rows are missing".to_owned(),
+        (None, Some(after), None) => format!("rows after {after} are missing"),
+        (None, None, Some(before)) => format!("rows before {before} are missing"),
+        (None, Some(after), Some(before)) => format!("rows after {after} and before {before} are missing"),
+    };
+    format!("page {}: {what}: {}", missing["page"], missing["why"].as_str().unwrap_or_default())
 }
