@@ -26,10 +26,12 @@ const MAX_BYTES: usize = 64 << 20;
 /// DIR is only read. Prints a line for each table with its count of rows, and a line for whatever is missing: the
 /// damaged page, and the keys between which rows are missing. Exit status 1 if anything is missing.
 ///
-/// Below a damaged inner node of a table, rows are found by a read of all pages. It lists the leaves of the table, with
-/// about 150 bytes and twice a key for each, and needs another read of all pages whenever the list has taken a quarter of
-/// the memory limit. These rows are missing if their map is damaged, too, or if a transaction is
-/// prepared. They are also missing if a restart has quarantined a page: changes that never committed may be there.
+/// Below a damaged inner node of a table, rows are found by a read of all pages, which lists the leaves of the table.
+/// A leaf takes about 150 bytes and twice a key. When the list takes a quarter as much as the page cache, the other
+/// leaves need another read of all pages.
+///
+/// These rows are missing if their map is damaged, too, or if a transaction is prepared. They are also missing if a
+/// restart has quarantined a page: changes that never committed may be there.
 ///
 /// A page that the disk cannot read ends it: copy DIR with a tool that fills unreadable blocks with zeros before.
 ///

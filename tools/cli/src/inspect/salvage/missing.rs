@@ -6,6 +6,9 @@ use crate::types::{Form, RowTypes};
 use foreshore::{ListedTable, PageId, Salvage, Salvaged};
 use serde_json::{Value as Json, json};
 
+/// A key and its value, encoded.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// The readable rows of a table.
 pub(super) struct Rows<'a> {
     salvage: Salvage<'a>,
@@ -37,7 +40,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns rows of up to `bytes` bytes beside the last one.
-    pub(super) fn next_part(&mut self, bytes: usize) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    pub(super) fn next_part(&mut self, bytes: usize) -> impl Iterator<Item = Row> {
         let mut left = Some(bytes);
         std::iter::from_fn(move || {
             let part = left?;
@@ -55,7 +58,7 @@ impl<'a> Rows<'a> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    fn row(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+    fn row(&mut self) -> Result<Option<Row>, Failure> {
         loop {
             match self.salvage.next().transpose()? {
                 Some(Salvaged::Row { key, value }) => {

@@ -1,7 +1,7 @@
 //! What is missing, in a file without a name, since it grows with the damage.
 //!
-//! Each line is an object: a gap, or the row that was found behind the gaps before it. So the end of a gap is found by a
-//! second reader that runs ahead.
+//! Each line is a gap, or the key of the row that was found behind the gaps before it. So the end of a gap is found by
+//! a second reader that runs ahead.
 
 use crate::exit::Failure;
 use foreshore::Error;
