@@ -295,8 +295,8 @@ impl Script {
         first.is_some_and(|first| (first + 1..=most).any(|count| self.state(count) == *later))
     }
 
-    /// The state after the commits with records up to `lsn`, all those acknowledged by operation `began` among them, and
-    /// how many others are in it and are not. The others all have come from [`run_pipelined`](Self::run_pipelined).
+    /// The state after the commits with records up to `lsn`, and how many of those that were not acknowledged by
+    /// operation `began` are in it and are not. These all have come from [`run_pipelined`](Self::run_pipelined).
     pub(crate) fn state_at(&self, lsn: Lsn, began: u64) -> (Model, [usize; 2]) {
         let least = self.bounds(began, began).0;
         let is_in = |commit: &&Commit| commit.record.expect("the commits beside have told it") <= lsn;
