@@ -161,7 +161,7 @@ impl Life {
             }
         };
         // Often behind the last operation.
-        let op = if self.random.below(4) == 0 { to } else { from + self.random.below((to - from).max(1)) };
+        let op = if self.random.below(2) == 0 { to } else { from + self.random.below((to - from).max(1)) };
         let policy = &POLICIES[self.random.below(POLICIES.len() as u64) as usize];
         let what = format!("seed {}, round {round}, {moment:?}, operation {op}, {policy:?}", self.seed);
         self.sim = self.sim.image_at(op, policy, self.seed);
