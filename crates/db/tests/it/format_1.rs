@@ -11,27 +11,27 @@ use foreshore_io::{Fs, Mem};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-const LOG: &str = "/db/log";
-const BACKUP: &str = "/backup";
+pub(crate) const LOG: &str = "/db/log";
+pub(crate) const BACKUP: &str = "/backup";
 const INCREMENT: &str = "/increment";
-const ARCHIVE: &str = "/archive";
-const TARGET: &str = "/restored";
+pub(crate) const ARCHIVE: &str = "/archive";
+pub(crate) const TARGET: &str = "/restored";
 /// The LSN of the last commit of stage 2, in decimal.
 const POSITION: &str = "/position/stage-2";
 const IN_DOUBT: &str = "in doubt";
 const MADE: TableDef<u64, u64> = TableDef::new("made");
-const WAIT: Duration = Duration::from_secs(10);
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn on(fs: &Arc<dyn Fs>) -> Options {
     small().lab(|lab| lab.fs = Some(Arc::clone(fs)))
 }
 
 /// Options of a writer whose files change only in its calls.
-fn quiet(fs: &Arc<dyn Fs>) -> Options {
+pub(crate) fn quiet(fs: &Arc<dyn Fs>) -> Options {
     on(fs).lab(|lab| lab.background = false)
 }
 
-fn memory() -> Arc<dyn Fs> {
+pub(crate) fn memory() -> Arc<dyn Fs> {
     Arc::new(Mem::null())
 }
 
@@ -162,14 +162,14 @@ fn lose(tx: &Transaction) -> Result<(), Error> {
 }
 
 /// The files that this build makes, and those of the fixture.
-type Both = LazyLock<[Files; 2]>;
+pub(crate) type Both = LazyLock<[Files; 2]>;
 pub(crate) static CLOSED: Both = LazyLock::new(|| both("closed", closed()));
 pub(crate) static BACKUPS: Both = LazyLock::new(|| both("backups", backed_up()));
 pub(crate) static CRASHED: Both = LazyLock::new(|| both("crashed", crashed()));
 
 pub(crate) static TABLES_IN_DOUBT: Both = LazyLock::new(|| both("tables-in-doubt", tables_in_doubt()));
 
-fn both(name: &str, made: Files) -> [Files; 2] {
+pub(crate) fn both(name: &str, made: Files) -> [Files; 2] {
     let fixture = Files::fixture(name, &made);
     [made, fixture]
 }

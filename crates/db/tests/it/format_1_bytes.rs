@@ -5,6 +5,7 @@
 
 use crate::format_1::{BACKUPS, CLOSED, CRASHED, TABLES_IN_DOUBT, on};
 use crate::format_1_files::Files;
+use crate::format_1_rare::DAMAGED;
 use foreshore_base::codec::{Decoder, Short};
 use foreshore_base::crc32c;
 use std::collections::BTreeSet;
@@ -299,6 +300,7 @@ fn page(page: &[u8], id: usize) -> u8 {
     assert!(is_zero(&page[28..32]));
     match page[4] {
         0 => {}
+        4 => assert!((1..=7).contains(&field(page, 6, 2))),
         2 => assert!(page[5] == 0 && field(page, 6, 2) & !3 == 0 && field(page, 24, 4) == 0),
         3 => node(page),
         5 => {
@@ -356,6 +358,11 @@ fn parse(files: &Files) -> (BTreeSet<u8>, BTreeSet<u8>) {
             "token" => {
                 assert!(is_block(&bytes[..BLOCK], b"FSHORBKT", 8) && field(bytes, 12, 4) == 1 && is_zero(&bytes[96..]));
             }
+            "backups" => {
+                assert!(is_block(bytes, b"FSHORBKL", 8) && (bytes.len(), field(bytes, 12, 4)) == (BLOCK, 1));
+                let count = field(bytes, 32, 4) as usize;
+                assert!((1..=16).contains(&count) && is_zero(&bytes[36..40]) && is_zero(&bytes[40 + 48 * count..]));
+            }
             "increment" => {
                 let packs = bytes[2 * PAGE..].starts_with(b"FSHORBKP");
                 assert!(packs, "the first pack follows the superblocks");
@@ -386,17 +393,19 @@ fn records_and_pages_have_the_documented_layout() {
     for which in [0, 1] {
         let (mut kinds, mut types) = (BTreeSet::new(), BTreeSet::new());
         let [crashed, in_doubt] = [&CRASHED[which], &TABLES_IN_DOUBT[which]];
-        for files in [&CLOSED[which], &BACKUPS[which], crashed, &undone(crashed), in_doubt, &undone(in_doubt)] {
+        let others = [&CLOSED[which], &BACKUPS[which], &DAMAGED[which]];
+        let undone = [&undone(crashed), &undone(in_doubt)];
+        for files in others.into_iter().chain([crashed, in_doubt]).chain(undone) {
             let (more_kinds, more_types) = parse(files);
             kinds.extend(more_kinds);
             types.extend(more_types);
         }
         println!("{kinds:?} {types:?}");
         let rows = [32, 33, 34, 35, 40, 59];
-        let trees = [41, 42, 43, 44, 45, 46, 47, 52, 53, 54, 55, 56, 57];
-        for kind in rows.into_iter().chain(trees).chain([1, 96, 97, 98, 99, 100, 101]) {
+        let trees = [41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57];
+        for kind in rows.into_iter().chain(trees).chain([1, 3, 4, 96, 97, 98, 99, 100, 101, 102]) {
             assert!(kinds.contains(&kind), "no record of kind {kind} in {kinds:?}");
         }
-        assert!([2, 3, 5].iter().all(|kind| types.contains(kind)), "{types:?}");
+        assert!([2, 3, 4, 5].iter().all(|kind| types.contains(kind)), "{types:?}");
     }
 }

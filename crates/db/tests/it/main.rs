@@ -37,6 +37,7 @@ mod format_1;
 mod format_1_bytes;
 mod format_1_files;
 mod format_1_newer;
+mod format_1_rare;
 mod format_1_rows;
 mod in_memory;
 mod increments;
