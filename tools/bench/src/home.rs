@@ -65,6 +65,9 @@ impl Home {
         if let Some(target) = storage.restart_target {
             options = options.restart_target(target);
         }
+        if storage.archive > 0 {
+            options = options.archive(self.archive()).archive_limit(storage.archive);
+        }
         self.options = config.parts.set(options)?;
         Ok(())
     }
@@ -72,6 +75,13 @@ impl Home {
     /// The name of the file system.
     pub(crate) fn filesystem(&self) -> Result<String> {
         Ok(if self.is_in_memory { "memory".to_owned() } else { foreshore_io::filesystem_name(&self.dir)? })
+    }
+
+    /// Where archived log goes: beside the database.
+    fn archive(&self) -> PathBuf {
+        let mut archive = self.dir.clone().into_os_string();
+        archive.push("-archive");
+        archive.into()
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -108,6 +118,7 @@ impl Drop for Home {
         if self.is_own {
             // A directory that cannot be removed is a nuisance, not a failed run.
             let _ = fs::remove_dir_all(&self.dir);
+            let _ = fs::remove_dir_all(self.archive());
         }
     }
 }
@@ -158,6 +169,19 @@ mod tests {
         config.storage.restart_target = Some(Duration::ZERO);
         let refused = Home::new(&config).unwrap().open();
         assert!(matches!(refused, Err(Error::InvalidOption { name: "restart_target", .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn archived_log_lies_beside_the_database_and_goes_with_it() {
+        let mut config = on(Device::Buffered);
+        config.storage.archive = 1 << 20;
+        let home = Home::new(&config).unwrap();
+        let archive = home.archive();
+        let db = home.open().unwrap();
+        assert!(db.stats().archive.is_some() && archive.is_dir());
+        Home::close(&db).unwrap();
+        drop((db, home));
+        assert!(!archive.exists());
     }
 
     #[test]

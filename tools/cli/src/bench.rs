@@ -113,6 +113,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", conflicts_with = "log_budget",
         value_parser = |text: &str| units::time("restart-target", text))]
     restart_target: Option<Duration>,
+    /// Archive the log in a directory beside the database, and keep so many bytes of it; 0: do not
+    #[arg(long, default_value = "0", value_parser = |text: &str| units::size("archive", text))]
+    archive: u64,
     /// Rows of update in one table that all threads share [default: a table for each thread]
     #[arg(long)]
     rows: Option<u64>,
@@ -206,6 +209,7 @@ impl Arguments {
                 segment: self.segment.unwrap_or_else(|| segment_for(self.log_budget)),
                 log_budget: self.log_budget,
                 restart_target: self.restart_target,
+                archive: self.archive,
             },
             records: Records {
                 rows: self.rows,

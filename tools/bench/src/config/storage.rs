@@ -26,6 +26,8 @@ pub struct Storage {
     /// How long a restart may take, if the log behind the redo start follows from that.
     #[serde(serialize_with = "optional_seconds")]
     pub restart_target: Option<Duration>,
+    /// Bytes of archived log that are kept; no log is archived if zero.
+    pub archive: u64,
 }
 
 impl Default for Storage {
@@ -38,6 +40,7 @@ impl Default for Storage {
             segment: 16 << 20,
             log_budget: 512 << 20,
             restart_target: None,
+            archive: 0,
         }
     }
 }
@@ -58,6 +61,7 @@ impl fmt::Display for Storage {
         match self.restart_target {
             None => write!(f, "segment {segment} log-budget {log_budget}"),
             Some(target) => write!(f, "segment {segment} restart-target {}s", target.as_secs_f64()),
-        }
+        }?;
+        if self.archive > 0 { write!(f, " archive {}", show_bytes(self.archive)) } else { Ok(()) }
     }
 }

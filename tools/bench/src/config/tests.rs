@@ -91,6 +91,7 @@ fn the_json_holds_every_option() {
     let mut names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     names.sort_unstable();
     let expected = [
+        "archive",
         "backlog",
         "batch",
         "breakdown",
@@ -142,4 +143,7 @@ fn the_json_holds_every_option() {
     let config = Config { storage, ..Config::default() };
     assert_eq!(serde_json::to_value(&config).unwrap()["restart_target"], 2.5);
     assert!(config.summary().contains(" restart-target 2.5s "), "{}", config.summary());
+    let storage = Storage { archive: 8 << 20, ..Storage::default() };
+    let config = Config { storage, ..Config::default() };
+    assert!(config.summary().contains(" archive 8.0 MiB "), "{}", config.summary());
 }
