@@ -173,6 +173,21 @@ def test_a_transaction_keeps_its_database(path):
     assert list(foreshore.open(path).read().table("t", str, int)) == ["a"]
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback", "commit_pipelined", "rollback_pipelined", "prepare", "with"])
+def test_an_ended_transaction_keeps_no_database(path, end):
+    db = foreshore.open(path)
+    tx = db.begin()
+    tx.table("t", int, int)[1] = 1
+    if end == "with":
+        with tx:
+            pass
+    else:
+        getattr(tx, end)(*(["name"] if end == "prepare" else []))
+    del db
+    with foreshore.open(path):
+        assert not tx.is_open
+
+
 WRITER = textwrap.dedent(
     """
     import sys, foreshore

@@ -64,8 +64,6 @@ impl Slot {
 pub(crate) struct Shared {
     process: Process,
     open: Mutex<ManuallyDrop<Open>>,
-    /// What the transaction keeps alive, dropped after it.
-    pub(crate) owner: Option<Box<dyn Any + Send + Sync>>,
     /// Calls the rollback of a transaction that is dropped while it is open.
     pub(crate) on_drop: Option<OnDrop>,
 }
@@ -86,7 +84,12 @@ pub(crate) struct Open {
     next: u64,
     /// Writes so far. A cursor with rows at hand reads them again after a write.
     pub(crate) writes: u64,
+    /// What the transaction keeps alive until it has ended. It is dropped after `tx`.
+    pub(crate) owner: Owner,
 }
+
+/// A value that is only kept.
+pub(crate) type Owner = Option<Box<dyn Any + Send + Sync>>;
 
 // SAFETY: transactions may be used by one thread after another. The tables and scans refer to nothing of a thread but
 // the transaction, which moves with them.
@@ -115,7 +118,7 @@ impl Open {
     fn new(tx: Tx) -> Self {
         let (scans, index_scans, readers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (tables, savepoints) = (BTreeMap::new(), BTreeMap::new());
-        Self { tx, scans, index_scans, readers, tables, savepoints, next: 0, writes: 0 }
+        Self { tx, scans, index_scans, readers, tables, savepoints, next: 0, writes: 0, owner: None }
     }
 
     /// Returns the transaction, which runs.
@@ -168,11 +171,17 @@ impl Drop for Open {
 
 impl Shared {
     pub(crate) fn new(process: Process, tx: Tx) -> Self {
-        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))), owner: None, on_drop: None }
+        Self { process, open: Mutex::new(ManuallyDrop::new(Open::new(tx))), on_drop: None }
     }
 
     pub(crate) const fn process(&self) -> Process {
         self.process
+    }
+
+    /// Keeps `owner` until the transaction has ended.
+    pub(crate) fn keep(&mut self, owner: impl Any + Send + Sync, on_drop: OnDrop) {
+        self.open.get_mut().unwrap_or_else(PoisonError::into_inner).owner = Some(Box::new(owner));
+        self.on_drop = Some(on_drop);
     }
 
     /// Gives up the transaction, after a call of another thread has ended.

@@ -1,6 +1,6 @@
 //! Transactions.
 
-use crate::open::{OnDrop, Open, Running, Shared, Tx, ended, panicked};
+use crate::open::{OnDrop, Open, Owner, Running, Shared, Tx, ended, panicked};
 use crate::system::Process;
 use crate::{Database, Fault, Result, Status, Ticket};
 use foreshore::{CommitTicket, Csn, ReadOptions, TxnOptions};
@@ -37,13 +37,12 @@ impl Transaction {
         Ok(Self::new(db.process(), Tx::Read(tx)))
     }
 
-    /// Keeps `owner` until the transaction is gone with its tables and cursors. It is one that has just begun. If it is
-    /// open when the last of them is dropped, `on_drop` calls the rollback.
+    /// Keeps `owner` until the transaction has ended. It is one that has just begun. If it is open when its last handle,
+    /// table or cursor is dropped, `on_drop` calls the rollback.
     #[must_use]
     pub fn keeping(mut self, owner: impl Any + Send + Sync, on_drop: OnDrop) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.owner = Some(Box::new(owner));
-            shared.on_drop = Some(on_drop);
+            shared.keep(owner, on_drop);
         }
         self
     }
@@ -67,9 +66,8 @@ impl Transaction {
         self.shared.with(operation)
     }
 
-    /// Takes the transaction out to end it, and returns whether a call with it has panicked. No lock is held while it
-    /// ends.
-    fn take(&self) -> Result<(Ending, bool)> {
+    /// Takes the transaction out to end it. No lock is held while it ends.
+    fn take(&self) -> Result<Taken> {
         let (mut open, has_panicked) = self.shared.lock_to_end()?;
         if matches!(open.tx, Tx::Run(_)) {
             return Err(Fault::new(Status::Invalid, "the run ends this transaction, when its function returns"));
@@ -81,16 +79,15 @@ impl Transaction {
             Tx::Read(tx) => Ending::Read(*unsafe { Box::from_raw(tx.as_ptr()) }),
             Tx::Run(_) | Tx::Ended => return Err(ended()),
         };
+        let owner = open.owner.take();
         self.shared.clear_panic();
-        Ok((ending, has_panicked))
+        Ok(Taken { ending, has_panicked, _owner: owner })
     }
 
     /// Takes the transaction out to commit it. One in which a call has panicked is rolled back instead.
-    fn take_whole(&self) -> Result<Ending> {
-        match self.take()? {
-            (ending, false) => Ok(ending),
-            (_, true) => Err(panicked()),
-        }
+    fn take_whole(&self) -> Result<Taken> {
+        let taken = self.take()?;
+        if taken.has_panicked { Err(panicked()) } else { Ok(taken) }
     }
 
     fn ticket(&self, ticket: CommitTicket) -> Ticket {
@@ -103,7 +100,8 @@ impl Transaction {
     /// `RolledBack`, `Poisoned`, `Panic`, `Ended`: the transaction has ended. It goes on after `InUse`, after `Forked`
     /// in the parent, and after `Invalid`, which is that of a run.
     pub fn commit(&self) -> Result<u64> {
-        match self.take_whole()? {
+        let taken = self.take_whole()?;
+        match taken.ending {
             Ending::Write(tx) => Ok(number(tx.commit()?)),
             Ending::Read(tx) => Ok(tx.finish()?.wait().map(|()| 0)?),
         }
@@ -114,7 +112,8 @@ impl Transaction {
     /// # Errors
     /// Those of [`commit`](Self::commit).
     pub fn commit_pipelined(&self) -> Result<Ticket> {
-        Ok(self.ticket(match self.take_whole()? {
+        let taken = self.take_whole()?;
+        Ok(self.ticket(match taken.ending {
             Ending::Write(tx) => tx.commit_pipelined()?,
             Ending::Read(tx) => tx.finish()?,
         }))
@@ -127,7 +126,8 @@ impl Transaction {
     /// Those of [`commit`](Self::commit). `PreparedExists`, `PreparedName`, `NoSpace`, `Busy`, and `ReadOnly` of a
     /// reader: it is rolled back.
     pub fn prepare(&self, name: &str) -> Result<()> {
-        match self.take_whole()? {
+        let taken = self.take_whole()?;
+        match taken.ending {
             Ending::Write(tx) => Ok(tx.prepare(name)?),
             Ending::Read(_) => {
                 Err(Fault::new(Status::ReadOnly, "the transaction only reads: there is nothing to prepare"))
@@ -142,7 +142,8 @@ impl Transaction {
     /// `RollbackParked`, `Poisoned`, `Ended`, and those after which the transaction goes on: see
     /// [`commit`](Self::commit).
     pub fn rollback(&self) -> Result<()> {
-        match self.take()?.0 {
+        let taken = self.take()?;
+        match taken.ending {
             Ending::Write(tx) => Ok(tx.rollback()?),
             // If it cannot finish, an error has ended it, and that one was told.
             Ending::Read(tx) => Ok(tx.finish().map_or(Ok(()), |ticket| ticket.wait())?),
@@ -154,7 +155,8 @@ impl Transaction {
     /// # Errors
     /// Those of [`rollback`](Self::rollback). `RolledBack` of a reader that an error has ended.
     pub fn rollback_pipelined(&self) -> Result<Ticket> {
-        Ok(self.ticket(match self.take()?.0 {
+        let taken = self.take()?;
+        Ok(self.ticket(match taken.ending {
             Ending::Write(tx) => tx.rollback_pipelined()?,
             Ending::Read(tx) => tx.finish()?,
         }))
@@ -260,6 +262,15 @@ impl Transaction {
     pub fn is_open(&self) -> bool {
         !matches!(self.with(|open| open.running().map(drop)), Err(Fault { status: Status::Ended, .. }))
     }
+}
+
+/// A transaction that was taken out to end it.
+struct Taken {
+    ending: Ending,
+    /// Whether a call with it has panicked.
+    has_panicked: bool,
+    /// Dropped after the transaction has ended.
+    _owner: Owner,
 }
 
 /// A transaction that ends.
