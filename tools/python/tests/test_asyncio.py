@@ -28,6 +28,17 @@ def test_256_commits_in_flight_wake_the_loop_a_few_times(path):
             assert len(tx.table("t", int, int)) == 256
 
 
+def test_a_commit_is_durable_when_its_await_returns(path):
+    async def main(db):
+        for n in range(100):
+            tx = db.begin()
+            tx.table("t", int, int)[n] = n
+            assert 0 < await tx.commit_pipelined() <= db.durable_csn
+
+    with foreshore.open(path) as db:
+        asyncio.run(main(db))
+
+
 def test_an_async_block_commits_or_rolls_back(db):
     async def main():
         async with db.begin_async() as tx:

@@ -146,19 +146,59 @@ def test_threads_that_deadlock_lose_nothing(db):
         assert dict(tx.table("t", str, int).items()) == {"p": 400, "q": 400}
 
 
-def test_waits_release_the_interpreter(db):
+def test_of_two_that_wait_for_each_other_one_is_told(db):
+    with db.begin() as tx:
+        tx.table("t", str, int)
+    outcomes = []
+
+    def write(table, key):
+        try:
+            table[key] = 1
+            outcomes.append(None)
+        except foreshore.Error as error:
+            outcomes.append(type(error))
+
+    one, two = db.begin(), db.begin()
+    tables = [tx.table("t", str, int) for tx in (one, two)]
+    tables[0]["a"] = tables[1]["b"] = 1
+    thread = threading.Thread(target=write, args=[tables[0], "b"])
+    thread.start()
+    write(tables[1], "a")
+    thread.join()
+    assert set(outcomes) == {None, foreshore.Deadlock}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda table: table.__setitem__("a", 2),
+        lambda table: table.__delitem__("a"),
+        lambda table: table.get_for_update("a"),
+        lambda table: table.replace("a", 2),
+        lambda table: table.pop("a"),
+        lambda table: table.update_with("a", lambda _: 2),
+        lambda table: table["a"],
+        lambda table: "a" in table,
+        lambda table: list(table),
+        lambda table: len(table),
+    ],
+    ids=["set", "delete", "get for update", "replace", "pop", "update", "get", "contains", "scan", "count"],
+)
+def test_waits_release_the_interpreter(db, use):
     """A thread that waits for a row lock would stop the thread that holds it, if it held the interpreter."""
     with db.begin() as tx:
         tx.table("t", str, int)["a"] = 0
     holder = db.begin()
     holder.table("t", str, int)["a"] = 1
     waits = threading.Event()
+    used = []
 
     def wait():
         with db.begin() as tx:
             table = tx.table("t", str, int)
             waits.set()
-            table["a"] = 2
+            use(table)
+            used.append(True)
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -167,8 +207,34 @@ def test_waits_release_the_interpreter(db):
         pass
     holder.commit()
     thread.join()
-    with db.read() as tx:
-        assert tx.table("t", str, int)["a"] == 2
+    assert used == [True]
+
+
+def test_waits_for_the_disk_release_the_interpreter(path, tmp_path, turns):
+    with foreshore.open(path) as db:
+
+        def begun(**options):
+            tx = db.begin(**options)
+            tx.table("t", int, bytes)[1] = bytes(1000)
+            return tx
+
+        tx, ticket = begun, lambda: begun(durability="relaxed").commit_pipelined()
+        turns.are_given_by(tx, lambda tx: tx.commit())
+        turns.are_given_by(tx, lambda tx: tx.__exit__(None, None, None))
+        turns.are_given_by(ticket, lambda ticket: ticket.wait())
+        turns.are_given_by(tx, lambda tx: tx.prepare("p") or db.rollback_prepared("p"))
+        turns.are_given_by(lambda: begun(durability="relaxed").commit(), lambda _: db.sync())
+        turns.are_given_by(lambda: begun().commit(), lambda _: db.checkpoint())
+        turns.are_given_by(lambda: None, lambda _: db.check())
+        turns.are_given_by(lambda: tmp_path / f"copy {db.durable_csn} {begun().commit()}", db.backup)
+
+
+def test_a_commit_is_durable_when_it_is_acknowledged(path):
+    with foreshore.open(path) as db:
+        for n in range(100):
+            tx = db.begin()
+            tx.table("t", int, int)[n] = n
+            assert 0 < tx.commit() <= db.durable_csn
 
 
 def test_a_second_thread_is_refused(db):
