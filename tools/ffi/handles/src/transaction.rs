@@ -37,8 +37,8 @@ impl Transaction {
         Ok(Self::new(db.process(), Tx::Read(tx)))
     }
 
-    /// Keeps `owner` until the transaction has ended. It is one that has just begun. If it is open when its last handle,
-    /// table or cursor is dropped, `on_drop` calls the rollback.
+    /// Keeps `owner` until the transaction has ended. It is one that has just begun. If it is open when the last of its
+    /// handles, tables and cursors is dropped, `on_drop` calls the rollback.
     #[must_use]
     pub fn keeping(mut self, owner: impl Any + Send + Sync, on_drop: OnDrop) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
