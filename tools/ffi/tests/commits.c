@@ -9,11 +9,27 @@ struct counter {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int durable;
+    fs_db *db;
 };
 
+/* A commit on its way to disk. */
+struct commit {
+    struct counter *counter;
+    uint64_t csn;
+};
+
+/* Returns whether a commit is durable. */
+static int is_durable(fs_db *db, uint64_t csn) {
+    uint64_t durable = 0;
+    OK(fs_durable_csn(db, &durable));
+    return csn > 0 && durable >= csn;
+}
+
 static void note(void *arg, fs_status status, const char *message) {
-    struct counter *counter = arg;
+    struct commit *commit = arg;
+    struct counter *counter = commit->counter;
     CHECK(status == FS_OK && !strcmp(message, ""));
+    CHECK(is_durable(counter->db, commit->csn));
     pthread_mutex_lock(&counter->mutex);
     counter->durable++;
     pthread_cond_signal(&counter->changed);
@@ -30,15 +46,16 @@ static fs_tx *write_row(fs_db *db, int number) {
 }
 
 static void callbacks(fs_db *db) {
-    struct counter counter = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+    struct counter counter = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, db};
+    static struct commit commits[COMMITS];
     uint64_t last = 0;
     for (int i = 0; i < COMMITS; i++) {
         fs_tx *tx = write_row(db, i);
-        uint64_t csn = 0;
-        OK(fs_commit_pipelined(tx, note, &counter, &csn));
-        CHECK(csn > last);
-        last = csn;
-        EXPECT(FS_ENDED, fs_commit_pipelined(tx, note, &counter, NULL)); /* calls nothing */
+        commits[i] = (struct commit){&counter, 0};
+        OK(fs_commit_pipelined(tx, note, &commits[i], &commits[i].csn));
+        CHECK(commits[i].csn > last);
+        last = commits[i].csn;
+        EXPECT(FS_ENDED, fs_commit_pipelined(tx, note, &commits[i], NULL)); /* calls nothing */
         fs_tx_free(tx);
     }
     pthread_mutex_lock(&counter.mutex);
@@ -46,21 +63,31 @@ static void callbacks(fs_db *db) {
         pthread_cond_wait(&counter.changed, &counter.mutex);
     CHECK(counter.durable == COMMITS);
     pthread_mutex_unlock(&counter.mutex);
-    uint64_t durable = 0;
-    OK(fs_durable_csn(db, &durable));
-    CHECK(durable >= last);
+    CHECK(is_durable(db, last));
     fs_tx *tx = write_row(db, 0);
     OK(fs_commit_pipelined(tx, NULL, NULL, NULL));
     fs_tx_free(tx);
     OK(fs_sync(db));
 }
 
+/* A commit that waits is durable when it returns. */
+static void waits(fs_db *db) {
+    for (int i = 0; i < COMMITS; i++) {
+        fs_tx *tx = write_row(db, i);
+        uint64_t csn = 0;
+        OK(fs_commit(tx, &csn));
+        CHECK(is_durable(db, csn));
+        fs_tx_free(tx);
+    }
+}
+
 static void queues(fs_db *db) {
     fs_queue *queue = NULL;
+    uint64_t csns[COMMITS];
     OK(fs_queue_new(&queue));
     for (int i = 0; i < COMMITS; i++) {
         fs_tx *tx = write_row(db, i);
-        OK(fs_commit_queued(tx, queue, (uint64_t)i, NULL));
+        OK(fs_commit_queued(tx, queue, (uint64_t)i, &csns[i]));
         fs_tx_free(tx);
     }
     char seen[COMMITS] = {0};
@@ -74,6 +101,7 @@ static void queues(fs_db *db) {
         for (size_t i = 0; i < taken; i++) {
             OK(done[i].status);
             CHECK(done[i].tag < COMMITS && !seen[done[i].tag]);
+            CHECK(is_durable(db, csns[done[i].tag]));
             seen[done[i].tag] = 1;
             count++;
         }
@@ -89,6 +117,7 @@ static void queues(fs_db *db) {
 
 void test_commits(void) {
     fs_db *db = open_in_memory();
+    waits(db);
     callbacks(db);
     queues(db);
     fs_db_free(db);

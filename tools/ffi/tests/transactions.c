@@ -182,6 +182,40 @@ static void runs(fs_db *db) {
     fs_table_free(kept);
 }
 
+struct writer {
+    fs_tx *tx;
+    fs_table *table;
+    const char *second;
+    fs_status status;
+};
+
+static void *write_second(void *arg) {
+    struct writer *writer = arg;
+    writer->status = fs_put(writer->table, writer->second, 1, "", 0);
+    return NULL;
+}
+
+/* Of two transactions that wait for each other, one is told of the deadlock and the other goes on. */
+static void deadlocks(fs_db *db) {
+    struct writer one = {.second = "b"}, two = {.second = "a"};
+    one.table = begin(db, NULL, &one.tx);
+    two.table = begin(db, NULL, &two.tx);
+    OK(fs_put(one.table, "a", 1, "", 0));
+    OK(fs_put(two.table, "b", 1, "", 0));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, write_second, &one) == 0);
+    write_second(&two);
+    CHECK(pthread_join(thread, NULL) == 0);
+    EXPECT(one.status == FS_OK ? FS_DEADLOCK : FS_OK, two.status);
+    EXPECT(one.status == FS_OK ? FS_OK : FS_DEADLOCK, one.status);
+    EXPECT(FS_ROLLED_BACK, fs_commit(one.status == FS_OK ? two.tx : one.tx, NULL));
+    OK(fs_commit(one.status == FS_OK ? one.tx : two.tx, NULL));
+    fs_table_free(one.table);
+    fs_table_free(two.table);
+    fs_tx_free(one.tx);
+    fs_tx_free(two.tx);
+}
+
 void test_transactions(void) {
     fs_db *db = open_in_memory();
     fs_tx *tx = NULL;
@@ -190,6 +224,7 @@ void test_transactions(void) {
     fs_tx_free(tx);
     savepoints(db);
     conflicts(db);
+    deadlocks(db);
     runs(db);
     fs_db_free(db);
     snapshot_limits();
