@@ -220,16 +220,18 @@ impl Cleaner {
     }
 
     /// Writes home the pages that `order` chooses from the dirty ones, sorted by age. After each batch it calls
-    /// `progress` with the oldest group that a remaining page needs; an error of that call ends the flush.
+    /// `progress` with the oldest group that a remaining page needs; an error of that call ends the flush. `is_alone`:
+    /// the background thread does not help.
     pub(crate) fn flush(
         &self,
+        is_alone: bool,
         order: impl FnOnce(&[Dirty]) -> Vec<Place>,
         mut progress: impl FnMut(GroupNo) -> Result<()>,
     ) -> Result<()> {
         let since = self.residency.memory().log().next_group();
         let dirty = self.dirty_pages();
         let pass = Arc::new(Pass::new(&dirty, &order(&dirty), since));
-        if pass.is_long() {
+        if !is_alone && pass.is_long() {
             self.pass.lock().get_or_insert_with(|| pass.clone());
             self.passes.notify();
         }

@@ -307,7 +307,7 @@ impl Pool {
     /// # Errors
     /// `Io` or `DiskFull` of the files or the log, which stop the log; `Poisoned` if the log has stopped.
     pub fn flush_all(&self) -> Result<()> {
-        self.cleaner.flush(|dirty| flush_order::older_than(dirty, None), |_| Ok(()))
+        self.cleaner.flush(false, |dirty| flush_order::older_than(dirty, None), |_| Ok(()))
     }
 
     /// Writes home every page that may hold a change from a group before `group`, and syncs. Then no page needs the log
@@ -317,7 +317,16 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::flush_all`]; an error of `progress`, which ends the call.
     pub fn flush_older_than(&self, group: GroupNo, progress: impl FnMut(GroupNo) -> Result<()>) -> Result<()> {
-        self.cleaner.flush(|dirty| flush_order::older_than(dirty, Some(group)), progress)
+        self.cleaner.flush(false, |dirty| flush_order::older_than(dirty, Some(group)), progress)
+    }
+
+    /// Writes pages like [`Pool::flush_older_than`], one batch at a time. No page is written while `rest` runs, which is
+    /// called after each batch.
+    ///
+    /// # Errors
+    /// Those of [`Pool::flush_all`]; an error of `rest`, which ends the call.
+    pub fn flush_paced(&self, group: GroupNo, rest: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.cleaner.flush(true, |dirty| flush_order::older_than(dirty, Some(group)), |_| rest())
     }
 
     /// Writes pages like [`Pool::flush_older_than`], but at least one in `share` of all dirty pages: those of the
@@ -327,7 +336,7 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::flush_older_than`].
     pub fn flush_some(&self, group: GroupNo, share: usize, progress: impl FnMut(GroupNo) -> Result<()>) -> Result<()> {
-        self.cleaner.flush(|dirty| flush_order::share_of(dirty, group, share), progress)
+        self.cleaner.flush(false, |dirty| flush_order::share_of(dirty, group, share), progress)
     }
 
     /// Writes one batch of the oldest dirty pages home and returns how many were written.

@@ -23,9 +23,10 @@
 //! So its pages have each record up to the start. A page that is left out later has an LSN up to the start, so the base
 //! has every record that it has. docs/decisions/0040 has the whole argument.
 //!
-//! No lock or latch is held from one page or group to the next.
+//! No lock or latch is held from one page or group to the next. Steps 2, 4 and 5 rest while others commit ([`Pace`]).
 
 mod increment;
+mod pace;
 mod pages;
 mod target;
 
@@ -46,6 +47,7 @@ use foreshore_sync::{pause, wall_clock};
 use foreshore_wal::{CopyTarget, Follower};
 pub(crate) use increment::IncrementReader;
 use increment::IncrementWriter;
+use pace::Pace;
 use pages::{Copied, PageCopier};
 use std::path::Path;
 use std::process;
@@ -134,7 +136,7 @@ pub(crate) fn backup(engine: &Engine, dir: &Path, base: Option<&Path>) -> Result
     let target = Target::create(engine.options.backup_file_system(dir)?, dir)?;
     shorten_log(engine)?;
     let retained = engine.storage.checkpointer().retain_log();
-    let source = Source { engine, retained, base };
+    let source = Source { engine, pace: Pace::new(engine), retained, base };
     let copied = source.copy_to(&target).map_err(|error| source.explain(error));
     let backup = copied.and_then(|backup| target.finish().map(|()| backup));
     trace::ended("backup", &backup);
@@ -151,7 +153,8 @@ fn shorten_log(engine: &Engine) -> Result<()> {
     let is_redone = engine.storage.pool().pending_from().is_none();
     if is_redone && log.bytes_since(checkpointer.stats().scan_start) >= most {
         pause::point("backup: its checkpoint begins");
-        let _ = checkpointer.checkpoint();
+        let pace = Pace::new(engine);
+        let _ = checkpointer.checkpoint_paced(&mut || pace.rest(|| engine.admission.check_open()));
     }
     Ok(engine.admission.check_open()?)
 }
@@ -174,6 +177,7 @@ fn find_base(engine: &Engine, base: &Path) -> Result<KnownBackup> {
 /// The database as it is copied.
 struct Source<'e> {
     engine: &'e Engine,
+    pace: Pace<'e>,
     retained: RetainedLog,
     base: Option<KnownBackup>,
 }
@@ -190,7 +194,7 @@ impl Source<'_> {
         pause::point("backup: the pages are copied");
         storage.log().force(copied.lsn)?;
         let to = CopyTarget { fs, dir: &files.log, is_opened: self.base.is_none() };
-        let log = storage.log().copy(superblock.scan_start, &to, &mut || self.go_on())?;
+        let log = storage.log().copy(superblock.scan_start, &to, &mut || self.rest())?;
         assert!(copied.lsn <= log.durable, "a page at {} is ahead of the copied log at {}", copied.lsn, log.durable);
         assert!(superblock.checkpoint_lsn <= log.durable, "the log of a copy ends before its checkpoint");
         // Everything was read from the open database, and from log that was retained.
@@ -236,14 +240,14 @@ impl Source<'_> {
 
     /// Copies the pages to `data`, those that the base does not have already.
     fn copy_pages(&self, data: &dyn File, pages: u64, token: Token) -> Result<Copied, Storage> {
-        let (mut stored, copier, go_on) = (0, PageCopier::new(&self.engine.storage), || self.go_on());
+        let (mut stored, copier, rest) = (0, PageCopier::new(&self.engine.storage), || self.rest());
         let copied = if let Some(base) = self.base {
             let mut writer = IncrementWriter::new(data, token);
             let from_end = mutant("sabotage: an increment begins at the end of its base");
             let start = if from_end { base.end } else { base.start };
             // The LSN of a quarantined page may be older than its damage.
             let has_changed = |page: &[u8]| page_lsn(page) > start || page_type(page) == Some(PageType::Quarantined);
-            let copied = copier.copy(pages, &go_on, &mut |first, run| {
+            let copied = copier.copy(pages, &rest, &mut |first, run| {
                 let changed = (first.0..).zip(run.chunks_exact(PAGE_SIZE)).filter(|(_, page)| has_changed(page));
                 for (number, page) in changed {
                     stored += 1;
@@ -256,7 +260,7 @@ impl Source<'_> {
         } else {
             // The engine never writes a page home without space for it, so free pages need theirs too.
             data.allocate(0, pages * PAGE_SIZE as u64)?;
-            copier.copy(pages, &go_on, &mut |first, run| {
+            copier.copy(pages, &rest, &mut |first, run| {
                 let contents =
                     run.chunks_exact(PAGE_SIZE).filter(|page| page.iter().any(|&byte| byte != 0)).count() as u64;
                 stored += contents;
@@ -273,6 +277,11 @@ impl Source<'_> {
         let SuperBlock { uuid, redo_start, .. } = *self.retained.superblock();
         let mut records = Follower::open(target.fs(), &target.files().log, uuid, redo_start)?.unconfirmed();
         Ok(records.read()?.map_or(end, |first| Lsn(first.lsn.0 - 1)))
+    }
+
+    /// Rests if others commit, and fails like [`go_on`](Self::go_on).
+    fn rest(&self) -> Result<(), Storage> {
+        self.pace.rest(|| self.go_on())
     }
 
     /// Fails if the database is no longer open, or the log is no longer retained.

@@ -5,7 +5,7 @@ use crate::common::{
 };
 use foreshore_base::limits::{PAGE_SIZE, SECTOR};
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
-use foreshore_buffer::format::{page_checksum, page_lsn, verify_page};
+use foreshore_buffer::format::{AREA_PAGES, page_checksum, page_lsn, verify_page};
 use foreshore_buffer::{DoublewriteKind, PageWrites, Pool, PoolOptions};
 use foreshore_io::{File, FileLayer, Fs, Mem, Sim};
 use foreshore_sync::{LockRank, Mutex};
@@ -128,6 +128,28 @@ fn flush_some_writes_its_share_oldest_first_and_all_pages_older_than_the_group()
     left(2, 5);
     bed.pool.flush_some(groups[5], 1, |_| Ok(())).expect("flush");
     left(0, 7);
+}
+
+#[test]
+fn flush_paced_writes_no_page_while_it_rests() {
+    const DIRTY: u64 = 4 * AREA_PAGES as u64 - 5;
+    let (_, fs, _) = store(1, DIRTY + 2);
+    let bed = open(&fs, &pool_options(2 * DIRTY as usize)).expect("open");
+    let mut session = bed.log.session().expect("a session");
+    for pid in (2..DIRTY + 2).map(PageId) {
+        let (_, lsn) = count(&bed.pool, &mut session, pid).expect("count");
+        bed.log.force(lsn).expect("force");
+    }
+    let dirty = || bed.pool.stats().pages_dirty;
+    assert_eq!(dirty(), DIRTY);
+    let mut left = Vec::new();
+    let rest = &mut || {
+        left.push(dirty());
+        Ok(())
+    };
+    bed.pool.flush_paced(bed.log.next_group(), rest).expect("flush");
+    let batch = AREA_PAGES as u64;
+    assert_eq!(left[..4], [DIRTY - batch, DIRTY - 2 * batch, DIRTY - 3 * batch, 0]);
 }
 
 /// The writes home, each as its first page and its length in pages.

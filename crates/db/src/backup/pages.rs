@@ -52,18 +52,18 @@ impl<'e> PageCopier<'e> {
         Self { storage, copied: Copied::default() }
     }
 
-    /// Calls `put` with each run of pages before `end`, and its first page. Superblocks are zeros. Calls `go_on` before
-    /// each run.
+    /// Calls `put` with each run of pages before `end`, and its first page. Superblocks are zeros. Calls `rest` before
+    /// each run, and ends with its error.
     pub(super) fn copy(
         mut self,
         end: u64,
-        go_on: &dyn Fn() -> Result<()>,
+        rest: &dyn Fn() -> Result<()>,
         put: &mut dyn FnMut(PageId, &[u8]) -> Result<()>,
     ) -> Result<Copied> {
         let mut buf = AlignedBuf::new(RUN as usize * PAGE_SIZE);
         let mut first = 0;
         while first < end {
-            go_on()?;
+            rest()?;
             let count = RUN.min(end - first);
             let run = &mut buf[..count as usize * PAGE_SIZE];
             self.read(run, PageId(first))?;

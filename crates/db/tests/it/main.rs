@@ -6,6 +6,7 @@ mod archive_damage;
 mod archive_failures;
 mod backup;
 mod backup_clear;
+mod backup_pace;
 mod bad_files;
 mod bank;
 mod callbacks;
