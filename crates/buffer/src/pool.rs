@@ -320,8 +320,8 @@ impl Pool {
         self.cleaner.flush(false, |dirty| flush_order::older_than(dirty, Some(group)), progress)
     }
 
-    /// Writes pages like [`Pool::flush_older_than`], one batch at a time. No page is written while `rest` runs, which is
-    /// called after each batch.
+    /// Writes pages like [`Pool::flush_older_than`], one batch at a time. Calls `rest` after each batch, and writes no
+    /// page meanwhile.
     ///
     /// # Errors
     /// Those of [`Pool::flush_all`]; an error of `rest`, which ends the call.

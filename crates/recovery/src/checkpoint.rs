@@ -71,11 +71,11 @@ pub struct CheckpointParts {
 
 /// Takes checkpoints: on request, and as a step whenever the log has grown by a quarter of its budget.
 ///
-/// An explicit checkpoint has every page written that is dirty when it begins, at once or with rests. The step writes pages continuously
-/// instead, so that no burst delays other work. After each thirty-second of the budget it writes the oldest sixteenth
-/// of the dirty pages, and those that have been dirty for half the budget. Its checkpoints write no pages. If the disk
-/// does not keep up, it writes without a pause and tells the log after each batch where redo would begin; the log then
-/// slows the writers.
+/// An explicit checkpoint has every page written that is dirty when it begins, at once or with rests. The step writes
+/// pages continuously instead, so that no burst delays other work. After each thirty-second of the budget it writes the
+/// oldest sixteenth of the dirty pages, and those that have been dirty for half the budget. Its checkpoints write no
+/// pages. If the disk does not keep up, it writes without a pause and tells the log after each batch where redo would
+/// begin; the log then slows the writers.
 ///
 /// A writer that finds the disk full is answered by two checkpoints, if they let log be truncated: the older
 /// superblock slot counts too.
@@ -204,19 +204,6 @@ impl Checkpointer {
         self.redo_rest()?;
         let mut state = self.state.lock();
         self.admit(&mut state).and_then(|()| self.take(&mut state, Reach::All))
-    }
-
-    /// Takes a checkpoint like [`Checkpointer::checkpoint`], but calls `rest` after each batch of pages that it writes.
-    /// Other checkpoints are taken meanwhile. Pages that become dirty meanwhile are not written, so redo begins about
-    /// where the log was at the call.
-    ///
-    /// # Errors
-    /// As [`Checkpointer::checkpoint`]; an error of `rest`, which ends the call.
-    pub fn checkpoint_paced(&self, rest: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        self.redo_rest()?;
-        self.pool.flush_paced(self.log.next_group(), rest)?;
-        let mut state = self.state.lock();
-        self.admit(&mut state).and_then(|()| self.take(&mut state, Reach::None))
     }
 
     /// Takes the last checkpoint of a run, with no transaction running, and notes that the database was closed.

@@ -5,10 +5,11 @@
 //! the log has grown it rests for [`REST`] times as long as that slice took.
 //!
 //! - *Commits* have the disk to themselves for three quarters of the time.
-//! - *The backup* takes at most four times as long, and is not slowed at all while none commits.
+//! - *The backup* takes four times as long as it works. It works longer than at full speed, since the log that grows
+//!   meanwhile is copied too. While none commits it is not slowed at all.
 //!
-//! Each step of a backup that is long calls [`Pace::rest`] at the end of a piece: the checkpoint after a batch of pages,
-//! the copy of the pages after a run, the copy of the log after a group.
+//! The long steps of a backup call [`Pace::rest`]. The checkpoint does so after each batch of pages. The copy of the
+//! pages does so before each run, and the copy of the log before each group.
 
 use crate::engine::Engine;
 use foreshore_base::Result;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
 /// How long the disk takes for a run of pages.
-const READ: Duration = Duration::from_millis(2);
+const READ: Duration = Duration::from_millis(20);
 /// Times as long as a slice of work that a rest takes.
 const REST: u32 = 3;
 

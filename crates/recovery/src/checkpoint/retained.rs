@@ -9,7 +9,7 @@
 //! A full disk comes first. If log is retained for copies alone, a writer that waits for log space ends that, and the
 //! copies fail.
 
-use super::Checkpointer;
+use super::{Checkpointer, Reach};
 use foreshore_base::{GroupNo, Result};
 use foreshore_space::SuperBlock;
 use std::fmt;
@@ -19,6 +19,19 @@ use std::sync::Arc;
 const SETTLE_TRIES: u32 = 4;
 
 impl Checkpointer {
+    /// Takes a checkpoint like [`Checkpointer::checkpoint`], but calls `rest` after each batch of pages that it writes.
+    /// Other checkpoints are taken meanwhile. Pages that become dirty meanwhile are not written, so redo begins about
+    /// where the log was at the call.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::checkpoint`]; an error of `rest`, which ends the call.
+    pub fn checkpoint_paced(&self, rest: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.redo_rest()?;
+        self.pool.flush_paced(self.log.next_group(), rest)?;
+        let mut state = self.state.lock();
+        self.admit(&mut state).and_then(|()| self.take(&mut state, Reach::None))
+    }
+
     /// Retains the log that a restart from the newest superblock reads, until the returned value is dropped. Waits for
     /// a checkpoint in progress.
     pub fn retain_log(self: &Arc<Self>) -> RetainedLog {
