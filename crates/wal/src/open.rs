@@ -12,6 +12,7 @@ use crate::segment::{Control, Files, Home, List, Segments, Spare};
 use crate::slots::Slots;
 use crate::throttle::Throttle;
 use crate::watch::GrowthWatch;
+use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result, Uuid};
 use foreshore_io::{AlignedBuf, Fs};
 use foreshore_sync::model::mutant;
@@ -86,12 +87,18 @@ pub(crate) fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOption
     Ok((start(options, recovered.end, floor, recovered.next_group, (segments, Some(tail)))?, recovered))
 }
 
-/// Repeats the last groups, those that no header confirms, behind themselves (see `scan`). Returns the place of the
-/// next group.
+/// Repeats the last groups, those that no header confirms, behind themselves, over a group that only the cache has (see
+/// `scan`). Returns the place of the next group.
 fn repeat_last(scanned: &Scanned, incarnation: Incarnation, segments: &Segments) -> Result<Tail> {
     let (prev_crc, file, live) = (scanned.prev_crc, scanned.file.clone(), scanned.last());
     let mut tail = Tail { incarnation, prev_crc, time: scanned.time, file, offset: live.end, size: live.size };
     let again = if mutant("sabotage: a start does not repeat the last groups") { &[] } else { &scanned.tail[..] };
+    let rolls = again.first().is_some_and(|last| tail.offset + last.len > tail.size);
+    if rolls && tail.offset + BLOCK as u64 <= tail.size {
+        // The cache may have a group here that the medium has not. No repeated group goes over it.
+        tail.file.write_durable(&AlignedBuf::new(BLOCK), tail.offset)?;
+        pause::point("wal: the place behind the last group is erased");
+    }
     for last in again {
         let live = &scanned.live[last.segment];
         let file = segments.home().fs.open(&segments.home().segment_path(live.number))?;

@@ -14,6 +14,11 @@
 //! goes on at the repeated group, some blocks further on. Before the chain counts as ended, such a hole is searched for
 //! in the segment, and then from the beginning of the next one.
 //!
+//! **Groups that only the cache has.** The scan reads past the page cache. Behind the last group on the medium, the
+//! cache may still have one whose sync has failed. It was never acknowledged, but readers of the running log use the
+//! cache and would take it for the next one. So a start writes over its first block: a repeated group, or zeros if that
+//! one goes to the next segment.
+//!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn, and is dropped. If a later header
 //! confirms it (`acked_upto`), acknowledged groups are missing, and the log is refused. The log is also refused if the
 //! first group that the control file names is missing, unless the log is new. The loss of the very last group alone

@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use foreshore_base::{Error, GroupNo, Lsn};
-use foreshore_io::sim::Persist;
+use foreshore_io::sim::{Fault, FaultKind, Persist};
 use foreshore_io::{Fs, Mem, Sim};
-use foreshore_wal::{CopyTarget, Log, LogOptions, LoggedRecord};
+use foreshore_wal::{ArchiveOptions, CopyTarget, Log, LogOptions, LoggedRecord};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,6 +73,58 @@ fn a_copy_has_the_records_of_the_original_from_a_group_on() {
             }
         }
     }
+}
+
+/// The sync of a group fails, and the next start does not find it on the medium. Copies, the archive and followers read
+/// the page cache, which may still have it. The start cannot repeat the group before it in its place, since that is too
+/// long for the rest of the segment.
+#[test]
+fn a_group_that_only_the_page_cache_has_is_in_no_copy_no_archive_and_no_follower() {
+    const FAILED: u64 = 7;
+    let archive = Path::new("/archive");
+    let mut dropped = 0;
+    for seed in 0..40 {
+        let sim = Sim::new(seed);
+        let fs: Arc<dyn Fs> = Arc::new(sim.clone());
+        fs.create_dir(archive).unwrap();
+        let archived = |log: &Log| {
+            log.archive_to(ArchiveOptions { fs: fs.clone(), dir: archive.to_owned(), limit: 0, budget: 1 << 20 })?;
+            log.archive_all()
+        };
+        let log = fresh(&fs, &small());
+        let mut session = log.session().unwrap();
+        for tag in 0..FAILED {
+            let lsn = append(&mut session, tag, &payload(tag, 8000)).unwrap();
+            log.force(lsn).unwrap();
+        }
+        sim.set_buffered(true);
+        sim.inject(Fault { at: sim.ops(), kind: FaultKind::LateEio, sticky: true });
+        let lsn = append(&mut session, FAILED, &payload(FAILED, 100)).unwrap();
+        assert!(matches!(log.force(lsn), Err(Error::Poisoned { .. })));
+        assert_eq!(sim.faults_met(), 1, "the group goes into the segment of those before");
+        drop((session, log));
+        sim.clear_faults();
+
+        let (log, recovered) = open(&fs, &small()).unwrap();
+        let mut expected = tags(&recovered);
+        dropped += u32::from(expected.len() as u64 == FAILED);
+        let mut session = log.session().unwrap();
+        let lsn = append(&mut session, 8, &payload(8, 100)).unwrap();
+        log.force(lsn).unwrap();
+        expected.push(8);
+        let to: Arc<dyn Fs> = Arc::new(Mem::null());
+        copy(&log, Log::FIRST_GROUP, &to).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        let copied = copied(&to, Log::FIRST_GROUP, &small()).1;
+        assert_eq!(copied.iter().map(|record| record.tag).collect::<Vec<_>>(), expected, "seed {seed}: the copy");
+        let mut follower = log.follow(Log::FIRST_GROUP).unwrap();
+        let followed: Vec<_> = std::iter::from_fn(|| follower.read().unwrap()).map(|record| record.tag).collect();
+        assert_eq!(followed, expected, "seed {seed}: the follower");
+        archived(&log).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        drop((follower, session, log));
+        let (log, _) = open(&fs, &small()).unwrap();
+        archived(&log).unwrap_or_else(|error| panic!("seed {seed}: the archive is of another log: {error:?}"));
+    }
+    assert!(dropped > 10, "the group was on the medium in all but {dropped} runs");
 }
 
 #[test]
