@@ -172,6 +172,7 @@ impl Tree {
         match wait {
             LockWait::SkipLocked => Ok(()),
             LockWait::Wait | LockWait::NoWait => {
+                let holder = holder.map(|xid| txn.shown_holder(xid));
                 let (locks, owner) = txn.locks();
                 Err(locks.refusal(owner, target, holder))
             }

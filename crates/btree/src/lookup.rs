@@ -93,6 +93,11 @@ impl Tree {
                     txn.fetch(snapshot, 1)?;
                     continue;
                 }
+                Some((Seen::Earlier(holder), _)) => {
+                    drop(leaf);
+                    txn.wait_earlier(self.table(), key, holder)?;
+                    continue;
+                }
                 Some((Seen::Unfinished, _)) => {
                     txn.forget_fetched();
                     self.restart(&mut restarts);

@@ -222,7 +222,7 @@ impl Tree {
             Seen::Older(flags) if flags & (GHOST | OVERFLOW) == OVERFLOW => return Ok(false),
             Seen::Older(flags) => batch.add((flags & GHOST == 0).then_some(image)),
             Seen::Nothing => batch.found.push(None),
-            Seen::Spilled | Seen::Unfinished | Seen::Lost => return Ok(false),
+            Seen::Spilled | Seen::Unfinished | Seen::Earlier(_) | Seen::Lost => return Ok(false),
         }
         Ok(true)
     }

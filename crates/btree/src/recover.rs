@@ -103,9 +103,9 @@ impl ResourceManager for Trees {
         let mut undone = self.undo_entry(context, entry);
         while let Err(error @ Error::Corrupted { .. }) = undone {
             let Some((root, key)) = place_of(entry).filter(|_| entry.keep.is_none()) else { return Err(error) };
-            let is_at_restart = context.is_at_restart();
+            let quarantines = context.may_quarantine();
             undone =
-                match self.tree(entry.table, root).decide_unreachable(context.session(), key, error, is_at_restart)? {
+                match self.tree(entry.table, root).decide_unreachable(context.session(), key, error, quarantines)? {
                     UnreachableRow::Retry => self.undo_entry(context, entry),
                     // A lock is not logged.
                     UnreachableRow::Lost if entry.lsn == Lsn::ZERO => Ok(false),
@@ -128,6 +128,11 @@ impl ResourceManager for Trees {
         let (root, key) = row.map_err(|why| self.corrupted(PageId::ZERO, why))?;
         // The row of a chain changes back only after the row of a table that refers to the chain.
         Ok((root != CHAINS_ROOT).then_some(key))
+    }
+
+    fn is_row_change(&self, kind: u8) -> bool {
+        use TreeKind::{RowInsert, RowWrite, RowsDelete};
+        matches!(TreeKind::from_number(kind), Some(RowInsert | RowWrite | RowsDelete))
     }
 
     fn shorten(&self, kind: u8, body: &[u8]) -> Result<Option<(u8, Vec<u8>)>> {

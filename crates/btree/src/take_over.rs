@@ -372,7 +372,8 @@ impl Tree {
         loop {
             match self.held_row(txn, key) {
                 Err(error @ Error::Corrupted { .. }) => {
-                    match self.decide_unreachable(txn.session(), key, error, true)? {
+                    let quarantines = txn.may_quarantine();
+                    match self.decide_unreachable(txn.session(), key, error, quarantines)? {
                         UnreachableRow::Retry => {}
                         UnreachableRow::Lost => return Ok(None),
                     }

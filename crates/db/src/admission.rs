@@ -176,6 +176,11 @@ impl Admission {
         self.idle.lower(wait);
     }
 
+    /// Returns whether the time is left that callers of [`close`](Self::close) give to transactions.
+    pub(crate) fn has_time(&self) -> bool {
+        !self.idle.left().is_zero()
+    }
+
     /// Refuses new transactions, waits for running ones, and then refuses all operations and ends their waits. Returns
     /// whether all transactions have ended; `None` if the database is closed already.
     pub(crate) fn close(&self) -> Option<bool> {

@@ -34,6 +34,11 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
         // Work left for the background stays for the next opener that writes.
         return Ok(());
     }
+    let weak = Arc::downgrade(engine);
+    // Rows that a loser had removed are back.
+    engine.storage.undo().on_end(move || {
+        weak.upgrade().iter().for_each(|engine| engine.catalogue.watches().signal(&TableSet::ALL));
+    });
     let has_threads = engine.options.of_lab().background;
     let checkpointer = engine.storage.checkpointer();
     checkpointer.serve(has_threads);
@@ -50,6 +55,11 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Result<()> {
 fn spawn_all(engine: &Arc<Engine>) -> Result<()> {
     let (checkpointer, log) = (engine.storage.checkpointer(), engine.storage.log());
     let work = |step| Arc::new(Work { engine: Arc::downgrade(engine), step });
+    let undo = engine.storage.undo();
+    if undo.is_running() {
+        spawn_one(engine, "foreshore-undo", Signal::new(), Arc::clone(undo) as _)?;
+        undo.has_thread();
+    }
     spawn_one(engine, "foreshore-checkpoint", checkpointer.signal(), Arc::clone(checkpointer) as _)?;
     if engine.options.max_age().is_some() {
         spawn_one(engine, "foreshore-max-age", Signal::new(), work(end_old))?;
@@ -90,6 +100,7 @@ pub(crate) fn step(engine: &Engine) {
         3 => drop(storage.pool().reclaim_step()),
         _ => {
             archive(engine);
+            Step::step(&**storage.undo());
             Step::step(&**storage.checkpointer());
             storage.space().extend_step();
             drop(engine.reclaimer.reclaim_some(&engine.admission, &engine.catalogue));

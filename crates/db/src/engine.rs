@@ -64,6 +64,8 @@ impl Engine {
         self.storage.checkpointer().retire();
         daemons.clear();
         self.storage.log().drive_archive(false);
+        // Losers of the restart are transactions, too.
+        let is_quiet = is_quiet && self.storage.undo().finish(|| self.admission.has_time()).unwrap_or(false);
         let finished = self.storage.finish(is_quiet);
         pause::point("close: the last checkpoint is taken");
         let closed = finished.and(self.storage.stop());

@@ -49,6 +49,8 @@ pub(crate) const CATALOGUE: TableId = TableId(1);
 
 /// Table id of the table of sequences.
 pub(crate) const SEQUENCES: TableId = TableId(3);
+/// Tables with a larger id are those of users and their indexes.
+pub(crate) const LAST_SYSTEM_TABLE: TableId = SEQUENCES;
 /// Root of the table of sequences, created behind that of the table of chains.
 pub(crate) const SEQUENCES_ROOT: PageId = PageId(5);
 

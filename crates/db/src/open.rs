@@ -8,7 +8,7 @@ use crate::create::{self, Contents};
 use crate::damage::Damage;
 use crate::engine::{Background, Engine};
 use crate::files::Files;
-use crate::format::{CATALOGUE, SEQUENCES, SEQUENCES_ROOT};
+use crate::format::{CATALOGUE, LAST_SYSTEM_TABLE, SEQUENCES, SEQUENCES_ROOT};
 use crate::known_backups::KnownBackups;
 use crate::max_age::AgingTransactions;
 use crate::prepared::{PreparedList, take_over};
@@ -23,7 +23,9 @@ use foreshore_btree::Trees;
 use foreshore_buffer::{Pool, Stamps};
 use foreshore_io::{File, Fs, Kind};
 use foreshore_lock::LockManager;
-use foreshore_recovery::{CheckpointParts, Checkpointer, OpenRedo, RecoveryStats, RedoOptions, Replayed, replay, undo};
+use foreshore_recovery::{
+    CheckpointParts, Checkpointer, OpenRedo, OpenUndo, RecoveryStats, RedoOptions, Replayed, UndoOptions, replay, undo,
+};
 use foreshore_space::{Space, SuperBlock};
 use foreshore_sync::model::mutant;
 use foreshore_sync::{Clock, SystemClock, pause};
@@ -197,9 +199,8 @@ impl Parts<'_> {
         }
         superblock.quarantined.extend(&replayed.quarantined);
         let is_left = older.is_some() && is_left(&superblock, &replayed);
-        let (txns, taken_over, redo, recovery) = self.recover(&log, &recovered, &trees, replayed)?;
-        // Its segments may be recycled from here on.
-        drop(recovered);
+        let Recovery { txns, taken_over, redo, undo, stats: recovery } =
+            self.recover(&log, recovered, &trees, replayed)?;
         let damage = Damage::found(&pool, &space, &mut superblock.quarantined)?;
         let passes_damage = directory.is_read_only() && superblock.quarantined.is_empty();
         let checkpointer = Checkpointer::new(CheckpointParts {
@@ -229,7 +230,7 @@ impl Parts<'_> {
             queues: Queues::new(&log, options.of_lab().step_seed),
             profiler: Profiler::new(options.of_lab().profile),
             background: Background::new(options.of_lab().step_seed, has_threads),
-            storage: Storage::new((directory, backups), data, log, pool, space, checkpointer, recovery),
+            storage: Storage::new((directory, backups), data, log, pool, space, checkpointer, (recovery, undo)),
         };
         load_catalogue(&engine, taken_over, &files.log).map_err(first_cause(engine.storage.log()))?;
         engine.storage.opened(clock.now().into());
@@ -288,30 +289,38 @@ impl Parts<'_> {
         self.directory.fs().sync_dir(&self.directory.files().dir)
     }
 
+    /// Returns how losers are undone. They may wait if there is background work.
+    fn undo_options(&self) -> UndoOptions {
+        let lab = self.options.of_lab();
+        let may_wait = !self.directory.is_read_only() && (lab.background || lab.undo_waits_from.is_some());
+        UndoOptions { may_wait, waits_from: lab.undo_waits_from, last_system_table: LAST_SYSTEM_TABLE }
+    }
+
     /// Creates the transaction manager, undoes transactions that had not committed, and takes over the prepared ones
-    /// without their table locks.
-    fn recover(
-        &self,
-        log: &Log,
-        recovered: &Recovered,
-        trees: &Arc<Trees>,
-        replayed: Replayed,
-    ) -> Result<(Arc<TxnManager>, Vec<TakenOver>, OpenRedo, RecoveryStats)> {
-        let Replayed { mut unended, in_doubt, start, redo, mut stats, .. } = replayed;
+    /// without their table locks. If the undo is to go on beside new transactions, it only begins.
+    fn recover(&self, log: &Log, recovered: Recovered, trees: &Arc<Trees>, replayed: Replayed) -> Result<Recovery> {
+        let Replayed { unended, in_doubt, start, redo, stats, .. } = replayed;
         // Beside the undo, which needs some of the pages. The maps of pages are known.
         redo.start();
         let txns = self.transactions(log, LockManager::new(self.options.for_locks(&self.memory)), start)?;
         txns.set_resource_manager(Arc::clone(trees) as _);
         // The signal of the thread that frees pages: freed space lets a parked rollback go on.
         txns.signal_parked(trees.space_signal());
+        if let Some(hold) = unended.to_hold(&**trees, self.undo_options()) {
+            // What they hold keeps the log.
+            let undo = OpenUndo::begin(log, &txns, Arc::clone(trees) as _, recovered, (unended, hold))?;
+            return Ok(Recovery { txns, taken_over: Vec::new(), redo, undo, stats });
+        }
         let mut taken_over = take_over(&txns, in_doubt)?;
-        undo(log, recovered, &txns, &**trees, &mut unended, &mut stats)
-            .map_err(|error| first_cause(log)(error.into()))?;
+        let (unended, undone) =
+            undo(log, &recovered, &txns, &**trees, unended).map_err(|error| first_cause(log)(error.into()))?;
         for taken in &mut taken_over {
-            let changes = unended.changes_of(recovered, &**trees, taken.in_doubt().xid)?;
+            let changes = unended.changes_of(&recovered, &**trees, taken.in_doubt().xid)?;
             taken.hold_rows(changes)?;
         }
-        Ok((txns, taken_over, redo, stats))
+        // The segments of what was recovered may be recycled from here on.
+        let undo = OpenUndo::none(log, &txns);
+        Ok(Recovery { txns, taken_over, redo, undo, stats: stats.with_undo(undone) })
     }
 
     fn transactions(&self, log: &Log, locks: LockManager, start: Start) -> Result<Arc<TxnManager>> {
@@ -341,6 +350,15 @@ impl Parts<'_> {
         };
         Ok(move |limit_bytes| SpillFile::new(make, limit_bytes))
     }
+}
+
+/// The result of recovery.
+struct Recovery {
+    txns: Arc<TxnManager>,
+    taken_over: Vec<TakenOver>,
+    redo: OpenRedo,
+    undo: Arc<OpenUndo>,
+    stats: RecoveryStats,
 }
 
 /// Makes all tables known, and lists the prepared transactions of the previous run again.

@@ -6,7 +6,7 @@ use crate::known_backups::KnownBackups;
 use foreshore_base::{Error, Result};
 use foreshore_buffer::Pool;
 use foreshore_io::{DirLock, File, Fs};
-use foreshore_recovery::{Checkpointer, RecoveryStats};
+use foreshore_recovery::{Checkpointer, OpenUndo, RecoveryStats};
 use foreshore_space::Space;
 use foreshore_sync::{LockRank, Mutex};
 use foreshore_wal::Log;
@@ -88,6 +88,7 @@ pub(crate) struct Storage {
     space: Arc<Space>,
     checkpointer: Arc<Checkpointer>,
     recovery: RecoveryStats,
+    undo: Arc<OpenUndo>,
 }
 
 impl Storage {
@@ -98,11 +99,11 @@ impl Storage {
         pool: Pool,
         space: Arc<Space>,
         checkpointer: Checkpointer,
-        recovery: RecoveryStats,
+        (recovery, undo): (RecoveryStats, Arc<OpenUndo>),
     ) -> Self {
         let (directory, checkpointer) = (Arc::clone(directory), Arc::new(checkpointer));
         let backend = directory.given.backend().name;
-        Self { directory, backups, backend, data, log, pool, space, checkpointer, recovery }
+        Self { directory, backups, backend, data, log, pool, space, checkpointer, recovery, undo }
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -150,9 +151,15 @@ impl Storage {
         self.recovery.open_time = time;
     }
 
-    /// Returns the work of the recovery at the start, and of the redo since then.
+    /// Returns the work of the recovery at the start, and of the redo and undo since then.
     pub(crate) fn recovery(&self) -> RecoveryStats {
-        self.checkpointer.redone(self.recovery)
+        let redone = self.checkpointer.redone(self.recovery);
+        self.undo.stats().map_or(redone, |undo| redone.with_undo(undo))
+    }
+
+    /// Returns the undo of losers that goes on.
+    pub(crate) const fn undo(&self) -> &Arc<OpenUndo> {
+        &self.undo
     }
 
     /// Makes all records of the log durable.

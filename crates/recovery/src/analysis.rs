@@ -3,14 +3,15 @@
 use crate::format::CheckpointBody;
 use crate::stretch::Stretches;
 use crate::trace::Trace;
-use foreshore_base::{Csn, GroupNo, Lsn, Xid};
+use crate::xid_set::{XidSet, maybe_live};
+use foreshore_base::{Csn, GroupNo, Incarnation, Lsn, TableId, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_sync::model::mutant;
 use foreshore_txn::format::{
     self as records, ABORT, CHECKPOINT, COMMIT, COPY, CopyBody, END, PASS, PREPARE, XID_CEILING,
 };
-use foreshore_txn::{InDoubt, PrepareBody};
-use std::collections::{BTreeMap, HashSet};
+use foreshore_txn::{EarlierXids, InDoubt, PrepareBody, compensation_cost};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Memory that a change takes besides its body when it is read again.
 const CHANGE_BYTES: usize = 64;
@@ -21,6 +22,8 @@ pub(crate) struct At {
     pub(crate) xid: Xid,
     pub(crate) lsn: Lsn,
     pub(crate) group: GroupNo,
+    /// The run that logged it.
+    pub(crate) incarnation: Incarnation,
 }
 
 /// A transaction whose end has not been seen.
@@ -31,6 +34,14 @@ pub(crate) struct Open {
     pub(crate) last_lsn: Lsn,
     /// The first group that a record of it was met in.
     pub(crate) first_group: GroupNo,
+    /// The tables that it has changed, with the kinds of changes.
+    pub(crate) changed: BTreeSet<(TableId, u8)>,
+    /// Bytes of log that its compensations take.
+    pub(crate) undo_log: u64,
+    /// Whether no rollback of it has skipped or copied changes.
+    pub(crate) is_plain: bool,
+    /// The run of its first record.
+    began: Incarnation,
     /// Set if it has prepared, and there is no decision yet.
     prepared: Option<Box<PrepareBody>>,
     /// Whether a compensation was met that does not match its changes.
@@ -59,7 +70,8 @@ pub(crate) struct Analysis {
     clock: Csn,
     /// LSN of the checkpoint record to look for; zero if there has been no checkpoint.
     wanted: Lsn,
-    checkpoint: Option<CheckpointBody>,
+    checkpoint: Option<(CheckpointBody, Incarnation)>,
+    committed: XidSet,
     pub(crate) commits: u64,
 }
 
@@ -74,6 +86,8 @@ pub(crate) struct Outcome {
     pub(crate) prepared: BTreeMap<Xid, Trace>,
     /// The log in which the changes of all these lie.
     pub(crate) stretches: Stretches,
+    /// The xids that may be live; `None` if there is no loser, or the log does not tell enough.
+    pub(crate) earlier: Option<EarlierXids>,
     /// First xid that has not been drawn.
     pub(crate) next_xid: Xid,
     pub(crate) clock: Csn,
@@ -89,6 +103,7 @@ impl Analysis {
             clock: Csn::ZERO,
             wanted: checkpoint_lsn,
             checkpoint: None,
+            committed: XidSet::default(),
             commits: 0,
         }
     }
@@ -102,6 +117,7 @@ impl Analysis {
         match record.kind {
             COMMIT => {
                 self.open.remove(&xid);
+                self.committed.insert(xid);
                 self.clock = self.clock.max(lsn.csn());
                 self.commits += 1;
             }
@@ -120,7 +136,7 @@ impl Analysis {
                 self.ceiling = self.ceiling.max(body.ceiling);
                 self.clock = self.clock.max(body.clock);
                 if lsn == self.wanted {
-                    self.checkpoint = Some(body);
+                    self.checkpoint = Some((body, at.incarnation));
                 }
             }
             _ if xid == Xid::ZERO => {}
@@ -136,6 +152,7 @@ impl Analysis {
                 let changes =
                     records::decode_pass(record.body).ok_or("a record of changes passed over is malformed")?;
                 let open = self.open(at);
+                open.is_plain = false;
                 changes.for_each(|change| open.is_unmatched |= !open.trace.pass(change, lsn));
             }
             COPY => self.note_copies(at, record.body)?,
@@ -145,11 +162,15 @@ impl Analysis {
     }
 
     /// Returns the transaction of a record.
-    fn open(&mut self, At { xid, lsn, group }: At) -> &mut Open {
+    fn open(&mut self, At { xid, lsn, group, incarnation }: At) -> &mut Open {
         let open = self.open.entry(xid).or_insert_with(|| Open {
             trace: Trace::default(),
             last_lsn: lsn,
             first_group: group,
+            changed: BTreeSet::new(),
+            undo_log: 0,
+            is_plain: true,
+            began: incarnation,
             prepared: None,
             is_unmatched: false,
             copies: None,
@@ -166,6 +187,7 @@ impl Analysis {
         let bytes = body.changes.iter().map(|change| CHANGE_BYTES + change.body.len()).sum();
         let stretch = self.stretches.note(at.lsn, at.group, bytes);
         let open = self.open(at);
+        open.is_plain = false;
         if body.is_first {
             open.copies = Some(Copies { trace: Trace::default(), from: at.lsn, first_group: at.group });
         }
@@ -197,8 +219,11 @@ impl Analysis {
         }
         let count = (changes.end() - changes.start()) as usize + 1;
         let stretch = self.stretches.note(at.lsn, at.group, count * CHANGE_BYTES + record.body.len());
-        let trace = &mut self.open(at).trace;
-        changes.for_each(|change| trace.add(Lsn(change), stretch));
+        let open = self.open(at);
+        changes.for_each(|change| open.trace.add(Lsn(change), stretch));
+        open.changed.insert((record.table, record.kind));
+        // Several changes share what is common to them.
+        open.undo_log += compensation_cost(record.body.len()) + (count as u64 - 1) * compensation_cost(CHANGE_BYTES);
         Ok(())
     }
 
@@ -207,7 +232,7 @@ impl Analysis {
     /// # Errors
     /// Says what the log lacks.
     pub(crate) fn finish(mut self) -> Result<Outcome, &'static str> {
-        if let Some(checkpoint) = &self.checkpoint {
+        if let Some((checkpoint, _)) = &self.checkpoint {
             let active: HashSet<Xid> = checkpoint.active.iter().map(|&(xid, _)| xid).collect();
             // A transaction drawn before the checkpoint that was not running at it has its end in the log before it,
             // though records of it may lie after the start of the scan.
@@ -230,8 +255,13 @@ impl Analysis {
             in_doubt.push(InDoubt { xid, first_group: open.first_group, last_lsn: open.last_lsn, body: *body });
             prepared.insert(xid, open.trace);
         }
+        // An earlier restart has left a loser, and a checkpoint counts the xids as over that were unknown to it.
+        let known_in = self.checkpoint.as_ref().map_or(Incarnation(0), |&(_, incarnation)| incarnation);
+        let is_told = !losers.is_empty() && losers.values().all(|open| open.began >= known_in);
+        let checkpoint = self.checkpoint.as_ref().map(|(body, _)| body);
+        let earlier = if is_told { maybe_live(checkpoint, &self.committed, self.ceiling) } else { None };
         let (stretches, next_xid, clock) = (self.stretches, self.ceiling, self.clock);
-        Ok(Outcome { losers, in_doubt, prepared, stretches, next_xid, clock })
+        Ok(Outcome { losers, in_doubt, prepared, stretches, earlier, next_xid, clock })
     }
 }
 

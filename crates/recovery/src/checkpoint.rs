@@ -20,6 +20,7 @@ use crate::budget::{RestartBudget, behind};
 use crate::format::{BODY_ENTRY, BODY_HEADER, CheckpointBody};
 use crate::pace::{Mark, PORTIONS, Pace, limits};
 use crate::redo::OpenRedo;
+use crate::unended::MAX_LOSERS;
 use copies::Copies;
 use foreshore_base::{Error, GroupNo, Result};
 use foreshore_buffer::Pool;
@@ -38,10 +39,11 @@ use std::time::Duration;
 /// When the step retries a failure.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Most transactions that a checkpoint record can list: what the smallest log segment takes in one record.
+/// Most transactions that a checkpoint record can list besides losers of a restart. The smallest log segment takes as
+/// many in one record.
 pub const MAX_ACTIVE: usize = 1024;
 
-const _: () = assert!(change_header_len(0) + BODY_HEADER + MAX_ACTIVE * BODY_ENTRY <= 20 << 10);
+const _: () = assert!(change_header_len(0) + BODY_HEADER + (MAX_ACTIVE + MAX_LOSERS) * BODY_ENTRY <= 20 << 10);
 
 /// Most log that a checkpoint takes: its record, in its own group.
 const MOST_LOG: u64 = 24 << 10;
@@ -253,7 +255,7 @@ impl Checkpointer {
             self.write_pages(begin)?;
         }
         let view = self.txns.checkpoint_view();
-        assert!(view.active.len() <= MAX_ACTIVE, "{} transactions at a checkpoint", view.active.len());
+        assert!(view.active.len() <= MAX_ACTIVE + MAX_LOSERS, "{} transactions at a checkpoint", view.active.len());
         let forgets = mutant("sabotage: a checkpoint forgets its dirty pages");
         let oldest_page = self.pool.min_rec_group().filter(|_| !forgets).unwrap_or(begin);
         // One without a record has none before `begin`.

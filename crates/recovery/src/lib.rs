@@ -24,11 +24,16 @@ mod stats;
 mod stretch;
 mod trace;
 mod undo;
+mod undo_beside;
+mod unended;
+mod xid_set;
 
 pub use budget::RestartBudget;
 pub use checkpoint::{CheckpointParts, CheckpointStats, Checkpointer, MAX_ACTIVE, RetainedLog};
 pub use redo::OpenRedo;
 pub use repair::{PageProgress, PageRepair, RepairBase, check_restart};
 pub use restart::{RedoOptions, Replayed, replay};
-pub use stats::RecoveryStats;
-pub use undo::{Unended, undo};
+pub use stats::{RecoveryStats, UndoStats};
+pub use undo::undo;
+pub use undo_beside::OpenUndo;
+pub use unended::{UndoOptions, Unended};

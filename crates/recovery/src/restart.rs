@@ -45,7 +45,7 @@ use crate::analysis::{Analysis, At, Outcome};
 use crate::read_ahead::ReadAhead;
 use crate::redo::{EagerRedo, OpenRedo, PendingRedo, WaitingRecord, without_clr};
 use crate::stats::RecoveryStats;
-use crate::undo::Unended;
+use crate::unended::Unended;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Csn, Error, Incarnation, PageId, Place, Result, Xid};
 use foreshore_buffer::Pool;
@@ -160,7 +160,7 @@ pub fn replay(
     let quarantined = pending.quarantined(usize::MAX);
     stats.commits = analysis.commits;
     let outcome = analysis.finish().map_err(malformed)?;
-    let Outcome { losers, in_doubt, prepared, stretches, next_xid, .. } = outcome;
+    let Outcome { losers, in_doubt, prepared, stretches, earlier, next_xid, .. } = outcome;
     let start = Start { next_xid, clock: outcome.clock.max(Csn(recovered.max_lsn().0)) };
     stats.prepared = in_doubt.len() as u64;
     if !quarantined.is_empty() || pool.stamps().has_rebuilt() {
@@ -175,7 +175,8 @@ pub fn replay(
     pending.set_live();
     let beside = if may_wait && options.has_threads { options.threads_beside() } else { 0 };
     let redo = OpenRedo::new(&pending, pool, beside);
-    let unended = Unended::new(log_dir, stretches, losers, prepared);
+    let is_eager = is_repeated || !quarantined.is_empty();
+    let unended = Unended::new(log_dir, stretches, (losers, prepared), earlier, (superblock.scan_start, is_eager));
     Ok(Replayed { unended, in_doubt, start, quarantined, redo, is_repeated, stats })
 }
 
@@ -223,7 +224,8 @@ fn read_log(
             let change = ChangeRecord::decode(record.payload).map_err(malformed)?;
             stats.records += 1;
             stats.was_clean &= record.lsn <= superblock.checkpoint_lsn;
-            let at = At { xid: Xid(record.tag), lsn: record.lsn, group: record.group };
+            let (xid, lsn, group, incarnation) = (Xid(record.tag), record.lsn, record.group, record.incarnation);
+            let at = At { xid, lsn, group, incarnation };
             analysis.note(at, &change).map_err(malformed)?;
             if record.group < superblock.redo_start {
                 // See the head of the file.

@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+/// What the undo of a restart did, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UndoStats {
+    pub(crate) losers: u64,
+    pub(crate) pending_losers: u64,
+    pub(crate) undone: u64,
+    pub(crate) parked: u64,
+    pub(crate) undo_time: Duration,
+}
+
 /// What a restart did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,7 +34,9 @@ pub struct RecoveryStats {
     pub prepared: u64,
     /// Transactions that had not committed.
     pub losers: u64,
-    /// Changes that were undone.
+    /// Those among them that are still undone, beside new transactions.
+    pub pending_losers: u64,
+    /// Changes that were undone, so far.
     pub undone: u64,
     /// Losers whose rollback is parked, because of a missing or a damaged page.
     pub parked: u64,
@@ -40,8 +52,18 @@ pub struct RecoveryStats {
     pub scanned_bytes: u64,
     /// Time of analysis, and of the redo before the database was open.
     pub redo_time: Duration,
-    /// Time of undo.
+    /// Time of undo, so far. If there are pending losers or were some, it came after the open.
     pub undo_time: Duration,
     /// Time from the call of `open` until transactions could begin: these two, the scan of the log, and all else.
     pub open_time: Duration,
+}
+
+impl RecoveryStats {
+    /// Returns the counters with those of the undo.
+    #[must_use]
+    pub fn with_undo(self, undo: UndoStats) -> Self {
+        let UndoStats { losers, pending_losers, undone, parked, undo_time } = undo;
+        assert!(pending_losers <= losers, "{pending_losers} of {losers} losers are left");
+        Self { losers, pending_losers, undone, parked, undo_time, ..self }
+    }
 }

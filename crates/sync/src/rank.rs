@@ -29,6 +29,8 @@ lock_ranks! {
     Database,
     /// The table catalogue.
     Catalogue,
+    /// The undo of losers beside new transactions, one piece at a time.
+    RestartUndo,
     /// One checkpoint at a time.
     Checkpoint,
     /// The list of known backups, and the replacement of its file. Backups alone take it, at their ends.

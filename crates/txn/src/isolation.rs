@@ -1,6 +1,6 @@
 //! Isolation levels, and the result of reading a row.
 
-use foreshore_base::InvalidOption;
+use foreshore_base::{InvalidOption, Xid};
 use std::fmt;
 use std::str::FromStr;
 
@@ -62,4 +62,7 @@ pub enum Seen {
     /// The search ended early, because the page was latched or had changed, or the snapshot was cancelled. The caller
     /// must read the row again, even if the page validates.
     Unfinished,
+    /// The restart may still have to undo a change of this transaction of the previous run. The caller waits for it by
+    /// [`Txn::wait_earlier`](crate::Txn::wait_earlier), and reads the row again.
+    Earlier(Xid),
 }

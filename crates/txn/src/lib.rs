@@ -40,16 +40,16 @@ mod xids;
 pub use isolation::{Isolation, Seen};
 pub use logged::{LoggedChange, PrepareBody};
 pub use manager::{
-    CheckpointView, Forward, InDoubt, MAX_PREPARED_NAME, ManagerRef, PrecommitRelease, Prepared, RowHolder, Start,
-    TakenOver, Txn, TxnManager, TxnManagerOptions, TxnOptions, TxnStats, Unfinished,
+    CheckpointView, Forward, InDoubt, Losers, LosersHold, MAX_PREPARED_NAME, ManagerRef, PrecommitRelease, Prepared,
+    RowHolder, Start, TakenOver, Txn, TxnManager, TxnManagerOptions, TxnOptions, TxnStats, Unfinished,
 };
 pub use parked::{ParkedRollback, Retried, may_wait};
-pub use resource::{ResourceManager, TakeOver, UndoContext};
+pub use resource::{ResourceManager, TakeOver, UndoContext, compensation_cost};
 pub use savepoints::Savepoint;
 pub use sessions::RowPosition;
 pub use undo::{Before, Fetched, MAX_STRUCTURE, SeveralUndo, SpillFile, UndoEntry, UndoPtr, Undoable};
 pub use visibility::{
-    CsnMap, MakeStatusTable, OldestSnapshot, ReadOperation, Snapshot, SnapshotKind, SnapshotLimits, SnapshotRef,
-    StatusTable, View, Visibility,
+    CsnMap, EarlierXids, MakeStatusTable, OldestSnapshot, ReadOperation, Snapshot, SnapshotKind, SnapshotLimits,
+    SnapshotRef, StatusTable, View, Visibility,
 };
-pub use xids::{OldestTransaction, Xids};
+pub use xids::{HelpUndo, OldestTransaction, Xids};

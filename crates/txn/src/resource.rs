@@ -39,6 +39,12 @@ pub trait ResourceManager: Send + Sync {
     /// `Corrupted` for a body that no engine writes.
     fn row_of<'c>(&self, kind: u8, body: &'c [u8]) -> Result<Option<&'c [u8]>>;
 
+    /// Returns whether a change of `kind`, which a restart has read from the log, concerns rows only and can be undone
+    /// beside new transactions.
+    fn is_row_change(&self, _kind: u8) -> bool {
+        false
+    }
+
     /// Returns a shorter change for one that a restart has read from the log, if its undo needs less of it: kind and
     /// body.
     ///
@@ -70,7 +76,7 @@ pub trait ResourceManager: Send + Sync {
     ///
     /// - For each of `changes`, which come in log order, it enters the undo and the row's earlier state.
     /// - It writes the transaction's new xid to the headers of the rows.
-    /// - The transaction's last changes are in their pages, and no other thread changes one.
+    /// - The transaction's last changes are in their pages, and no other thread changes one of its rows.
     /// - Changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], except those that the rollback
     ///   will skip for good.
     ///
@@ -85,6 +91,9 @@ pub trait TakeOver {
     /// Returns whether the transaction is one that a restart could not roll back. The log has the changes that it
     /// skipped.
     fn is_loser(&self) -> bool;
+
+    /// Returns whether damaged pages that hide its rows are quarantined. They are not while other transactions run.
+    fn may_quarantine(&self) -> bool;
 
     /// Leaves out a change whose row cannot be reached because of `cause`. That is permitted only if the page is
     /// damaged and the transaction is to be rolled back. The next restart then finds the change in the log.
@@ -126,7 +135,8 @@ const LONGER: usize = 16;
 
 /// Returns the log space that is charged for the compensation of an undo entry. `body` is the length of the entry's
 /// body, and the compensation changes at most two pages.
-pub(crate) fn compensation_cost(body: usize) -> u64 {
+#[must_use]
+pub fn compensation_cost(body: usize) -> u64 {
     undo_log_cost(UndoContext::clr_cost(2, body + LONGER))
 }
 
@@ -148,6 +158,8 @@ pub struct UndoContext<'a> {
     tag: Xid,
     last_lsn: Lsn,
     at_restart: bool,
+    /// Whether other transactions are running.
+    is_beside: bool,
     /// Whether a change was skipped for good that the log does not mention yet.
     has_passed: bool,
     /// The statuses of the other transactions.
@@ -157,12 +169,12 @@ pub struct UndoContext<'a> {
 impl<'a> UndoContext<'a> {
     /// Returns the rollback of `xid`, whose last record has `last_lsn`. It logs through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, tag: xid, last_lsn, at_restart: false, has_passed: false, others: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: false, is_beside: true, has_passed: false, others: None }
     }
 
-    /// Returns the rollback of `xid` at a restart.
-    pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { at_restart: true, ..Self::new(session, xid, last_lsn) }
+    /// Returns the rollback of `xid` at a restart. `is_beside`: other transactions are running.
+    pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn, is_beside: bool) -> Self {
+        Self { at_restart: true, is_beside, ..Self::new(session, xid, last_lsn) }
     }
 
     /// Provides the statuses of other transactions, to find out whether they are settled.
@@ -189,6 +201,12 @@ impl<'a> UndoContext<'a> {
     #[must_use]
     pub const fn is_at_restart(&self) -> bool {
         self.at_restart
+    }
+
+    /// Returns whether damaged pages that hide rows are quarantined: at a restart, before other transactions run.
+    #[must_use]
+    pub const fn may_quarantine(&self) -> bool {
+        !self.is_beside
     }
 
     /// Returns the xid of the transaction that is rolled back.

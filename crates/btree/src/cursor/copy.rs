@@ -47,6 +47,14 @@ impl Cursor {
             });
             if leaf.holds() {
                 txn.check_snapshot(snapshot)?;
+                if let Some(holder) = versions.earlier {
+                    drop(leaf);
+                    txn.unwant(0);
+                    let key = rows.first_key().to_vec();
+                    rows.clear();
+                    txn.wait_earlier(tree.table(), &key, holder)?;
+                    continue;
+                }
                 let copied = copied.map_err(|why| tree.corrupted(pid, why));
                 if versions.is_spilled && !versions.is_unfinished {
                     drop(leaf);
@@ -78,6 +86,8 @@ struct Versions {
     is_spilled: bool,
     /// Whether a version cannot be read yet. The step then starts again.
     is_unfinished: bool,
+    /// A transaction of the previous run that must be undone first. Then the step starts again, too.
+    earlier: Option<Xid>,
 }
 
 impl Versions {
@@ -117,6 +127,10 @@ impl Versions {
                 self.is_unfinished = true;
                 Copied::Nothing
             }
+            Seen::Earlier(holder) => {
+                self.earlier = Some(holder);
+                Copied::Waits
+            }
             Seen::Lost => return Err(NO_VERSION),
         })
     }
@@ -132,12 +146,15 @@ enum Copied {
     Ghost,
     /// No version.
     Nothing,
+    /// A row that the reader has to wait for.
+    Waits,
 }
 
 impl Tree {
     /// Copies the rows of a leaf that lie in a span, from one end, at most one step. `left` is the entries in the span,
-    /// if they are known. `memory` becomes a key. `see` returns what the reader finds of a row by its header. Also
-    /// returns the entries that the step leaves. The result is valid only if the leaf then validates.
+    /// if they are known. `memory` becomes a key. `see` returns what the reader finds of a row by its header. If that
+    /// is a row to wait for, only that row is copied. Also returns the entries that the step leaves. The result is
+    /// valid only if the leaf then validates.
     fn copy_rows<const ONCE: bool>(
         &self,
         leaf: &ReadGuard<'_, ONCE>,
@@ -195,6 +212,10 @@ impl Tree {
                     }
                 }
                 Copied::Nothing => {}
+                Copied::Waits => {
+                    rows.push_alone(&node, key, value);
+                    return Ok((Rest::Nothing, None));
+                }
             }
         }
         if inside == all {

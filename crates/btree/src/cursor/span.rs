@@ -265,6 +265,11 @@ impl Rows {
         self.left.start == self.left.end
     }
 
+    /// Returns the key of the first row.
+    pub(super) fn first_key(&self) -> &[u8] {
+        &self.bytes[self.places[0].key()]
+    }
+
     /// Returns how many rows were added, taken or not.
     pub(super) fn len(&self) -> usize {
         self.places.len()
@@ -289,6 +294,12 @@ impl Rows {
         // Key and value are adjacent in the leaf.
         leaf.append_to(row_key.start..row_value.end, &mut self.bytes);
         self.add(key, value);
+    }
+
+    /// Adds a row of a leaf in place of all others.
+    pub(super) fn push_alone<P: PageRead>(&mut self, leaf: &NodeView<P>, key: Range<usize>, value: Range<usize>) {
+        self.clear();
+        self.push(leaf, key, value);
     }
 
     /// Adds a row of a leaf at the end, with an older value.

@@ -68,11 +68,11 @@ impl Trees {
                 Err(error @ Error::Corrupted { .. }) if entry.keep.is_none() => error,
                 Err(error) => return Err(error),
             };
-            let is_at_restart = context.is_at_restart();
-            if tree.decide_unreachable(context.session(), &from, error, is_at_restart)? == UnreachableRow::Retry {
+            let quarantines = context.may_quarantine();
+            if tree.decide_unreachable(context.session(), &from, error, quarantines)? == UnreachableRow::Retry {
                 continue;
             }
-            let next = tree.next_after_skip(context.session(), &from, is_at_restart)?;
+            let next = tree.next_after_skip(context.session(), &from, quarantines)?;
             match next.filter(|next| &**next <= loaded.last) {
                 Some(next) => from = next,
                 None => {

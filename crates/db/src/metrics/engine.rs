@@ -182,8 +182,9 @@ fn recovery(out: &mut Exposition, stats: &Stats) {
     out.one("recovery_redone", "Changes of pages applied again since the open began.", recovery.redone);
     out.one("recovery_pending_pages", "Pages whose redo waits until they are read.", recovery.pending_pages);
     out.one("recovery_pending_bytes", "Memory of the changes that wait for these pages.", recovery.pending_bytes);
-    out.one("recovery_undone", "Changes that the open undid.", recovery.undone);
+    out.one("recovery_undone", "Changes undone since the open began.", recovery.undone);
     out.one("recovery_losers", "Transactions that had not committed before the open.", recovery.losers);
+    out.one("recovery_pending_losers", "Those of them that are still undone.", recovery.pending_losers);
     out.one("recovery_restored_pages", "Torn pages that the open restored.", recovery.restored);
     out.one("recovery_log_bytes", "Log that the open read.", recovery.log_bytes);
     out.one(
@@ -191,6 +192,6 @@ fn recovery(out: &mut Exposition, stats: &Stats) {
         "Time of the open for analysis, and for the redo that did not wait.",
         recovery.redo_time,
     );
-    out.one("recovery_undo_seconds", "Time of the open for undo.", recovery.undo_time);
+    out.one("recovery_undo_seconds", "Time of undo, before the open and after it.", recovery.undo_time);
     out.one("recovery_open_seconds", "Time of the open until transactions could begin.", recovery.open_time);
 }

@@ -12,8 +12,9 @@ use foreshore_txn::{SnapshotLimits, SpillFile, TxnManagerOptions};
 use foreshore_wal::{ArchiveOptions, LogOptions};
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// Transactions besides those of users: one to free pages, one to purge, one for a check, one to reserve numbers.
-const OWN_TRANSACTIONS: usize = 4;
+/// Transactions besides those of users: one to free pages, one to purge, one for a check, one to reserve numbers, one
+/// for the losers of a restart.
+const OWN_TRANSACTIONS: usize = 5;
 /// Log sessions besides those of transactions: one for the checkpointer, one for creation or undo.
 const OWN_SESSIONS: usize = 2;
 

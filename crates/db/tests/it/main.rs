@@ -105,6 +105,7 @@ mod table_list;
 mod table_types;
 mod torn;
 mod truncation;
+mod undo_beside;
 mod updates;
 mod vacuum;
 mod wait_for_insert;

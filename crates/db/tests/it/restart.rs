@@ -3,7 +3,7 @@
 
 use crate::script::{Random, disk, open, options};
 use crate::support::{DIR, POLICIES};
-use foreshore::{Db, Error, TableDef, Transaction};
+use foreshore::{Db, Error, Options, TableDef, Transaction};
 use foreshore_base::Error as Storage;
 use foreshore_io::sim::Persist;
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
+pub(crate) const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
 const FILLER: TableDef<u64, &[u8]> = TableDef::new("filler");
 
-type Rows = BTreeMap<u64, Vec<u8>>;
+pub(crate) type Rows = BTreeMap<u64, Vec<u8>>;
 
 fn put(tx: &Transaction, key: u64, value: &[u8]) {
     tx.open(ROWS).unwrap().insert(key, value).unwrap();
 }
 
 /// What a snapshot shows.
-fn read(db: &Db) -> Rows {
+pub(crate) fn read(db: &Db) -> Rows {
     let reader = db.read();
     reader.open(ROWS).unwrap().iter().map(|row| row.unwrap()).map(|(key, value)| (key, value.to_vec())).collect()
 }
@@ -261,17 +261,21 @@ impl FsLayer for FullOfPages {
     }
 }
 
+pub(crate) fn full(sim: &Sim) -> Options {
+    options(sim).lab(|lab| lab.fs = Some(Arc::new(FullOfPages(sim.clone())) as Arc<dyn Fs>))
+}
+
 fn open_full(sim: &Sim) -> Db {
-    options(sim).lab(|lab| lab.fs = Some(Arc::new(FullOfPages(sim.clone())) as Arc<dyn Fs>)).open(DIR).unwrap()
+    full(sim).open(DIR).unwrap()
 }
 
 /// Rows that the loser makes so small that others use their space.
-fn is_shrunk(n: u64) -> bool {
+pub(crate) fn is_shrunk(n: u64) -> bool {
     matches!(n % 10, 1 | 2 | 4 | 8)
 }
 
 /// A database without a free page, and a loser that needs some to be taken back.
-fn without_a_page_and_with_a_loser() -> (Sim, Rows) {
+pub(crate) fn without_a_page_and_with_a_loser() -> (Sim, Rows) {
     let sim = disk(4);
     let db = open(&sim).unwrap();
     let mut rows = Rows::new();
@@ -382,7 +386,7 @@ fn a_parked_loser_survives_power_loss_while_it_ends() {
     assert!(images > 2, "{images} images");
 }
 
-fn verify_ended(db: &Db, rows: &Rows) {
+pub(crate) fn verify_ended(db: &Db, rows: &Rows) {
     assert!(read(db) == *rows, "the rows are as they were before the loser");
     for (key, value) in rows {
         db.run(|tx| tx.open(ROWS)?.insert(*key, &value[..]).map(drop)).unwrap();

@@ -17,7 +17,7 @@ fn mark(kind: u8, body: &[u8]) -> ChangeRecord<'_> {
 }
 
 fn at(xid: u64, lsn: u64) -> At {
-    At { xid: Xid(xid), lsn: Lsn(lsn), group: GroupNo(1) }
+    At { xid: Xid(xid), lsn: Lsn(lsn), group: GroupNo(1), incarnation: Incarnation(1) }
 }
 
 /// Which of `lsns` stand, if those are all that do.

@@ -5,7 +5,9 @@ mod rollback;
 mod txn;
 
 pub use forward::Forward;
-pub use txn::{InDoubt, MAX_PREPARED_NAME, Prepared, RowHolder, TakenOver, Txn, TxnOptions, Unfinished};
+pub use txn::{
+    InDoubt, Losers, LosersHold, MAX_PREPARED_NAME, Prepared, RowHolder, TakenOver, Txn, TxnOptions, Unfinished,
+};
 
 use crate::halt::Halt;
 use crate::parked::ParkedList;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`status`] | the outcome of each recent xid: the status window |
 //! | [`status_table`] | the outcomes in a plugged-in table, to measure its cost |
+//! | [`earlier`] | the xids of the previous run that are still to be undone |
 //! | [`readers`] | the snapshots in use |
 //! | [`pins`] | the writers that are accessing old versions |
 //! | [`view`] | all readers at one moment; tells which old versions are dead |
@@ -15,6 +16,7 @@
 //! the dead versions in the row's chain. The window passes an xid whose outcome is final and durable. It also
 //! passes a long-running one, which is pinned first.
 
+mod earlier;
 mod kept_pages;
 mod limits;
 pub(crate) mod past;
@@ -27,6 +29,7 @@ pub(crate) mod status;
 mod status_table;
 pub(crate) mod view;
 
+pub use earlier::EarlierXids;
 pub use limits::OldestSnapshot;
 pub use readers::SnapshotLimits;
 pub use snapshot::{ReadOperation, Snapshot, SnapshotKind, SnapshotRef};

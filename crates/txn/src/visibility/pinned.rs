@@ -16,12 +16,26 @@
 //!    finds an xid below the start of the window and outside of them has synchronised with its removal.
 //!
 //! Usually no xid is pinned. Then `oldest` is above all xids, and a reader loads only that word.
+//!
+//! **The previous run.** While a restart undoes transactions beside new ones, the xids of the previous run that may be
+//! live count as pinned, too ([`EarlierXids`]). The bounds cover all of them. They have no words and no slots.
 
+use super::earlier::{Earlier, EarlierXids};
 use foreshore_base::Xid;
 use foreshore_sync::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
 
 /// The value of `oldest` while no xid is pinned.
 const NONE: u64 = u64::MAX;
+
+/// Why an xid below the start of the window is not frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// It is pinned, and this is its slot.
+    Slot(usize),
+    /// It belongs to the previous run, and may still be undone.
+    Earlier,
+}
 
 /// The pinned xids of a status window.
 pub(crate) struct PinnedXids {
@@ -33,6 +47,8 @@ pub(crate) struct PinnedXids {
     used_len: AtomicUsize,
     /// The pinned xids in no order. Zero is an empty slot.
     slots: Box<[AtomicU64]>,
+    /// The xids of the previous run, if a restart undoes some of them beside new transactions.
+    earlier: OnceLock<Earlier>,
 }
 
 impl PinnedXids {
@@ -43,6 +59,7 @@ impl PinnedXids {
             newest: AtomicU64::new(0),
             used_len: AtomicUsize::new(0),
             slots: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
+            earlier: OnceLock::new(),
         }
     }
 
@@ -69,12 +86,31 @@ impl PinnedXids {
         Xid(self.newest.load(Ordering::Acquire))
     }
 
-    /// Returns the slot of a pinned xid. The caller has found the start of the window above `xid`.
-    pub(crate) fn find(&self, xid: Xid) -> Option<usize> {
+    /// Returns why an xid is pinned, if it is. The caller has found the start of the window above `xid`.
+    pub(crate) fn find(&self, xid: Xid) -> Option<Pin> {
         if xid < self.oldest() || xid > self.newest() {
             return None;
         }
-        self.used_slots().iter().position(|slot| xid_in(slot) == xid)
+        let slot = self.used_slots().iter().position(|slot| xid_in(slot) == xid);
+        slot.map(Pin::Slot).or_else(|| self.earlier.get()?.may_be_live(xid).then_some(Pin::Earlier))
+    }
+
+    /// Pins the xids of the previous run that may be live, up to `next`. Called once, before the first transaction
+    /// begins, by the slider.
+    pub(crate) fn hold_earlier(&self, xids: EarlierXids, next: Xid) {
+        assert!(self.earlier.set(Earlier::new(xids, next)).is_ok(), "the previous run is held once");
+        self.fit_bounds();
+    }
+
+    /// Returns the xids of the previous run, while some of them may be live.
+    pub(crate) fn earlier(&self) -> Option<&Earlier> {
+        self.earlier.get().filter(|earlier| !earlier.are_over())
+    }
+
+    /// Unpins all xids of the previous run. Called by the slider.
+    pub(crate) fn end_earlier(&self) {
+        self.earlier.get().into_iter().for_each(Earlier::end_all);
+        self.fit_bounds();
     }
 
     /// Returns whether `xid`, found in `slot`, is still pinned.
@@ -113,7 +149,8 @@ impl PinnedXids {
 
     /// Fits the bounds to the remaining xids. Called by the slider.
     fn fit_bounds(&self) {
-        let (oldest, newest) = self.all().fold((NONE, 0), |(least, most), Xid(xid)| (least.min(xid), most.max(xid)));
+        let earlier = self.earlier().map_or((NONE, 0), Earlier::bounds);
+        let (oldest, newest) = self.all().fold(earlier, |(least, most), Xid(xid)| (least.min(xid), most.max(xid)));
         let used = self.slots.iter().rposition(|slot| xid_in(slot) > Xid::ZERO).map_or(0, |last| last + 1);
         // ORDERING: Release, pairs with `oldest`, `newest` and `used_slots` (rule 3).
         self.oldest.store(oldest, Ordering::Release);

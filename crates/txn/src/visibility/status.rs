@@ -2,7 +2,8 @@
 //!
 //! The window has one word per recent xid. Older xids are *frozen* or *pinned*. The contract of the words is below.
 
-use super::pinned::PinnedXids;
+use super::earlier::Earlier;
+use super::pinned::{Pin, PinnedXids};
 use super::readers::{FrozenXids, LateXids};
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_sync::model::mutant;
@@ -78,18 +79,22 @@ const ABORTED: u64 = 1;
 const COMMITTING: u64 = 2;
 const COMMITTED: u64 = 3;
 
-/// The reason why an xid has a word.
+/// The reason why an xid is not frozen: mostly that it has a word.
 #[derive(Clone, Copy, Debug)]
 enum Claim {
     /// It is at or above the start of the window.
     Recent,
     /// It is pinned, and this is its slot in the list.
     Pinned(usize),
+    /// It has none. It belongs to the previous run, and may still be undone.
+    Earlier,
 }
 
 /// The status words of all recent xids, up to the newest that was handed out.
 pub(crate) struct StatusWindow {
     words: LazyArray<AtomicU64>,
+    /// The first xid of this run.
+    first: Xid,
     /// Contract above.
     lo: CachePadded<AtomicU64>,
     /// Contract above.
@@ -110,6 +115,7 @@ impl StatusWindow {
             LazyArray::new(capacity).map_err(|source| Error::io("map memory for", "the status window", source))?;
         Ok(Self {
             words,
+            first,
             lo: CachePadded::new(AtomicU64::new(first.0)),
             cleared: AtomicU64::new(first.0 + capacity as u64),
             pinned: PinnedXids::new(sessions.min(capacity / 2)),
@@ -152,6 +158,9 @@ impl StatusWindow {
     pub(crate) fn get(&self, xid: Xid) -> Status {
         loop {
             let Some(claim) = self.claim(xid) else { return Status::Frozen };
+            if matches!(claim, Claim::Earlier) {
+                return Status::Live;
+            }
             // ORDERING: Acquire, pairs with `set`, so that a commit's effects are visible, and with the reset in
             // `slide`.
             let word = self.word(xid).load(Ordering::Acquire);
@@ -174,7 +183,13 @@ impl StatusWindow {
     /// Returns whether a snapshot at `csn` sees `xid`, which was handed out. The answer is the same each time.
     pub(crate) fn see(&self, xid: Xid, csn: Csn) -> Sight {
         loop {
-            let Some(claim) = self.claim(xid) else { return Sight::Frozen };
+            let claim = match self.claim(xid) {
+                Some(Claim::Earlier) => return Sight::Invisible,
+                Some(claim) => claim,
+                // No commit of the previous run is above a snapshot of this one.
+                None if xid < self.first => return Sight::Visible(Csn::ZERO),
+                None => return Sight::Frozen,
+            };
             let word = self.word(xid);
             // ORDERING: Acquire, as in `get`.
             let seen = word.load(Ordering::Acquire);
@@ -204,12 +219,15 @@ impl StatusWindow {
         }
     }
 
-    /// Returns the reason why `xid` has a word; `None` if it is frozen.
+    /// Returns the reason why `xid` is not frozen; `None` if it is.
     fn claim(&self, xid: Xid) -> Option<Claim> {
         if xid >= self.lo() {
             return Some(Claim::Recent);
         }
-        self.pinned.find(xid).map(Claim::Pinned)
+        self.pinned.find(xid).map(|pin| match pin {
+            Pin::Slot(slot) => Claim::Pinned(slot),
+            Pin::Earlier => Claim::Earlier,
+        })
     }
 
     /// Returns whether a word belonged to `xid` when the caller loaded or pushed it. The caller has got `claim` before
@@ -218,6 +236,7 @@ impl StatusWindow {
         match claim {
             Claim::Recent => xid >= self.lo(),
             Claim::Pinned(slot) => mutant("status: no second look at the pin") || self.pinned.still_has(slot, xid),
+            Claim::Earlier => unreachable!("it has no word"),
         }
     }
 
@@ -318,14 +337,16 @@ impl StatusWindow {
         assert_eq!(before, from, "the status of {xid} is set once");
     }
 
-    /// Returns the start of the window, the late commits above `csn` in ascending order, and the pinned xids.
+    /// Returns the start of the window, the late commits above `csn` in ascending order, and the pinned xids. For those
+    /// of the previous run the first one stands.
     ///
     /// A reader with a snapshot at `csn` has to know no more of the xids below the start. Late commits that each reader
     /// with that snapshot recognises by their xid are left out.
     pub(crate) fn late_for(&self, csn: Csn) -> (Xid, Vec<Xid>, Vec<Xid>) {
         let late = self.late.lock();
         let above = late.iter().filter(|&(_, &number)| number > csn).map(|(&xid, _)| xid).collect();
-        (self.lo(), above, self.pinned.all().collect())
+        let earlier = self.pinned.earlier().map(Earlier::first);
+        (self.lo(), above, self.pinned.all().chain(earlier).collect())
     }
 
     /// Returns the start of the window and the late and pinned xids below it, ascending. These are all late commits for
@@ -353,6 +374,7 @@ fn spare_order() -> Ordering {
     if mutant("status: relaxed spare xids") { Ordering::Relaxed } else { Ordering::Release }
 }
 
+mod previous;
 mod slide;
 #[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
 mod tests;

@@ -3,7 +3,7 @@
 use foreshore_base::{GroupNo, Xid};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use foreshore_sync::{BiasedMutex, CachePadded, LockRank};
+use foreshore_sync::{BiasedMutex, CachePadded, LockRank, Mutex};
 use std::ops::Range;
 
 /// A transaction that has an xid and has not ended.
@@ -44,6 +44,9 @@ struct Slot {
 /// truncated. A checkpointer that finds no group has loaded the next group before it checked. So the first record comes
 /// in that group or a later one.
 ///
+/// Losers of a restart that are still undone have no slots of their own. They are listed with the number of the owner
+/// that stands for all of them. Each is removed when its END record is in the log, as a transaction leaves its slot.
+///
 /// Xids left in blocks hold the status window. They are voided when they have become old. If the window is full, all of
 /// them are voided.
 #[derive(Debug)]
@@ -51,13 +54,27 @@ pub(crate) struct ActiveSlots {
     slots: Box<[CachePadded<BiasedMutex<Slot>>]>,
     /// The number of undo entries of each slot's transaction after its last operation. The slot's session writes it.
     versions: Box<[CachePadded<AtomicU64>]>,
+    losers: Mutex<Vec<(usize, Active)>>,
 }
 
 impl ActiveSlots {
     pub(super) fn new(count: usize) -> Self {
         let slot = |_| CachePadded::new(BiasedMutex::new(LockRank::Leaf, Slot::default()));
         let versions = (0..count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Self { slots: (0..count).map(slot).collect(), versions }
+        let losers = Mutex::new(LockRank::Leaf, Vec::new());
+        Self { slots: (0..count).map(slot).collect(), versions, losers }
+    }
+
+    /// Lists the losers of a restart, for which the owner with number `index` stands. No record of them lies in a group
+    /// before `first_group`.
+    pub(crate) fn hold_losers(&self, index: usize, first_group: GroupNo, losers: Vec<Xid>) {
+        let active = |xid| (index, Active { xid, first_group: Some(first_group) });
+        self.losers.lock().extend(losers.into_iter().map(active));
+    }
+
+    /// Removes a loser that has ended: its last record is in the log, or its rollback is parked and has a slot.
+    pub(crate) fn end_loser(&self, xid: Xid) {
+        self.losers.lock().retain(|&(_, loser)| loser.xid != xid);
     }
 
     /// Records the number of undo entries of the transaction in a slot. Only its session calls it.
@@ -132,13 +149,17 @@ impl ActiveSlots {
 
     /// Returns all running transactions with the numbers of their slots. The slots are not read at one moment.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Active)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.visit().active.map(|active| (index, active)))
+        let in_slot = |(index, slot): (usize, &CachePadded<BiasedMutex<Slot>>)| Some((index, slot.visit().active?));
+        // The losers first: one that is parked is in the list until it has a slot.
+        let losers = self.losers.lock().clone();
+        losers.into_iter().chain(self.slots.iter().enumerate().filter_map(in_slot))
     }
 
     /// Takes the rest of each session's block, if that rest starts below `below`. Passes it to `void` under the slot's
     /// lock. Returns the running transactions.
     pub(super) fn take_left(&self, below: Xid, mut void: impl FnMut(Range<u64>)) -> Vec<Active> {
-        let mut all = Vec::new();
+        // The losers first, as in `all`.
+        let mut all: Vec<Active> = self.losers.lock().iter().map(|&(_, loser)| loser).collect();
         for slot in &self.slots {
             let mut slot = slot.visit();
             all.extend(slot.active);

@@ -3,6 +3,7 @@
 //! | part | job |
 //! |---|---|
 //! | `ceiling` | the next xid, and the durable ceiling below which xids may be drawn |
+//! | `losers` | the waits for transactions of the previous run that are still undone |
 //! | `active` | the xid of each running transaction, and the xids that each session has drawn for later |
 //!
 //! 1. A session draws a block of xids below the limit, and reserves their status words.
@@ -12,8 +13,10 @@
 
 mod active;
 mod ceiling;
+mod losers;
 
 pub(crate) use active::{Active, ActiveSlots};
+pub use losers::HelpUndo;
 
 use crate::visibility::Visibility;
 use crate::visibility::status::Status;
@@ -23,6 +26,7 @@ use foreshore_lock::LockManager;
 use foreshore_sync::model::mutant;
 use foreshore_sync::pause;
 use foreshore_wal::{Log, Session};
+use losers::LoserWaits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +63,7 @@ pub struct Xids {
     active: ActiveSlots,
     /// Most xids that a session draws at once in this database. Zero if it is only read: no xid is drawn.
     draw: u64,
+    losers: LoserWaits,
 }
 
 impl Xids {
@@ -75,7 +80,7 @@ impl Xids {
     ) -> Self {
         let (source, active) = (XidSource::new(first, block), ActiveSlots::new(sessions));
         let draw = if read_only { 0 } else { most_drawn(capacity, sessions) };
-        Self { log, locks, source, active, draw }
+        Self { log, locks, source, active, draw, losers: LoserWaits::new(first) }
     }
 
     /// Returns an error if the database is only read.
@@ -219,6 +224,11 @@ impl Xids {
         // The next xid before the slots: see `ActiveSlots`.
         let next = self.next();
         (next, self.void_left(visibility, next))
+    }
+
+    /// Returns how losers of a restart are waited for.
+    pub(crate) const fn losers(&self) -> &LoserWaits {
+        &self.losers
     }
 
     /// Returns the running transactions, by session.

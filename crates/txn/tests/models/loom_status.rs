@@ -1,6 +1,7 @@
 //! Models of the status window: a reader of an old xid while its word is passed, reset and used again, and readers of a
 //! commit that is under way.
 
+use crate::visibility::EarlierXids;
 use crate::visibility::readers::Readers;
 use crate::visibility::status::{Sight, Status, StatusWindow};
 use foreshore_base::{Csn, Xid};
@@ -197,6 +198,26 @@ fn stalled_draw() {
     assert_eq!(window.get(Xid(5)), Status::Live, "two have the word");
 }
 
+/// A loser of the previous run is undone while a reader asks for it. If the reader finds that it has ended, it finds
+/// its change undone. The reader finds it frozen by the bounds of the window, too.
+fn reader_and_undo() {
+    let window = StatusWindow::new(2, 1, Xid(65)).expect("memory");
+    window.hold_earlier(EarlierXids { first: Xid(64), ended: vec![0] });
+    let (window, row) = (Arc::new(window), Arc::new(AtomicU64::new(7)));
+    let (ends, undoes) = (window.clone(), row.clone());
+    let undo = thread::spawn(move || {
+        undoes.store(0, Ordering::Relaxed);
+        ends.end_earlier(Xid(64));
+        ends.end_all_earlier();
+    });
+    let reader = thread::spawn(move || {
+        let has_ended = window.frozen().has(Xid(64)) || window.get(Xid(64)) == Status::Frozen;
+        assert!(!has_ended || row.load(Ordering::Relaxed) == 0, "a row of a loser is seen");
+    });
+    undo.join().expect("the undo ends");
+    reader.join().expect("the reader ends");
+}
+
 /// A reader that sees a commit sees what came before it.
 fn commit_is_published() {
     let window = Arc::new(window(2));
@@ -325,6 +346,17 @@ fn a_reader_pushes_a_commit_out_of_its_way() {
 #[should_panic(expected = "a snapshot changes")]
 fn a_commit_that_was_pushed_takes_the_higher_number() {
     mutated("status: a pushed commit keeps its number", readers_and_commit);
+}
+
+#[test]
+fn a_reader_that_finds_a_loser_over_finds_it_undone() {
+    check(reader_and_undo);
+}
+
+#[test]
+#[should_panic(expected = "a row of a loser is seen")]
+fn the_end_of_a_loser_is_published() {
+    mutated("earlier: the end of a loser is not published", reader_and_undo);
 }
 
 #[test]

@@ -105,10 +105,12 @@ fn drawn(options: Options, random: &mut Random) -> Options {
     }
     let workers = one_of(random, &[None, Some(1), Some(1), Some(1), Some(3)]);
     let waits_from = one_of(random, &[None, Some(0), Some(0), Some(0), Some(64 << 10)]);
+    let undo_waits_from = one_of(random, &[None, Some(0), Some(0), Some(20)]);
     // With read-around, few misses bring a small database into memory.
     let reads_around = one_in(random, 2);
     options.lab(|lab| {
         (lab.redo_workers, lab.redo_waits_from, lab.read_around) = (workers, waits_from, reads_around);
+        lab.undo_waits_from = undo_waits_from;
     })
 }
 

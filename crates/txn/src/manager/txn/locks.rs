@@ -99,7 +99,7 @@ impl Txn {
     /// # Errors
     /// `RollbackParked` if the rollback of the holder is parked; those of [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
-        self.waiting(|TxnManager { visibility, locks, log, parked, halt, .. }, owner, patience| {
+        self.waiting(|TxnManager { visibility, locks, log, parked, halt, xids, .. }, owner, patience| {
             if let Status::Committed(csn) = visibility.status(holder) {
                 // WAIT: help - or park behind the leader: the holder is only not durable yet. With early release of all
                 // locks no transaction comes here.
@@ -109,8 +109,27 @@ impl Txn {
                 return Err(refusal);
             }
             let is_live = || visibility.status(holder) == Status::Live && !halt.is_set();
-            locks.wait_xid(owner, table, key, holder, &is_live, patience)
+            xids.losers().help_while(&is_live);
+            locks.wait_xid(owner, table, key, xids.losers().shown(holder), &is_live, patience)
         })
+    }
+
+    /// Waits for a transaction of the previous run, which a read by a snapshot has met in the row of `key`
+    /// ([`Seen::Earlier`](crate::Seen::Earlier)). The caller holds no latch, and then reads the row again.
+    ///
+    /// # Errors
+    /// Those of [`lock_table`](Self::lock_table).
+    pub fn wait_earlier(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
+        let waited = self.wait_row(table, key, holder);
+        // This reader takes no row, so another waiter of the row is woken at once.
+        self.manager.locks.pass_on(table, key);
+        waited
+    }
+
+    /// Returns the xid under which the holder of a row is known to the lock manager.
+    #[must_use]
+    pub fn shown_holder(&self, holder: Xid) -> Xid {
+        self.manager.xids.losers().shown(holder)
     }
 
     /// Returns the lock manager and the transaction's owner there, for calls that need no wait.

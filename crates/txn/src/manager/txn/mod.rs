@@ -4,12 +4,14 @@ mod begin;
 mod changes;
 mod commit;
 mod locks;
+mod losers;
 mod prepared;
 mod read;
 mod reserve;
 mod savepoint;
 mod take_over;
 
+pub use losers::{Losers, LosersHold};
 pub use prepared::{InDoubt, MAX_PREPARED_NAME, Prepared};
 pub use take_over::{TakenOver, Unfinished};
 

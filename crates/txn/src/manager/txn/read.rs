@@ -155,6 +155,10 @@ impl Txn {
         if let Some(csn) = if is_mine { None } else { snapshot.sees(xid) } {
             return (Seen::Newest, Some(csn));
         }
+        // Its undo pointer is of the previous run.
+        if xid < self.manager.visibility.window().first() {
+            return (Seen::Earlier(xid), None);
+        }
         // A cancelled snapshot may follow links into overwritten undo, even in circles.
         let holds = || holds() && !snapshot.is_cancelled();
         let mut older = self.manager.undo.arena().older(undo, snapshot.csn(), image, holds);

@@ -1,4 +1,6 @@
 use super::*;
+use crate::visibility::earlier::EarlierXids;
+use crate::visibility::past::Past;
 use crate::visibility::readers::{About, Mark, Readers};
 use foreshore_sync::Nanos;
 
@@ -258,4 +260,65 @@ fn a_void_xid_that_was_drawn_long_ago_is_void_still() {
     window.set_aside(33..34);
     assert!(!window.begin(Xid(17)), "the word is that of 33");
     assert!(window.begin(Xid(33)));
+}
+
+/// A window whose run begins at xid 200. Of the previous run, 130, 131 and 190 may be live.
+fn with_earlier() -> StatusWindow {
+    let window = StatusWindow::new(16, 2, Xid(200)).expect("memory");
+    let mut ended = vec![u64::MAX; 2];
+    [130, 131, 190].into_iter().for_each(|xid: usize| ended[(xid - 128) / 64] &= !(1 << (xid % 64)));
+    window.hold_earlier(EarlierXids { first: Xid(128), ended });
+    window
+}
+
+#[test]
+fn an_earlier_xid_is_live_until_it_ends_and_visible_from_then_on() {
+    let (window, readers) = (with_earlier(), Readers::new(4));
+    let live = |window: &StatusWindow| (1..200).filter(|&xid| window.get(Xid(xid)) == Status::Live).collect::<Vec<_>>();
+    assert_eq!(live(&window), [130, 131, 190]);
+    assert_eq!(window.frozen(), FrozenXids { below: Xid(128), above: Xid(199), lo: Xid(200) });
+    let snapshot = reader(&readers, &window, 500, 200);
+    let past = Past::new(&snapshot);
+    assert_eq!([130, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [None; 2]);
+    assert_eq!([1, 127, 128, 150].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [Some(Csn::ZERO); 4]);
+    window.end_earlier(Xid(130));
+    assert_eq!(live(&window), [131, 190]);
+    assert_eq!(past.sees(&window, &snapshot, Xid(130)), Some(Csn::ZERO), "its rows are as they were before it");
+    assert_eq!(past.sees(&window, &snapshot, Xid(131)), None);
+    assert!(window.has_earlier());
+    window.end_all_earlier();
+    assert!(!window.has_earlier() && live(&window).is_empty());
+    assert_eq!(past.sees(&window, &snapshot, Xid(190)), Some(Csn::ZERO));
+    assert_eq!(window.frozen(), FrozenXids { below: Xid(200), above: Xid::ZERO, lo: Xid(200) });
+}
+
+/// The window goes round, and pins and unpins xids of this run, while earlier ones are live. A snapshot that has asked
+/// for late commits still finds them live.
+#[test]
+fn the_window_moves_beside_earlier_xids() {
+    let (window, readers) = (with_earlier(), Readers::new(4));
+    let snapshot = reader(&readers, &window, 2005, 202);
+    let past = Past::new(&snapshot);
+    (200..202).for_each(|xid| window.enter(Xid(xid)));
+    for xid in 202..300 {
+        draw_and_commit(&window, Xid(xid));
+        window.slide(Xid(xid + 1), Csn(xid * 10), 100, &readers);
+    }
+    assert_eq!((window.pinned(), window.lo()), (2, Xid(300)));
+    window.end_at(Xid(201), Csn(3000));
+    window.slide(Xid(300), Csn(3000), 100, &readers);
+    assert_eq!(past.sees(&window, &snapshot, Xid(201)), None, "a late commit");
+    assert_eq!([130, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [None; 2]);
+    window.abort(Xid(200));
+    window.slide(Xid(300), Csn(3000), 100, &readers);
+    assert_eq!([131, 190].map(|xid| window.get(Xid(xid))), [Status::Live; 2]);
+    assert_eq!([131, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [None; 2]);
+    window.end_all_earlier();
+    assert_eq!([131, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [Some(Csn::ZERO); 2]);
+}
+
+#[test]
+#[should_panic(expected = "has ended before")]
+fn an_earlier_xid_ends_once() {
+    with_earlier().end_earlier(Xid(150));
 }

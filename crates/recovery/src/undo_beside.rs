@@ -1,0 +1,231 @@
+//! Undo beside new transactions: the database is open, and the losers of the restart still hold their rows.
+//!
+//! The undo is that of [`crate::undo()`], in small pieces: by a thread, or without one by the transactions that wait
+//! for a loser. [`foreshore_txn::Losers`] says what losers hold until they have ended. Transactions wait for them as
+//! for any holder of a row, and the undo waits for no transaction.
+//!
+//! | end of the run | what is left of the undo |
+//! |---|---|
+//! | close | nothing, if the time for transactions to end suffices |
+//! | close, later | the losers that are left are listed by the last checkpoint; the next restart undoes them first |
+//! | crash | the same, as for a crash in the middle of any undo |
+//!
+//! An error that a later try would not overcome stops the log, like a failed rollback.
+
+use crate::stats::UndoStats;
+use crate::undo::{Next, Undo, UndoParts};
+use crate::unended::Unended;
+use foreshore_base::{Error, Result};
+use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Step, SystemClock, pause};
+use foreshore_txn::{Losers, LosersHold, ResourceManager, TxnManager, Unfinished};
+use foreshore_wal::{Log, Recovered};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Changes that one piece undoes. The end of the thread waits for one piece.
+const PIECE: usize = 32;
+/// When a rollback that found no session is tried again to be parked.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The losers of a restart that are undone beside new transactions, if there are any.
+pub struct OpenUndo {
+    log: Log,
+    txns: Arc<TxnManager>,
+    running: Mutex<Option<Running>>,
+    /// Whether a thread undoes them. Without one, their waiters do.
+    has_thread: AtomicBool,
+    /// Called when a loser has ended.
+    on_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    clock: SystemClock,
+    losers: u64,
+    pending: AtomicU64,
+    undone: AtomicU64,
+    parked: AtomicU64,
+    nanos: AtomicU64,
+}
+
+/// The state of the undo.
+struct Running {
+    undo: Undo,
+    losers: Losers,
+    recovered: Recovered,
+    manager: Arc<dyn ResourceManager>,
+    /// The losers that are still to be parked.
+    unfinished: Option<Vec<Unfinished>>,
+}
+
+impl OpenUndo {
+    /// Returns the undo of no loser.
+    #[must_use]
+    pub fn none(log: &Log, txns: &Arc<TxnManager>) -> Arc<Self> {
+        Self::of(log, txns, None)
+    }
+
+    /// Begins the undo of losers, which hold `hold` from here on. No transaction has begun, but for prepared ones.
+    ///
+    /// # Errors
+    /// Those of [`TxnManager::hold_losers`].
+    pub fn begin(
+        log: &Log,
+        txns: &Arc<TxnManager>,
+        manager: Arc<dyn ResourceManager>,
+        recovered: Recovered,
+        (unended, hold): (Unended, LosersHold),
+    ) -> Result<Arc<Self>> {
+        let undo = Undo::new(unended);
+        assert_eq!(undo.losers(), hold.losers.len(), "each loser is held");
+        let losers = txns.hold_losers(hold)?;
+        let running = Running { undo, losers, recovered, manager, unfinished: None };
+        let this = Self::of(log, txns, Some(running));
+        let weak = Arc::downgrade(&this);
+        txns.help_losers(Box::new(move || weak.upgrade().is_some_and(|this| this.help())));
+        pause::point("restart: losers wait for their undo");
+        Ok(this)
+    }
+
+    fn of(log: &Log, txns: &Arc<TxnManager>, running: Option<Running>) -> Arc<Self> {
+        let losers = running.as_ref().map_or(0, |running| running.undo.losers() as u64);
+        Arc::new(Self {
+            log: log.clone(),
+            txns: Arc::clone(txns),
+            running: Mutex::new(LockRank::RestartUndo, running),
+            has_thread: AtomicBool::new(false),
+            on_end: OnceLock::new(),
+            clock: SystemClock::new(),
+            losers,
+            pending: AtomicU64::new(losers),
+            undone: AtomicU64::new(0),
+            parked: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns whether losers are left.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        // ORDERING: Acquire, pairs with `undo_piece`.
+        self.pending.load(Ordering::Acquire) > 0
+    }
+
+    /// Notes that a thread runs the step from here on.
+    pub fn has_thread(&self) {
+        // ORDERING: hint; a waiter that misses it undoes some changes itself.
+        self.has_thread.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets a function that is called when losers have ended, without a lock. Later calls have no effect.
+    pub fn on_end(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_end.set(Box::new(call));
+    }
+
+    /// Undoes all that is left while `may_wait` returns true, and returns whether nothing is left. No thread runs the
+    /// step.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn finish(&self, may_wait: impl Fn() -> bool) -> Result<bool> {
+        while self.is_running() && may_wait() {
+            if self.step() != NextWake::Now && self.is_running() {
+                break;
+            }
+        }
+        match self.log.poisoned() {
+            Some(cause) => Err(Error::poisoned(&cause)),
+            None => Ok(!self.is_running()),
+        }
+    }
+
+    /// Returns the counters of the undo; `None` if there was no loser to undo.
+    #[must_use]
+    pub fn stats(&self) -> Option<UndoStats> {
+        // ORDERING: hint, for statistics.
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (pending_losers, undone, parked) = (count(&self.pending), count(&self.undone), count(&self.parked));
+        let (losers, undo_time) = (self.losers, Duration::from_nanos(count(&self.nanos)));
+        (losers > 0).then_some(UndoStats { losers, pending_losers, undone, parked, undo_time })
+    }
+
+    /// Undoes some changes for a transaction that waits for a loser. Returns false if it has to wait instead.
+    fn help(&self) -> bool {
+        // ORDERING: hint, as in `has_thread`.
+        !self.has_thread.load(Ordering::Relaxed) && self.step() == NextWake::Now
+    }
+
+    /// Undoes at most [`PIECE`] changes, and returns whether losers are left.
+    fn undo_piece(&self, running: &mut Running) -> Result<bool> {
+        let Running { undo, losers, recovered, manager, unfinished } = running;
+        for _ in 0..PIECE {
+            if unfinished.is_some() {
+                break;
+            }
+            let mut parts = UndoParts { recovered, manager: &**manager, session: losers.session(), is_beside: true };
+            match undo.next(&mut parts)? {
+                Next::Step { is_undone, ended } => {
+                    // ORDERING: hint, for statistics.
+                    self.undone.fetch_add(u64::from(is_undone), Ordering::Relaxed);
+                    ended.into_iter().for_each(|loser| self.end(losers, loser));
+                }
+                Next::Over => {
+                    let mut left = undo.take_unfinished(&**manager);
+                    left.reverse();
+                    *unfinished = Some(left);
+                }
+            }
+        }
+        // Other sessions may wait for its lane.
+        losers.session().release();
+        let Some(left) = unfinished else { return Ok(true) };
+        while let Some(next) = left.last() {
+            // WAIT: help - no wait of its own; drawing an xid may have to write the log.
+            self.txns.park(next.clone())?;
+            let loser = left.pop().expect("it was just parked").xid;
+            // ORDERING: hint, for statistics.
+            self.parked.fetch_add(1, Ordering::Relaxed);
+            self.end(losers, loser);
+        }
+        losers.finish()?;
+        pause::point("restart: all losers have ended");
+        Ok(false)
+    }
+
+    fn end(&self, losers: &mut Losers, loser: foreshore_base::Xid) {
+        losers.end(loser);
+        // The last one counts until all is released.
+        // ORDERING: hint, for statistics.
+        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some((left - 1).max(1))).ok();
+        pause::point("restart: a loser has ended beside transactions");
+    }
+}
+
+impl Step for OpenUndo {
+    fn step(&self) -> NextWake {
+        let mut running = self.running.lock();
+        let Some(state) = running.as_mut().filter(|_| self.log.poisoned().is_none()) else { return NextWake::OnSignal };
+        // ORDERING: hint, changed under the lock.
+        let (began, before) = (self.clock.now(), self.pending.load(Ordering::Relaxed));
+        let left = self.undo_piece(state);
+        // ORDERING: hint, for statistics.
+        self.nanos.fetch_add(self.clock.now().since(began).as_nanos() as u64, Ordering::Relaxed);
+        if matches!(left, Ok(false)) {
+            *running = None;
+            // ORDERING: Release, pairs with `is_running`.
+            self.pending.store(0, Ordering::Release);
+        }
+        drop(running);
+        // ORDERING: hint; another thread calls for what it has ended itself.
+        if self.pending.load(Ordering::Relaxed) < before {
+            self.on_end.get().into_iter().for_each(|call| call());
+        }
+        match left {
+            // Also when all is over: a helper then finds its holder ended.
+            Ok(_) => NextWake::Now,
+            // All sessions are in use.
+            Err(Error::TooManyTransactions { .. }) => NextWake::After(RETRY),
+            Err(cause) => {
+                self.log.poison(&cause);
+                NextWake::OnSignal
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The status window and the xids of the previous run ([`crate::visibility::earlier`]). They have no words.
+
+use super::StatusWindow;
+use crate::visibility::earlier::EarlierXids;
+use foreshore_base::Xid;
+use foreshore_sync::model::mutant;
+
+impl StatusWindow {
+    /// Pins the xids of the previous run that may be live. Called once, before the first transaction begins.
+    pub(crate) fn hold_earlier(&self, xids: EarlierXids) {
+        let _slider = self.late.lock();
+        if !mutant("sabotage: losers count as ended at once") {
+            self.pinned.hold_earlier(xids, self.first);
+        }
+    }
+
+    /// Notes that `xid`, a loser of the previous run, has ended.
+    pub(crate) fn end_earlier(&self, xid: Xid) {
+        self.pinned.earlier().into_iter().for_each(|earlier| earlier.end(xid));
+    }
+
+    /// Notes that all xids of the previous run have ended.
+    pub(crate) fn end_all_earlier(&self) {
+        let _slider = self.late.lock();
+        self.pinned.end_earlier();
+    }
+
+    /// Returns whether an xid of the previous run may be live.
+    pub(crate) fn has_earlier(&self) -> bool {
+        self.pinned.earlier().is_some()
+    }
+
+    /// Returns the first xid of this run.
+    pub(crate) const fn first(&self) -> Xid {
+        self.first
+    }
+}

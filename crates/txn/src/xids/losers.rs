@@ -1,0 +1,38 @@
+//! Waits for losers of a restart that are undone beside new transactions.
+
+use foreshore_base::Xid;
+use std::sync::OnceLock;
+
+/// Undoes some more of the losers. Returns false if a thread does so, and the caller may wait for that.
+pub type HelpUndo = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What a waiter for a loser needs to know.
+pub(crate) struct LoserWaits {
+    /// The first xid of this run.
+    first: Xid,
+    help: OnceLock<HelpUndo>,
+}
+
+impl LoserWaits {
+    pub(crate) const fn new(first: Xid) -> Self {
+        Self { first, help: OnceLock::new() }
+    }
+
+    /// Sets what a waiter does first. Returns false if that is set already.
+    pub(crate) fn set_help(&self, help: HelpUndo) -> bool {
+        self.help.set(help).is_ok()
+    }
+
+    /// Returns the xid under which the lock manager knows a holder: all of the previous run have one.
+    pub(crate) fn shown(&self, holder: Xid) -> Xid {
+        if holder < self.first { Xid(self.first.0 - 1) } else { holder }
+    }
+
+    /// Undoes changes of losers while the holder is live, if no thread does so.
+    pub(crate) fn help_while(&self, is_live: &dyn Fn() -> bool) {
+        if let Some(help) = self.help.get() {
+            // WAIT: help - each turn undoes some changes.
+            while is_live() && help() {}
+        }
+    }
+}
