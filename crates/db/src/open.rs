@@ -289,10 +289,10 @@ impl Parts<'_> {
         self.directory.fs().sync_dir(&self.directory.files().dir)
     }
 
-    /// Returns how losers are undone. They may wait if there is background work.
+    /// Returns how losers are undone. They wait only if the lab asks for it.
     fn undo_options(&self) -> UndoOptions {
         let lab = self.options.of_lab();
-        let may_wait = !self.directory.is_read_only() && (lab.background || lab.undo_waits_from.is_some());
+        let may_wait = !self.directory.is_read_only() && lab.undo_waits_from.is_some();
         UndoOptions { may_wait, waits_from: lab.undo_waits_from, last_system_table: LAST_SYSTEM_TABLE }
     }
 

@@ -5,7 +5,7 @@ use crate::indexes::{BY_CITY, BY_EMAIL, OwnedUser, USERS, check_all, fill};
 use crate::restart::{full, is_shrunk, read, verify_ended, without_a_page_and_with_a_loser};
 use crate::script::{Random, disk, lose_power, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
-use foreshore::{Db, DoublewriteKind, Error, Isolation, Locked, Options, RowLock, TableDef, TxnOptions};
+use foreshore::{Db, DoublewriteKind, Error, Isolation, LabOptions, Locked, Options, RowLock, TableDef, TxnOptions};
 use foreshore_io::Sim;
 use foreshore_io::sim::Persist;
 use foreshore_sync::pause;
@@ -466,7 +466,8 @@ fn threads_find_every_row_undone() {
     let sim = disk(10);
     let open = |sim: &Sim| {
         let threads = options(sim).memory_limit(64 << 20).log_budget(8 << 20);
-        threads.lab(|lab| (lab.background, lab.segment_bytes) = (true, 1 << 20)).open(DIR).unwrap()
+        let lazy = |lab: &mut LabOptions| (lab.background, lab.undo_waits_from) = (true, Some(20_000));
+        threads.lab(lazy).lab(|lab| lab.segment_bytes = 1 << 20).open(DIR).unwrap()
     };
     let (db, rows) = (open(&sim), 60_000);
     let fill = |from: u64| {
