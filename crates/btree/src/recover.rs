@@ -235,7 +235,7 @@ impl Trees {
             let node = tree.parse(pid, &leaf)?;
             let at = node.search(key).map_err(damage)?.map_err(|_| damage("a row to be taken back is gone"))?;
             let row = node.row(at).map_err(damage)?;
-            if row.header.xid != context.xid() && !context.is_at_restart() {
+            if !context.may_hold(row.header.xid) {
                 return Err(damage("a row to be taken back has another writer"));
             }
             if grow > node.free() {

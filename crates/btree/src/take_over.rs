@@ -372,8 +372,7 @@ impl Tree {
         loop {
             match self.held_row(txn, key) {
                 Err(error @ Error::Corrupted { .. }) => {
-                    let quarantines = txn.may_quarantine();
-                    match self.decide_unreachable(txn.session(), key, error, quarantines)? {
+                    match self.decide_unreachable(txn.session(), key, error, true)? {
                         UnreachableRow::Retry => {}
                         UnreachableRow::Lost => return Ok(None),
                     }

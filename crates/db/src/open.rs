@@ -319,7 +319,7 @@ impl Parts<'_> {
             taken.hold_rows(changes)?;
         }
         // The segments of what was recovered may be recycled from here on.
-        let undo = OpenUndo::none(log, &txns);
+        let undo = OpenUndo::none(log);
         Ok(Recovery { txns, taken_over, redo, undo, stats: stats.with_undo(undone) })
     }
 

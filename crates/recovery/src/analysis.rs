@@ -36,7 +36,7 @@ pub(crate) struct Open {
     pub(crate) first_group: GroupNo,
     /// The tables that it has changed, with the kinds of changes.
     pub(crate) changed: BTreeSet<(TableId, u8)>,
-    /// Bytes of log that its compensations take.
+    /// Bytes of log that its remaining compensations take, about.
     pub(crate) undo_log: u64,
     /// Whether no rollback of it has skipped or copied changes.
     pub(crate) is_plain: bool,
@@ -210,6 +210,7 @@ impl Analysis {
             let open = self.open(at);
             let is_lost = mutant("sabotage: compensations are forgotten at a restart");
             open.is_unmatched |= !is_lost && !open.trace.mark_undone(change, at.lsn);
+            open.undo_log = open.undo_log.saturating_sub(compensation_cost(record.body.len()));
             return Ok(());
         }
         let changes = record.undoable(at.lsn)?;

@@ -5,9 +5,9 @@
 //! Beside them, the rows of a loser are its own until it has ended, and only latches protect pages.
 //!
 //! A loser ends when its last change is undone or skipped. If some were skipped, its rollback is parked after all
-//! others have ended.
+//! others have ended. Beside transactions the skipped ones are tried again instead, newest first, until all are undone.
 //!
-//! **Memory:** the changes of one stretch of the log at a time, and the skipped ones, which are then parked.
+//! **Memory:** the changes of one stretch of the log at a time, and the skipped ones.
 
 use crate::stats::UndoStats;
 use crate::stretch::StretchNo;
@@ -40,9 +40,10 @@ struct Rollback {
 }
 
 impl Rollback {
-    /// Notes a skipped change, which is not logged as such unless an earlier restart did so.
-    fn note_passed(&mut self, trace: &Trace, change: Lsn) {
-        if !trace.is_passed(change) {
+    /// Notes a skipped change, which is not logged as such unless an earlier restart did so. `trace` is that of the
+    /// loser; `None` if the change was skipped before.
+    fn note_passed(&mut self, trace: Option<&Trace>, change: Lsn) {
+        if trace.is_some_and(|trace| !trace.is_passed(change)) {
             self.unsaid.push(change);
         }
     }
@@ -53,13 +54,13 @@ pub(crate) struct UndoParts<'a> {
     pub(crate) recovered: &'a Recovered,
     pub(crate) manager: &'a dyn ResourceManager,
     pub(crate) session: &'a mut Session,
-    /// Whether new transactions run.
-    pub(crate) is_beside: bool,
+    /// The first xid of new transactions, if they run.
+    pub(crate) beside: Option<Xid>,
 }
 
 impl UndoParts<'_> {
     fn context(&mut self, xid: Xid, last_lsn: Lsn) -> UndoContext<'_> {
-        UndoContext::at_restart(self.session, xid, last_lsn, self.is_beside)
+        UndoContext::at_restart(self.session, xid, last_lsn, self.beside)
     }
 }
 
@@ -72,7 +73,7 @@ pub(crate) enum Next {
         /// The loser that has ended by that, with its END record in the log.
         ended: Option<Xid>,
     },
-    /// No change is left.
+    /// No change is left, but for skipped ones.
     Over,
 }
 
@@ -90,7 +91,10 @@ pub(crate) struct Undo {
     stretches: StretchNo,
     /// What is left of the stretch behind them, in log order.
     changes: Vec<(Xid, LoggedChange)>,
-    unfinished: Vec<Unfinished>,
+    /// The losers that would have ended, but some of their changes were skipped.
+    unfinished: Vec<Xid>,
+    /// Whether the changes were skipped before.
+    is_retry: bool,
 }
 
 impl Undo {
@@ -103,7 +107,7 @@ impl Undo {
         let losers: BTreeMap<Xid, Rollback> = losers.collect();
         let empty = losers.iter().filter(|(_, rollback)| rollback.left == 0).map(|(&xid, _)| xid).collect();
         let (stretches, hasher) = (unended.stretches(), RandomState::new());
-        Self { unended, losers, empty, hasher, stretches, changes: Vec::new(), unfinished: Vec::new() }
+        Self { unended, losers, empty, hasher, stretches, changes: Vec::new(), unfinished: Vec::new(), is_retry: false }
     }
 
     /// Returns how many losers there are, ended or not.
@@ -120,9 +124,14 @@ impl Undo {
             return Ok(Next::Step { is_undone: false, ended: self.end(parts, xid)? });
         }
         while self.changes.is_empty() {
-            let Some(stretch) = self.stretches.checked_sub(1) else { return self.check_over() };
+            // Then nothing keeps the rest of the log.
+            if self.losers.values().all(|rollback| rollback.left == 0) {
+                return Ok(Next::Over);
+            }
+            let Some(stretch) = self.stretches.checked_sub(1) else { return Err(self.unended.corrupted(TOO_FEW)) };
             self.stretches = stretch;
-            self.changes = self.unended.losers_in(parts.recovered, parts.manager, stretch)?;
+            let has_left = |xid| self.losers[&xid].left > 0;
+            self.changes = self.unended.losers_in(parts.recovered, parts.manager, stretch, has_left)?;
             if mutant("sabotage: losers are undone the oldest change first") {
                 self.changes.reverse();
             }
@@ -136,13 +145,7 @@ impl Undo {
         Ok(Next::Step { is_undone, ended })
     }
 
-    fn check_over(&self) -> Result<Next> {
-        let is_over = self.losers.values().all(|rollback| rollback.left == 0);
-        if is_over { Ok(Next::Over) } else { Err(self.unended.corrupted(TOO_FEW)) }
-    }
-
-    /// Ends a loser of which no change is left, and returns it. If changes were skipped, its rollback is to be parked,
-    /// and it has not ended.
+    /// Ends a loser of which no change is left, and returns it. If changes were skipped, it has not ended.
     fn end(&mut self, parts: &mut UndoParts<'_>, xid: Xid) -> Result<Option<Xid>> {
         let rollback = self.losers.get_mut(&xid).expect("a loser");
         assert_eq!(rollback.left, 0, "{xid} ends, and has changes left");
@@ -151,17 +154,38 @@ impl Undo {
         // such a change (`repair.rs`). With a cause, one of them may be on a damaged page, and the run then continues
         // with older ones.
         context.log_pass(&std::mem::take(&mut rollback.unsaid))?;
-        let Some(cause) = rollback.cause.take() else {
+        if rollback.cause.is_none() {
             context.log_end()?;
-            pause::point("restart: the end of a loser is logged");
-            return Ok(Some(xid));
-        };
-        let (first_group, last_lsn) = (rollback.first_group, context.last_lsn());
-        let mut changes = std::mem::take(&mut rollback.passed);
-        changes.reverse();
-        assert!(!changes.is_empty(), "{xid} is to be parked, and no change was skipped");
-        self.unfinished.push(Unfinished { xid, first_group, last_lsn, changes, cause });
-        Ok(None)
+        }
+        rollback.last_lsn = context.last_lsn();
+        if rollback.cause.is_some() {
+            self.unfinished.push(xid);
+            return Ok(None);
+        }
+        pause::point("restart: the end of a loser is logged");
+        Ok(Some(xid))
+    }
+
+    /// Returns why changes were skipped; `None` if none was.
+    pub(crate) fn cause(&self) -> Option<&Error> {
+        self.losers[self.unfinished.first()?].cause.as_ref()
+    }
+
+    /// Tries the skipped changes again, in the same order, when all others are undone. Returns how many losers have
+    /// some.
+    pub(crate) fn retry(&mut self) -> usize {
+        assert!(self.changes.is_empty(), "skipped changes are tried before the undo of others is over");
+        let tried = std::mem::take(&mut self.unfinished);
+        for &xid in &tried {
+            let rollback = self.losers.get_mut(&xid).expect("a loser");
+            rollback.cause = None;
+            rollback.left = rollback.passed.len() as u64;
+            rollback.rows.clear();
+            self.changes.extend(rollback.passed.drain(..).map(|change| (xid, change)));
+        }
+        self.changes.sort_unstable_by_key(|(_, change)| change.lsn);
+        self.is_retry = true;
+        tried.len()
     }
 
     /// Undoes a change, or skips it. Returns whether it was undone.
@@ -169,6 +193,7 @@ impl Undo {
         let row = parts.manager.row_of(change.kind, &change.body)?;
         let row = row.map(|row| self.hasher.hash_one((change.table.0, row)));
         let (rollback, trace) = (self.losers.get_mut(&xid).expect("a loser"), self.unended.trace_of(xid));
+        let trace = (!self.is_retry).then_some(trace);
         // An equal hash of another row skips one change more, which is retried like any other.
         let waits = !rollback.rows.is_empty() && row.is_none_or(|row| rollback.rows.contains(&row));
         if !waits {
@@ -200,9 +225,18 @@ impl Undo {
     }
 
     /// Takes the losers whose rollbacks are to be parked, in the order of that.
-    pub(crate) fn take_unfinished(&mut self, manager: &dyn ResourceManager) -> Vec<Unfinished> {
-        let mut unfinished = std::mem::take(&mut self.unfinished);
-        assert!(self.changes.is_empty() && self.stretches == 0, "rollbacks are parked before the undo is over");
+    fn take_unfinished(&mut self, manager: &dyn ResourceManager) -> Vec<Unfinished> {
+        assert!(self.changes.is_empty(), "rollbacks are parked before the undo is over");
+        let parked = |xid: Xid| {
+            let rollback = self.losers.get_mut(&xid).expect("a loser");
+            let cause = rollback.cause.take().expect("a change was skipped");
+            let mut changes = std::mem::take(&mut rollback.passed);
+            changes.reverse();
+            assert!(!changes.is_empty(), "{xid} is to be parked, and no change was skipped");
+            let (first_group, last_lsn) = (rollback.first_group, rollback.last_lsn);
+            Unfinished { xid, first_group, last_lsn, changes, cause }
+        };
+        let mut unfinished: Vec<_> = std::mem::take(&mut self.unfinished).into_iter().map(parked).collect();
         // Those that keep others out of a table lock it before those that only wrote there.
         unfinished.sort_by_cached_key(|unfinished: &Unfinished| {
             let mut changes = unfinished.changes.iter();
@@ -230,7 +264,7 @@ pub fn undo(
     }
     let clock = SystemClock::new();
     let mut session = log.session()?;
-    let mut parts = UndoParts { recovered, manager, session: &mut session, is_beside: false };
+    let mut parts = UndoParts { recovered, manager, session: &mut session, beside: None };
     while let Next::Step { is_undone, .. } = undo.next(&mut parts)? {
         stats.undone += u64::from(is_undone);
     }

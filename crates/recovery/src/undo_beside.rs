@@ -7,35 +7,36 @@
 //! | end of the run | what is left of the undo |
 //! |---|---|
 //! | close | nothing, if the time for transactions to end suffices |
-//! | close, later | the losers that are left are listed by the last checkpoint; the next restart undoes them first |
+//! | close, later, or with changes that cannot be undone | the losers that are left are listed by the last checkpoint; the next restart undoes them first, and parks what it cannot undo |
 //! | crash | the same, as for a crash in the middle of any undo |
 //!
-//! An error that a later try would not overcome stops the log, like a failed rollback.
+//! Changes that cannot be undone now are tried again when all others are undone, and all that losers hold stays held.
+//! No rollback is parked beside transactions. An error that a later try would not overcome stops the log, like a failed
+//! rollback.
 
 use crate::stats::UndoStats;
 use crate::undo::{Next, Undo, UndoParts};
 use crate::unended::Unended;
-use foreshore_base::{Error, Result};
+use foreshore_base::{Error, Result, Xid};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Step, SystemClock, pause};
-use foreshore_txn::{Losers, LosersHold, ResourceManager, TxnManager, Unfinished};
+use foreshore_txn::{Losers, LosersHold, ResourceManager, TxnManager};
 use foreshore_wal::{Log, Recovered};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Changes that one piece undoes. The end of the thread waits for one piece.
 const PIECE: usize = 32;
-/// When a rollback that found no session is tried again to be parked.
-const RETRY: Duration = Duration::from_millis(50);
+/// When changes that could not be undone are tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The losers of a restart that are undone beside new transactions, if there are any.
 pub struct OpenUndo {
     log: Log,
-    txns: Arc<TxnManager>,
     running: Mutex<Option<Running>>,
     /// Whether a thread undoes them. Without one, their waiters do.
     has_thread: AtomicBool,
-    /// Called when a loser has ended.
+    /// Called when all losers have ended.
     on_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
     clock: SystemClock,
     losers: u64,
@@ -51,15 +52,13 @@ struct Running {
     losers: Losers,
     recovered: Recovered,
     manager: Arc<dyn ResourceManager>,
-    /// The losers that are still to be parked.
-    unfinished: Option<Vec<Unfinished>>,
 }
 
 impl OpenUndo {
     /// Returns the undo of no loser.
     #[must_use]
-    pub fn none(log: &Log, txns: &Arc<TxnManager>) -> Arc<Self> {
-        Self::of(log, txns, None)
+    pub fn none(log: &Log) -> Arc<Self> {
+        Self::of(log, None)
     }
 
     /// Begins the undo of losers, which hold `hold` from here on. No transaction has begun, but for prepared ones.
@@ -76,19 +75,18 @@ impl OpenUndo {
         let undo = Undo::new(unended);
         assert_eq!(undo.losers(), hold.losers.len(), "each loser is held");
         let losers = txns.hold_losers(hold)?;
-        let running = Running { undo, losers, recovered, manager, unfinished: None };
-        let this = Self::of(log, txns, Some(running));
+        let running = Running { undo, losers, recovered, manager };
+        let this = Self::of(log, Some(running));
         let weak = Arc::downgrade(&this);
         txns.help_losers(Box::new(move || weak.upgrade().is_some_and(|this| this.help())));
         pause::point("restart: losers wait for their undo");
         Ok(this)
     }
 
-    fn of(log: &Log, txns: &Arc<TxnManager>, running: Option<Running>) -> Arc<Self> {
+    fn of(log: &Log, running: Option<Running>) -> Arc<Self> {
         let losers = running.as_ref().map_or(0, |running| running.undo.losers() as u64);
         Arc::new(Self {
             log: log.clone(),
-            txns: Arc::clone(txns),
             running: Mutex::new(LockRank::RestartUndo, running),
             has_thread: AtomicBool::new(false),
             on_end: OnceLock::new(),
@@ -114,7 +112,7 @@ impl OpenUndo {
         self.has_thread.store(true, Ordering::Relaxed);
     }
 
-    /// Sets a function that is called when losers have ended, without a lock. Later calls have no effect.
+    /// Sets a function that is called when all losers have ended, without a lock. Later calls have no effect.
     pub fn on_end(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_end.set(Box::new(call));
     }
@@ -152,44 +150,42 @@ impl OpenUndo {
         !self.has_thread.load(Ordering::Relaxed) && self.step() == NextWake::Now
     }
 
-    /// Undoes at most [`PIECE`] changes, and returns whether losers are left.
-    fn undo_piece(&self, running: &mut Running) -> Result<bool> {
-        let Running { undo, losers, recovered, manager, unfinished } = running;
+    /// Undoes at most [`PIECE`] changes, and returns what is left.
+    fn undo_piece(&self, running: &mut Running) -> Result<Left> {
+        let Running { undo, losers, recovered, manager } = running;
+        let beside = Some(losers.first_xid());
         for _ in 0..PIECE {
-            if unfinished.is_some() {
-                break;
-            }
-            let mut parts = UndoParts { recovered, manager: &**manager, session: losers.session(), is_beside: true };
+            let mut parts = UndoParts { recovered, manager: &**manager, session: losers.session(), beside };
             match undo.next(&mut parts)? {
                 Next::Step { is_undone, ended } => {
                     // ORDERING: hint, for statistics.
                     self.undone.fetch_add(u64::from(is_undone), Ordering::Relaxed);
                     ended.into_iter().for_each(|loser| self.end(losers, loser));
                 }
-                Next::Over => {
-                    let mut left = undo.take_unfinished(&**manager);
-                    left.reverse();
-                    *unfinished = Some(left);
-                }
+                Next::Over => return self.over(undo, losers),
             }
         }
         // Other sessions may wait for its lane.
         losers.session().release();
-        let Some(left) = unfinished else { return Ok(true) };
-        while let Some(next) = left.last() {
-            // WAIT: help - no wait of its own; drawing an xid may have to write the log.
-            self.txns.park(next.clone())?;
-            let loser = left.pop().expect("it was just parked").xid;
-            // ORDERING: hint, for statistics.
-            self.parked.fetch_add(1, Ordering::Relaxed);
-            self.end(losers, loser);
+        Ok(Left::Changes)
+    }
+
+    /// Ends the undo, or prepares the next try of what could not be undone.
+    fn over(&self, undo: &mut Undo, losers: &mut Losers) -> Result<Left> {
+        losers.session().release();
+        let cause = undo.cause().cloned();
+        // ORDERING: hint, for statistics.
+        self.parked.store(undo.retry() as u64, Ordering::Relaxed);
+        if let Some(cause) = cause {
+            losers.refuse(cause);
+            return Ok(Left::Stuck);
         }
         losers.finish()?;
         pause::point("restart: all losers have ended");
-        Ok(false)
+        Ok(Left::Nothing)
     }
 
-    fn end(&self, losers: &mut Losers, loser: foreshore_base::Xid) {
+    fn end(&self, losers: &mut Losers, loser: Xid) {
         losers.end(loser);
         // The last one counts until all is released.
         // ORDERING: hint, for statistics.
@@ -198,30 +194,36 @@ impl OpenUndo {
     }
 }
 
+/// What a piece leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Changes,
+    /// Only changes that cannot be undone now.
+    Stuck,
+    Nothing,
+}
+
 impl Step for OpenUndo {
     fn step(&self) -> NextWake {
         let mut running = self.running.lock();
         let Some(state) = running.as_mut().filter(|_| self.log.poisoned().is_none()) else { return NextWake::OnSignal };
-        // ORDERING: hint, changed under the lock.
-        let (began, before) = (self.clock.now(), self.pending.load(Ordering::Relaxed));
+        let began = self.clock.now();
         let left = self.undo_piece(state);
         // ORDERING: hint, for statistics.
         self.nanos.fetch_add(self.clock.now().since(began).as_nanos() as u64, Ordering::Relaxed);
-        if matches!(left, Ok(false)) {
+        if matches!(left, Ok(Left::Nothing)) {
             *running = None;
             // ORDERING: Release, pairs with `is_running`.
             self.pending.store(0, Ordering::Release);
         }
         drop(running);
-        // ORDERING: hint; another thread calls for what it has ended itself.
-        if self.pending.load(Ordering::Relaxed) < before {
+        if matches!(left, Ok(Left::Nothing)) {
             self.on_end.get().into_iter().for_each(|call| call());
         }
         match left {
             // Also when all is over: a helper then finds its holder ended.
-            Ok(_) => NextWake::Now,
-            // All sessions are in use.
-            Err(Error::TooManyTransactions { .. }) => NextWake::After(RETRY),
+            Ok(Left::Changes | Left::Nothing) => NextWake::Now,
+            Ok(Left::Stuck) => NextWake::After(RETRY),
             Err(cause) => {
                 self.log.poison(&cause);
                 NextWake::OnSignal

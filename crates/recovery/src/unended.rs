@@ -176,16 +176,17 @@ impl Unended {
         if changes.len() as u64 == trace.left() { Ok(changes) } else { Err(self.corrupted(TOO_FEW)) }
     }
 
-    /// Returns the remaining changes of losers in a stretch, in log order.
+    /// Returns the remaining changes in a stretch of losers that have some left, in log order.
     pub(crate) fn losers_in(
         &self,
         log: &Recovered,
         manager: &dyn ResourceManager,
         stretch: StretchNo,
+        has_left: impl Fn(Xid) -> bool,
     ) -> Result<Vec<(Xid, LoggedChange)>> {
         let mut changes = Vec::new();
-        if self.losers.values().any(|open| open.trace.is_in(stretch)) {
-            let trace_of = |xid| self.losers.get(&xid).map(|open| &open.trace);
+        if self.losers.iter().any(|(&xid, open)| open.trace.is_in(stretch) && has_left(xid)) {
+            let trace_of = |xid| self.losers.get(&xid).filter(|_| has_left(xid)).map(|open| &open.trace);
             self.read(log, manager, stretch..=stretch, trace_of, |xid, change| changes.push((xid, change)))?;
         }
         Ok(changes)

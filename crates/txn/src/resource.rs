@@ -76,7 +76,7 @@ pub trait ResourceManager: Send + Sync {
     ///
     /// - For each of `changes`, which come in log order, it enters the undo and the row's earlier state.
     /// - It writes the transaction's new xid to the headers of the rows.
-    /// - The transaction's last changes are in their pages, and no other thread changes one of its rows.
+    /// - The transaction's last changes are in their pages, and no other thread changes one.
     /// - Changes of a row that damage keeps out of reach go to [`TakeOver::leave_out`], except those that the rollback
     ///   will skip for good.
     ///
@@ -91,9 +91,6 @@ pub trait TakeOver {
     /// Returns whether the transaction is one that a restart could not roll back. The log has the changes that it
     /// skipped.
     fn is_loser(&self) -> bool;
-
-    /// Returns whether damaged pages that hide its rows are quarantined. They are not while other transactions run.
-    fn may_quarantine(&self) -> bool;
 
     /// Leaves out a change whose row cannot be reached because of `cause`. That is permitted only if the page is
     /// damaged and the transaction is to be rolled back. The next restart then finds the change in the log.
@@ -157,7 +154,8 @@ pub struct UndoContext<'a> {
     /// The xid that its records carry.
     tag: Xid,
     last_lsn: Lsn,
-    at_restart: bool,
+    /// Set at a restart: xids below it are of the previous run.
+    at_restart: Option<Xid>,
     /// Whether other transactions are running.
     is_beside: bool,
     /// Whether a change was skipped for good that the log does not mention yet.
@@ -169,12 +167,13 @@ pub struct UndoContext<'a> {
 impl<'a> UndoContext<'a> {
     /// Returns the rollback of `xid`, whose last record has `last_lsn`. It logs through `session`.
     pub fn new(session: &'a mut Session, xid: Xid, last_lsn: Lsn) -> Self {
-        Self { session, xid, tag: xid, last_lsn, at_restart: false, is_beside: true, has_passed: false, others: None }
+        Self { session, xid, tag: xid, last_lsn, at_restart: None, is_beside: true, has_passed: false, others: None }
     }
 
-    /// Returns the rollback of `xid` at a restart. `is_beside`: other transactions are running.
-    pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn, is_beside: bool) -> Self {
-        Self { at_restart: true, is_beside, ..Self::new(session, xid, last_lsn) }
+    /// Returns the rollback of `xid` at a restart. `beside`: the first xid of other transactions that are running.
+    pub fn at_restart(session: &'a mut Session, xid: Xid, last_lsn: Lsn, beside: Option<Xid>) -> Self {
+        let (at_restart, is_beside) = (beside.or(Some(Xid(u64::MAX))), beside.is_some());
+        Self { at_restart, is_beside, ..Self::new(session, xid, last_lsn) }
     }
 
     /// Provides the statuses of other transactions, to find out whether they are settled.
@@ -192,15 +191,21 @@ impl<'a> UndoContext<'a> {
     /// returns false.
     #[must_use]
     pub fn is_settled(&self, header_xid: Xid) -> bool {
-        !self.at_restart && self.others.is_some_and(|others| others.is_settled(header_xid))
+        !self.is_at_restart() && self.others.is_some_and(|others| others.is_settled(header_xid))
     }
 
-    /// Returns whether this is a restart. At a restart a row may carry the lock of another transaction, because locks
-    /// in headers are not logged. A page may have been written with the lock of a transaction that followed a commit,
-    /// and then the commit was lost.
+    /// Returns whether this is a restart.
     #[must_use]
     pub const fn is_at_restart(&self) -> bool {
-        self.at_restart
+        self.at_restart.is_some()
+    }
+
+    /// Returns whether a row of the transaction may have `header_xid` in its header. At a restart it may carry the lock
+    /// of another transaction of the previous run, because locks in headers are not logged. A page may have been
+    /// written with the lock of a transaction that followed a commit, and then the commit was lost.
+    #[must_use]
+    pub fn may_hold(&self, header_xid: Xid) -> bool {
+        header_xid == self.xid || self.at_restart.is_some_and(|next| header_xid < next)
     }
 
     /// Returns whether damaged pages that hide rows are quarantined: at a restart, before other transactions run.
@@ -292,7 +297,7 @@ impl<'a> UndoContext<'a> {
     /// # Errors
     /// `Poisoned`.
     pub fn pass_for_good(&mut self, entry: &UndoEntry<'_>) -> Result<()> {
-        if self.at_restart {
+        if self.is_at_restart() {
             self.has_passed = true;
             return Ok(());
         }

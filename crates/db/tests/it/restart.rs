@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
-const FILLER: TableDef<u64, &[u8]> = TableDef::new("filler");
+pub(crate) const FILLER: TableDef<u64, &[u8]> = TableDef::new("filler");
 
 pub(crate) type Rows = BTreeMap<u64, Vec<u8>>;
 

@@ -3,18 +3,19 @@
 //! Rows may name such an xid in their headers. Each access to a row with a live one waits: the restart still has to
 //! restore the row. An xid is live if one of these holds:
 //!
-//! - It is that of a *loser*: a transaction without an end. It ends when its changes are undone.
-//! - It is *unknown*: the log does not tell that it has committed. A page may have its lock on top of a change whose
-//!   commit was lost, because locks in headers are not logged. Unknown xids end when all losers have ended.
+//! - It is that of a *loser*: a transaction without an end.
+//! - It is *unknown*: the log does not tell that it has committed.
 //!
-//! 1. A bit is set once, after the last change of the loser was undone. A reader that finds the bit set finds the page
-//!    changed when it validates, if it has read the row before that.
+//! A page may have the lock of either on top of a change of a loser, because locks in headers are not logged. So all of
+//! them end together, when the last change of the last loser is undone.
+//!
+//! 1. A reader that finds them over finds the page changed when it validates, if it has read the row before that.
 //! 2. An xid that has ended is visible to all snapshots of this run: it had ended before they were taken, or its rows
 //!    are as they were before it.
 
 use foreshore_base::Xid;
 use foreshore_sync::model::mutant;
-use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 
 /// The xids of the previous run from `first` on, and those of them that are known to have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(crate) struct Earlier {
     first: u64,
     /// The first xid of this run.
     next: u64,
-    ended: Box<[AtomicU64]>,
+    ended: Box<[u64]>,
     are_over: AtomicBool,
 }
 
@@ -38,8 +39,7 @@ impl Earlier {
     pub(super) fn new(EarlierXids { first, ended }: EarlierXids, next: Xid) -> Self {
         let covered = first.0 + 64 * ended.len() as u64;
         assert!(first < next && next.0 <= covered, "xids from {first} to {next} in {} words", ended.len());
-        let ended = ended.into_iter().map(AtomicU64::new).collect();
-        Self { first: first.0, next: next.0, ended, are_over: AtomicBool::new(false) }
+        Self { first: first.0, next: next.0, ended: ended.into(), are_over: AtomicBool::new(false) }
     }
 
     /// Returns the first and the last xid.
@@ -58,32 +58,22 @@ impl Earlier {
             return false;
         }
         let at = xid.0 - self.first;
-        // ORDERING: Acquire, pairs with `end` (rule 1).
-        self.ended[(at / 64) as usize].load(Ordering::Acquire) & 1 << (at % 64) == 0
-    }
-
-    /// Notes that a loser has ended.
-    pub(super) fn end(&self, xid: Xid) {
-        assert!(self.may_be_live(xid), "{xid} ends, and has ended before");
-        let at = xid.0 - self.first;
-        let is_late = mutant("earlier: the end of a loser is not published");
-        // ORDERING: AcqRel, publish; pairs with `may_be_live`.
-        let order = if is_late { Ordering::Relaxed } else { Ordering::AcqRel };
-        // ORDERING: as above.
-        self.ended[(at / 64) as usize].fetch_or(1 << (at % 64), order);
+        self.ended[(at / 64) as usize] & 1 << (at % 64) == 0 && !self.are_over()
     }
 
     /// Notes that all have ended.
-    pub(super) fn end_all(&self) {
-        // ORDERING: Release, as in `end`.
-        self.ended.iter().for_each(|word| word.store(u64::MAX, Ordering::Release));
-        // ORDERING: Release, pairs with `are_over`.
-        self.are_over.store(true, Ordering::Release);
+    pub(super) fn end(&self) {
+        assert!(!self.are_over(), "the previous run ends once");
+        let is_late = mutant("earlier: the end of losers is not published");
+        // ORDERING: Release, publish; pairs with `are_over` (rule 1).
+        let order = if is_late { Ordering::Relaxed } else { Ordering::Release };
+        // ORDERING: as above.
+        self.are_over.store(true, order);
     }
 
     /// Returns whether all have ended.
     pub(super) fn are_over(&self) -> bool {
-        // ORDERING: Acquire, pairs with `end_all`.
+        // ORDERING: Acquire, pairs with `end`.
         self.are_over.load(Ordering::Acquire)
     }
 }

@@ -28,15 +28,6 @@ use std::sync::OnceLock;
 /// The value of `oldest` while no xid is pinned.
 const NONE: u64 = u64::MAX;
 
-/// Why an xid below the start of the window is not frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pin {
-    /// It is pinned, and this is its slot.
-    Slot(usize),
-    /// It belongs to the previous run, and may still be undone.
-    Earlier,
-}
-
 /// The pinned xids of a status window.
 pub(crate) struct PinnedXids {
     /// The smallest pinned xid; [`NONE`] if there is none.
@@ -86,13 +77,18 @@ impl PinnedXids {
         Xid(self.newest.load(Ordering::Acquire))
     }
 
-    /// Returns why an xid is pinned, if it is. The caller has found the start of the window above `xid`.
-    pub(crate) fn find(&self, xid: Xid) -> Option<Pin> {
+    /// Returns the slot of an xid of this run, if it is pinned. The caller has found the start of the window above
+    /// `xid`.
+    pub(crate) fn find(&self, xid: Xid) -> Option<usize> {
         if xid < self.oldest() || xid > self.newest() {
             return None;
         }
-        let slot = self.used_slots().iter().position(|slot| xid_in(slot) == xid);
-        slot.map(Pin::Slot).or_else(|| self.earlier.get()?.may_be_live(xid).then_some(Pin::Earlier))
+        self.used_slots().iter().position(|slot| xid_in(slot) == xid)
+    }
+
+    /// Returns whether an xid of the previous run may be live.
+    pub(crate) fn has_earlier(&self, xid: Xid) -> bool {
+        xid >= self.oldest() && self.earlier.get().is_some_and(|earlier| earlier.may_be_live(xid))
     }
 
     /// Pins the xids of the previous run that may be live, up to `next`. Called once, before the first transaction
@@ -109,7 +105,7 @@ impl PinnedXids {
 
     /// Unpins all xids of the previous run. Called by the slider.
     pub(crate) fn end_earlier(&self) {
-        self.earlier.get().into_iter().for_each(Earlier::end_all);
+        self.earlier.get().into_iter().for_each(Earlier::end);
         self.fit_bounds();
     }
 

@@ -3,7 +3,7 @@
 //! The window has one word per recent xid. Older xids are *frozen* or *pinned*. The contract of the words is below.
 
 use super::earlier::Earlier;
-use super::pinned::{Pin, PinnedXids};
+use super::pinned::PinnedXids;
 use super::readers::{FrozenXids, LateXids};
 use foreshore_base::{Csn, Error, Result, Xid};
 use foreshore_sync::model::mutant;
@@ -224,10 +224,10 @@ impl StatusWindow {
         if xid >= self.lo() {
             return Some(Claim::Recent);
         }
-        self.pinned.find(xid).map(|pin| match pin {
-            Pin::Slot(slot) => Claim::Pinned(slot),
-            Pin::Earlier => Claim::Earlier,
-        })
+        if xid < self.first {
+            return self.pinned.has_earlier(xid).then_some(Claim::Earlier);
+        }
+        self.pinned.find(xid).map(Claim::Pinned)
     }
 
     /// Returns whether a word belonged to `xid` when the caller loaded or pushed it. The caller has got `claim` before

@@ -72,7 +72,7 @@ impl ActiveSlots {
         self.losers.lock().extend(losers.into_iter().map(active));
     }
 
-    /// Removes a loser that has ended: its last record is in the log, or its rollback is parked and has a slot.
+    /// Removes a loser that has ended: its last record is in the log.
     pub(crate) fn end_loser(&self, xid: Xid) {
         self.losers.lock().retain(|&(_, loser)| loser.xid != xid);
     }
@@ -150,7 +150,6 @@ impl ActiveSlots {
     /// Returns all running transactions with the numbers of their slots. The slots are not read at one moment.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Active)> {
         let in_slot = |(index, slot): (usize, &CachePadded<BiasedMutex<Slot>>)| Some((index, slot.visit().active?));
-        // The losers first: one that is parked is in the list until it has a slot.
         let losers = self.losers.lock().clone();
         losers.into_iter().chain(self.slots.iter().enumerate().filter_map(in_slot))
     }
@@ -158,7 +157,6 @@ impl ActiveSlots {
     /// Takes the rest of each session's block, if that rest starts below `below`. Passes it to `void` under the slot's
     /// lock. Returns the running transactions.
     pub(super) fn take_left(&self, below: Xid, mut void: impl FnMut(Range<u64>)) -> Vec<Active> {
-        // The losers first, as in `all`.
         let mut all: Vec<Active> = self.losers.lock().iter().map(|&(_, loser)| loser).collect();
         for slot in &self.slots {
             let mut slot = slot.visit();

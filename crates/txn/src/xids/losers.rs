@@ -1,6 +1,6 @@
 //! Waits for losers of a restart that are undone beside new transactions.
 
-use foreshore_base::Xid;
+use foreshore_base::{Error, Xid};
 use std::sync::OnceLock;
 
 /// Undoes some more of the losers. Returns false if a thread does so, and the caller may wait for that.
@@ -11,16 +11,28 @@ pub(crate) struct LoserWaits {
     /// The first xid of this run.
     first: Xid,
     help: OnceLock<HelpUndo>,
+    /// The error for waiters, once only changes are left that cannot be undone now.
+    refusal: OnceLock<Error>,
 }
 
 impl LoserWaits {
     pub(crate) const fn new(first: Xid) -> Self {
-        Self { first, help: OnceLock::new() }
+        Self { first, help: OnceLock::new(), refusal: OnceLock::new() }
     }
 
     /// Sets what a waiter does first. Returns false if that is set already.
     pub(crate) fn set_help(&self, help: HelpUndo) -> bool {
         self.help.set(help).is_ok()
+    }
+
+    /// Refuses waiters from here on. Later calls have no effect.
+    pub(crate) fn refuse(&self, refusal: Error) {
+        let _ = self.refusal.set(refusal);
+    }
+
+    /// Returns the error for a transaction that meets a row of `holder`, which is live, if it is not to wait.
+    pub(crate) fn refusal(&self, holder: Xid) -> Option<Error> {
+        self.refusal.get().filter(|_| holder < self.first).cloned()
     }
 
     /// Returns the xid under which the lock manager knows a holder: all of the previous run have one.

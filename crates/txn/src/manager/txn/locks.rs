@@ -97,7 +97,7 @@ impl Txn {
     /// check again. The caller holds no latch.
     ///
     /// # Errors
-    /// `RollbackParked` if the rollback of the holder is parked; those of [`lock_table`](Self::lock_table).
+    /// `RollbackParked` if the rollback of the holder is parked, or cannot go on after a restart; those of [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
         self.waiting(|TxnManager { visibility, locks, log, parked, halt, xids, .. }, owner, patience| {
             if let Status::Committed(csn) = visibility.status(holder) {
@@ -109,6 +109,9 @@ impl Txn {
                 return Err(refusal);
             }
             let is_live = || visibility.status(holder) == Status::Live && !halt.is_set();
+            if let Some(refusal) = xids.losers().refusal(holder).filter(|_| is_live()) {
+                return Err(refusal);
+            }
             xids.losers().help_while(&is_live);
             locks.wait_xid(owner, table, key, xids.losers().shown(holder), &is_live, patience)
         })
@@ -118,11 +121,13 @@ impl Txn {
     /// ([`Seen::Earlier`](crate::Seen::Earlier)). The caller holds no latch, and then reads the row again.
     ///
     /// # Errors
-    /// Those of [`lock_table`](Self::lock_table).
+    /// Those of [`wait_row`](Self::wait_row).
     pub fn wait_earlier(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
         let waited = self.wait_row(table, key, holder);
-        // This reader takes no row, so another waiter of the row is woken at once.
-        self.manager.locks.pass_on(table, key);
+        // This reader takes no row, so another waiter of the row is woken at once, if there is no reason to wait.
+        if waited.is_err() || self.manager.visibility.status(holder) != Status::Live {
+            self.manager.locks.pass_on(table, key);
+        }
         waited
     }
 

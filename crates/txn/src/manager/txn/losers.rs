@@ -9,20 +9,22 @@
 //! - Checkpoints list each loser that has not ended, with the group where this restart began to read. So the log is
 //!   kept from there, and the next restart finds the losers that are left.
 //!
-//! A loser ends in this order: its END record is in the log, checkpoints list it no more, its rows are free, waiters
-//! are woken.
+//! A loser of which nothing is left is ended in the log, and checkpoints list it no more. Its rows are free when all
+//! losers are undone ([`crate::visibility`]). Then the waiters are woken.
+//!
+//! Changes may be left that cannot be undone now: no page is free, or one is damaged. They are tried again from time to
+//! time. Until then waiters are refused, as for a parked rollback ([`crate::parked`]): the cause is set, and then the
+//! owner is hidden.
 
+use super::take_over::RESTART;
 use super::{Txn, TxnOptions};
 use crate::manager::TxnManager;
 use crate::visibility::EarlierXids;
 use crate::xids::HelpUndo;
-use foreshore_base::{GroupNo, Result, TableId, Xid};
+use foreshore_base::{Error, GroupNo, Result, TableId, Xid};
 use foreshore_lock::TableMode;
 use foreshore_wal::Session;
 use std::sync::Arc;
-
-/// Label of the transaction that stands for losers.
-pub(super) const RESTART: &str = "rollback at restart";
 
 /// What the losers of a restart hold.
 #[derive(Clone, Debug)]
@@ -85,23 +87,31 @@ impl Losers {
         self.txn().session()
     }
 
-    /// Ends a loser: nothing of it is left, and its END record is in the log; or its rollback is parked.
-    pub fn end(&mut self, loser: Xid) {
-        let (manager, lease) = self.txn().manager_and_lease();
-        manager.xids.active().end_loser(loser);
-        manager.visibility.window().end_earlier(loser);
-        // The waiters for all losers are woken. The others wait again.
-        manager.locks.hide(lease.owner.index());
-        lease.owner.set_xid(manager.xids.losers().shown(Xid::ZERO));
+    /// Returns the first xid of this run.
+    pub fn first_xid(&mut self) -> Xid {
+        self.txn().manager.visibility.window().first()
     }
 
-    /// Ends the whole: all losers have ended. So have all transactions of the previous run that the log does not know.
+    /// Ends a loser in the log: nothing of it is left, and its END record was appended.
+    pub fn end(&mut self, loser: Xid) {
+        self.txn().manager.xids.active().end_loser(loser);
+    }
+
+    /// Notes that only changes are left that cannot be undone now, because of `cause`. From here on waiters are
+    /// refused.
+    pub fn refuse(&mut self, cause: Error) {
+        let (manager, lease) = self.txn().manager_and_lease();
+        manager.xids.losers().refuse(Error::RollbackParked { label: RESTART, cause: Arc::new(cause) });
+        manager.locks.hide(lease.owner.index());
+    }
+
+    /// Ends the whole: nothing is left of any loser. All transactions of the previous run have ended.
     ///
     /// # Errors
     /// Those of [`Txn::rollback`].
     pub fn finish(&mut self) -> Result<()> {
         let txn = self.txn.take().expect("losers are left");
-        txn.manager.visibility.window().end_all_earlier();
+        txn.manager.visibility.window().end_earlier();
         // Its locks and its log are returned, and the waiters are woken.
         txn.rollback().map(drop)
     }

@@ -1,7 +1,6 @@
 //! Transactions that a restart takes over from the previous run: prepared ones, and those that it could not roll back
 //! completely.
 
-use super::losers::RESTART;
 use super::prepared::{InDoubt, Prepared};
 use super::{RowHolder, Txn, TxnOptions};
 use crate::logged::LoggedChange;
@@ -15,6 +14,9 @@ use foreshore_sync::model::mutant;
 use foreshore_wal::Session;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Label of a transaction that a restart could not roll back.
+pub(super) const RESTART: &str = "rollback at restart";
 
 /// A transaction that a restart could not roll back completely.
 #[derive(Clone, Debug)]
@@ -57,16 +59,13 @@ impl TxnManager {
     /// are locked, as those of a prepared transaction are. A change on a damaged page is left to the next restart, so
     /// the transaction stays in the log.
     ///
-    /// Called after everything that can be undone has been undone. Other transactions may run beside it, if they find
-    /// the xid in its rows live until the call returns.
+    /// Called after everything that can be undone has been undone, and before any other transaction begins.
     ///
     /// # Errors
-    /// `TooManyTransactions`, and then nothing has changed. Those of
-    /// [`ResourceManager::take_over`](crate::ResourceManager::take_over) but for `Corrupted` pages, and of drawing an
-    /// xid.
+    /// Those of [`ResourceManager::take_over`](crate::ResourceManager::take_over) but for `Corrupted` pages, and of
+    /// drawing an xid.
     pub fn park(self: &Arc<Self>, unfinished: Unfinished) -> Result<()> {
         let Unfinished { xid: was, first_group, last_lsn, changes, cause } = unfinished;
-        let is_beside = self.visibility.window().has_earlier();
         let mut txn = self.begin(TxnOptions { label: RESTART, ..TxnOptions::default() })?;
         let xid = txn.draw_xid(Some((was, first_group)))?;
         // From here on dropping it does not roll it back. It goes to the list of parked rollbacks, or stays for the
@@ -74,7 +73,7 @@ impl TxnManager {
         txn.run_mut().trail.prepared_as = Some(was);
         self.visibility.prepare_table(xid)?;
         txn.run_mut().trail.last_lsn = last_lsn;
-        let mut retaken = Retaken { txn: &mut txn, was, may_lose: true, is_beside, lost: None };
+        let mut retaken = Retaken { txn: &mut txn, was, may_lose: true, lost: None };
         self.resources().take_over(&mut retaken, &changes)?;
         let lost = retaken.lost;
         let tables: BTreeSet<TableId> = changes.iter().map(|change| change.table).collect();
@@ -125,9 +124,7 @@ impl TakenOver {
         }
         all.extend(changes);
         let manager = txn.manager.clone();
-        manager
-            .resources()
-            .take_over(&mut Retaken { txn, was, may_lose: false, is_beside: false, lost: None }, &all)?;
+        manager.resources().take_over(&mut Retaken { txn, was, may_lose: false, lost: None }, &all)?;
         txn.release();
         Ok(())
     }
@@ -154,8 +151,6 @@ struct Retaken<'a> {
     was: Xid,
     /// Whether changes on damaged pages may be left out.
     may_lose: bool,
-    /// Whether other transactions are running.
-    is_beside: bool,
     /// The error of the first change that was left out.
     lost: Option<Error>,
 }
@@ -163,10 +158,6 @@ struct Retaken<'a> {
 impl TakeOver for Retaken<'_> {
     fn is_loser(&self) -> bool {
         self.may_lose
-    }
-
-    fn may_quarantine(&self) -> bool {
-        !self.is_beside
     }
 
     fn leave_out(&mut self, cause: Error) -> Result<()> {
@@ -194,12 +185,7 @@ impl TakeOver for Retaken<'_> {
     }
 
     fn may_change_row_of(&mut self, xid: Xid) -> bool {
-        match self.txn.row_holder(xid) {
-            // All losers are undone, as far as possible. Those that are parked have not ended yet.
-            RowHolder::Other(holder) => self.is_beside && holder < self.txn.manager.visibility.window().first(),
-            RowHolder::Unknown => false,
-            RowHolder::None | RowHolder::Me => true,
-        }
+        !matches!(self.txn.row_holder(xid), RowHolder::Other(_) | RowHolder::Unknown)
     }
 
     fn session(&mut self) -> &mut Session {

@@ -14,20 +14,10 @@ impl StatusWindow {
         }
     }
 
-    /// Notes that `xid`, a loser of the previous run, has ended.
-    pub(crate) fn end_earlier(&self, xid: Xid) {
-        self.pinned.earlier().into_iter().for_each(|earlier| earlier.end(xid));
-    }
-
     /// Notes that all xids of the previous run have ended.
-    pub(crate) fn end_all_earlier(&self) {
+    pub(crate) fn end_earlier(&self) {
         let _slider = self.late.lock();
         self.pinned.end_earlier();
-    }
-
-    /// Returns whether an xid of the previous run may be live.
-    pub(crate) fn has_earlier(&self) -> bool {
-        self.pinned.earlier().is_some()
     }
 
     /// Returns the first xid of this run.

@@ -272,7 +272,7 @@ fn with_earlier() -> StatusWindow {
 }
 
 #[test]
-fn an_earlier_xid_is_live_until_it_ends_and_visible_from_then_on() {
+fn earlier_xids_are_live_until_they_end_and_visible_from_then_on() {
     let (window, readers) = (with_earlier(), Readers::new(4));
     let live = |window: &StatusWindow| (1..200).filter(|&xid| window.get(Xid(xid)) == Status::Live).collect::<Vec<_>>();
     assert_eq!(live(&window), [130, 131, 190]);
@@ -281,14 +281,10 @@ fn an_earlier_xid_is_live_until_it_ends_and_visible_from_then_on() {
     let past = Past::new(&snapshot);
     assert_eq!([130, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [None; 2]);
     assert_eq!([1, 127, 128, 150].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [Some(Csn::ZERO); 4]);
-    window.end_earlier(Xid(130));
-    assert_eq!(live(&window), [131, 190]);
-    assert_eq!(past.sees(&window, &snapshot, Xid(130)), Some(Csn::ZERO), "its rows are as they were before it");
-    assert_eq!(past.sees(&window, &snapshot, Xid(131)), None);
-    assert!(window.has_earlier());
-    window.end_all_earlier();
-    assert!(!window.has_earlier() && live(&window).is_empty());
-    assert_eq!(past.sees(&window, &snapshot, Xid(190)), Some(Csn::ZERO));
+    window.end_earlier();
+    assert!(live(&window).is_empty());
+    let seen = [130, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid)));
+    assert_eq!(seen, [Some(Csn::ZERO); 2], "their rows are as they were before them");
     assert_eq!(window.frozen(), FrozenXids { below: Xid(200), above: Xid::ZERO, lo: Xid(200) });
 }
 
@@ -313,12 +309,14 @@ fn the_window_moves_beside_earlier_xids() {
     window.slide(Xid(300), Csn(3000), 100, &readers);
     assert_eq!([131, 190].map(|xid| window.get(Xid(xid))), [Status::Live; 2]);
     assert_eq!([131, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [None; 2]);
-    window.end_all_earlier();
+    window.end_earlier();
     assert_eq!([131, 190].map(|xid| past.sees(&window, &snapshot, Xid(xid))), [Some(Csn::ZERO); 2]);
 }
 
 #[test]
-#[should_panic(expected = "has ended before")]
-fn an_earlier_xid_ends_once() {
-    with_earlier().end_earlier(Xid(150));
+#[should_panic(expected = "ends once")]
+fn the_previous_run_ends_once() {
+    let window = with_earlier();
+    window.end_earlier();
+    window.end_earlier();
 }
