@@ -7,11 +7,12 @@ use std::str::FromStr;
 /// The isolation level of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each operation reads by its own snapshot, and waits for no transaction. Writes change the newest version.
+    /// Each operation reads by its own snapshot, and waits for no transaction, except one that a restart still has to
+    /// undo. Writes change the newest version.
     ReadCommitted,
-    /// All operations read by one snapshot, taken at the start, and wait for no transaction. A write fails with
-    /// `Conflict` if another transaction has changed or locked the row since, and has committed. A transaction that
-    /// only locked rows, and changed none, causes no conflict.
+    /// All operations read by one snapshot, taken at the start, and wait as those of `ReadCommitted` do. A write fails
+    /// with `Conflict` if another transaction has changed or locked the row since, and has committed. A transaction
+    /// that only locked rows, and changed none, causes no conflict.
     Snapshot,
     /// Transactions behave as if they ran one after another. The method is strict two-phase locking of keys, whether
     /// they exist or not, and of intervals of keys.

@@ -97,7 +97,8 @@ impl Txn {
     /// check again. The caller holds no latch.
     ///
     /// # Errors
-    /// `RollbackParked` if the rollback of the holder is parked, or cannot go on after a restart; those of [`lock_table`](Self::lock_table).
+    /// `RollbackParked` if the rollback of the holder is parked, or cannot go on after a restart; those of
+    /// [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
         self.waiting(|TxnManager { visibility, locks, log, parked, halt, xids, .. }, owner, patience| {
             if let Status::Committed(csn) = visibility.status(holder) {
