@@ -64,6 +64,8 @@ impl LeafList {
             self.bytes -= cost(last.key(), last.get());
             self.until = Some(last.remove_entry().0);
         }
+        let is_window = self.until.as_ref().is_none_or(|until| *until > self.from);
+        assert!(is_window, "a window from {:?} ends at {:?}", self.from, self.until);
     }
 
     /// Removes leaves that overlap: nothing tells which of them the tree has.
