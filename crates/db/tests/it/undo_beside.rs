@@ -381,6 +381,47 @@ fn a_row_that_an_undone_loser_has_locked_stays_with_the_others() {
     assert!(lost > 0, "no page went home with the lock alone");
 }
 
+/// Most changes of a loser are rolled back to a savepoint. When the one that is left is undone, nothing keeps the log of
+/// the others, and checkpoints let it go before the undo is over.
+#[test]
+fn the_undo_reads_no_log_that_losers_do_not_need() {
+    let sim = disk(12);
+    let small = |sim: &Sim| lazy(sim).log_budget(8 << 20).lab(|lab| lab.segment_bytes = 1 << 20);
+    let db = small(&sim).open(DIR).unwrap();
+    (0..COUNT).for_each(|key| put(&db, key, &[1; 300]));
+    db.checkpoint().unwrap();
+    let loser = db.begin();
+    let table = loser.open(OTHERS).unwrap();
+    let savepoint = loser.savepoint().unwrap();
+    (0..2000).for_each(|n| drop(table.insert(n % 200, &[n as u8; 600][..]).unwrap()));
+    loser.rollback_to(&savepoint).unwrap();
+    table.insert(7, &[2; 300][..]).unwrap();
+    db.sync().unwrap();
+    let image = sim.kill();
+    let db = small(&image).open(DIR).unwrap();
+    assert_eq!(left(&db), 1);
+    let within = db.clone();
+    pause::set("restart: a loser has ended beside transactions", move || {
+        for n in 0..30_000 {
+            put(&within, FREE, &[n as u8; 900]);
+            if n % 2000 == 0 {
+                within.checkpoint().unwrap();
+            }
+        }
+        put(&within, FREE, &[1; 300]);
+        within.checkpoint().unwrap();
+    });
+    verify_rows(&db);
+    pause::set("nowhere", || ());
+    assert_eq!((left(&db), db.stats().recovery.undone), (0, 1));
+    db.close(Duration::ZERO).unwrap();
+}
+
+fn verify_rows(db: &Db) {
+    let expected: Others = (0..COUNT).map(|key| (key, vec![1; 300])).collect();
+    assert!(others(db) == expected, "the other rows are others");
+}
+
 #[test]
 fn a_close_ends_the_undo_or_leaves_it_to_the_next_start() {
     let sim = killed(7);
