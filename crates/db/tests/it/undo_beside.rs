@@ -381,8 +381,8 @@ fn a_row_that_an_undone_loser_has_locked_stays_with_the_others() {
     assert!(lost > 0, "no page went home with the lock alone");
 }
 
-/// Most changes of a loser are rolled back to a savepoint. When the one that is left is undone, nothing keeps the log of
-/// the others, and checkpoints let it go before the undo is over.
+/// Most changes of a loser are rolled back to a savepoint. When the one that is left is undone, nothing keeps the log
+/// of the others, and checkpoints let it go before the undo is over.
 #[test]
 fn the_undo_reads_no_log_that_losers_do_not_need() {
     let sim = disk(12);
