@@ -1,7 +1,9 @@
 //! Lazily committed memory: arrays of atomics and byte arenas that cost nothing until they are touched.
 
 use crate::primitive::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+#[cfg(target_os = "linux")]
+use rustix::mm::{Advice, madvise};
+use rustix::mm::{MapFlags, ProtFlags};
 use std::ops::{Index, Range};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -237,12 +239,10 @@ impl ByteArena {
     /// As [`new`](Self::new).
     pub fn in_large_pages(len: usize) -> io::Result<Self> {
         let arena = Self::new(len)?;
-        // SAFETY: the mapping is this value's own, and the advice changes no byte of it.
-        let advised = unsafe {
-            rustix::mm::madvise(arena.mapping.base.as_ptr().cast(), arena.mapping.len, Advice::LinuxHugepage)
-        };
         // Without large pages it is as correct, and slower.
-        let _ = advised;
+        #[cfg(target_os = "linux")]
+        // SAFETY: the mapping is this value's own, and the advice changes no byte of it.
+        let _ = unsafe { madvise(arena.mapping.base.as_ptr().cast(), arena.mapping.len, Advice::LinuxHugepage) };
         Ok(arena)
     }
 
@@ -338,7 +338,8 @@ impl ByteArena {
     }
 
     /// Gives the memory of the whole pages among `len_words` words from byte `offset` on back to the system. They read
-    /// as zero afterwards, as if zeros had been stored, each word at its own time.
+    /// as zero afterwards, as if zeros had been stored, each word at its own time. Systems other than Linux keep the
+    /// memory, and the zeros are stored.
     ///
     /// # Errors
     /// Those of `madvise`. Some words may be zero then.
@@ -350,9 +351,17 @@ impl ByteArena {
         let end = offset + size_of_val(self.words(offset, len_words));
         let (start, end) = (offset.next_multiple_of(page), end / page * page);
         if start < end {
+            #[cfg(target_os = "linux")]
             // SAFETY: whole pages inside the mapping. Readers of words see atomic stores of zeros, which the contract
             // of `bytes` counts as writes through `words`.
-            unsafe { rustix::mm::madvise(self.as_ptr(start..end).cast(), end - start, Advice::LinuxDontNeed)? };
+            unsafe {
+                madvise(self.as_ptr(start..end).cast(), end - start, Advice::LinuxDontNeed)?
+            };
+            #[cfg(not(target_os = "linux"))]
+            for word in self.words(start, (end - start) / size_of::<Word>()) {
+                // ORDERING: Relaxed, the order is that of the advice: none.
+                word.store(0, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
