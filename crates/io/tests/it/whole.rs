@@ -15,10 +15,10 @@ fn page(byte: u8) -> AlignedBuf {
 #[test]
 fn the_disk_keeps_its_word() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("whole-{}", std::process::id()));
-    for disk in [Disk::auto(&dir), Disk::buffered(&dir)] {
+    for (name, disk) in [("auto", Disk::auto(&dir)), ("buffered", Disk::buffered(&dir))] {
         let disk = disk.unwrap();
         disk.create_dir(&dir).unwrap();
-        let path = dir.join(disk.backend().name);
+        let path = dir.join(name);
         let file = disk.create(&path).unwrap();
         file.write_at(&page(1), 0).unwrap();
         file.write_at(&page(1), PAGE_SIZE as u64).unwrap();
