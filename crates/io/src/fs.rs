@@ -122,7 +122,8 @@ pub trait File: Send + Sync + Debug {
     fn sync(&self) -> Result<()>;
 
     /// Makes reads bypass the page cache of the operating system until [`File::read_cached`], so that they show the
-    /// medium. Dirty pages of the cache are written first, and the cache drops as many pages as it can.
+    /// medium. Dirty pages of the cache are written first, and the cache drops as many pages as it can. On macOS it
+    /// drops none, and reads may show what is only in the cache.
     ///
     /// Called on a file that was just opened and not written to. A lost write of an earlier process is no error here,
     /// because the caller sees what is left.

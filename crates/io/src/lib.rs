@@ -18,6 +18,9 @@
 //! [`File::writes_whole`] says whether a direct file takes writes that power loss cannot tear (`RWF_ATOMIC`, Linux
 //! 6.11).
 //!
+//! **Systems.** `os` has the calls in which Linux and macOS differ. On macOS direct I/O and io_uring are refused, a
+//! sync is `F_FULLFSYNC`, and no read bypasses the page cache. The code compiles on macOS, and is not tested there.
+//!
 //! **Errors.** Every operation returns [`foreshore_base::Error`], which names the file. A full disk is
 //! [`foreshore_base::Error::DiskFull`].
 //!
@@ -35,10 +38,11 @@ mod fs;
 mod layer;
 mod mem;
 mod names;
+mod os;
 mod overlay;
 mod pause;
 // Kernels, `pub` for the models in `tests/`, which see them under `foreshore_loom` only.
-#[cfg(any(feature = "uring", foreshore_loom))]
+#[cfg(any(all(feature = "uring", target_os = "linux"), foreshore_loom))]
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod reap;
 mod retry;

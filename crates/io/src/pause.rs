@@ -5,12 +5,10 @@
 //! would then show the scheduler. So a sleeper requests no slack, and sleeps less than the rest of its time by the
 //! *lead*. The lead follows the measured time of wake-ups.
 
+use crate::os::{NoSlack, sleep_until};
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
-use rustix::{
-    thread::{ClockId, clock_nanosleep_absolute, current_timer_slack, set_current_timer_slack},
-    time::{Timespec, clock_gettime},
-};
-use std::{num::NonZeroU64, time::Duration};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// The first lead, in nanoseconds. It is too small for most machines, so the first sleeps are a little long.
 const FIRST_LEAD: u64 = 10_000;
@@ -61,43 +59,19 @@ fn next_lead(lead: u64, early: bool) -> u64 {
 
 /// Returns the nanoseconds of a monotonic clock.
 fn now() -> u64 {
-    let time = clock_gettime(rustix::time::ClockId::Monotonic);
+    let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-}
-
-fn sleep_until(end: u64) {
-    let at = Timespec { tv_sec: (end / 1_000_000_000) as i64, tv_nsec: (end % 1_000_000_000) as _ };
-    // WAIT: park - the latency that this device was given. A signal may end the sleep early.
-    while clock_nanosleep_absolute(ClockId::Monotonic, &at) == Err(rustix::io::Errno::INTR) {}
-}
-
-/// A guard that sets the timer slack of the calling thread to the minimum, and restores it on drop.
-struct NoSlack {
-    before: Option<NonZeroU64>,
-}
-
-impl NoSlack {
-    fn new() -> Self {
-        let before = current_timer_slack().ok().and_then(NonZeroU64::new);
-        // If this is refused, the sleeps are longer, so errors are ignored.
-        let _ = set_current_timer_slack(NonZeroU64::new(1));
-        Self { before }
-    }
-}
-
-impl Drop for NoSlack {
-    fn drop(&mut self) {
-        let _ = set_current_timer_slack(self.before);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn no_pause_is_too_short_and_the_slack_comes_back() {
-        set_current_timer_slack(NonZeroU64::new(70_000)).unwrap();
+        use rustix::thread::{current_timer_slack, set_current_timer_slack};
+        set_current_timer_slack(std::num::NonZeroU64::new(70_000)).unwrap();
         for micros in [0, 1, 30, 300] {
             let pause = Pause::new(Duration::from_micros(micros));
             for _ in 0..100 {

@@ -2,16 +2,13 @@
 
 #[cfg(feature = "uring")]
 use super::uring::Ring;
-use crate::retry::RawFile;
+use crate::{os, retry::RawFile};
 #[cfg(feature = "uring")]
 use rustix::fd::AsFd;
-use rustix::{fd::OwnedFd, fs, io::ReadWriteFlags};
-use std::io::{self, IoSlice};
+use rustix::{fd::OwnedFd, fs};
+use std::io;
 #[cfg(feature = "uring")]
 use std::sync::Arc;
-
-/// `RWF_ATOMIC`, of Linux 6.11: the write is on the device whole or not at all. Needs direct I/O.
-const WHOLE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 
 /// A descriptor, opened for direct I/O or not.
 #[derive(Debug)]
@@ -52,14 +49,14 @@ impl RawFile for Descriptor {
             return Ok(n);
         }
         if durable {
-            Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)?)
+            Ok(os::write_durable(&self.fd, buf, offset)?)
         } else {
             Ok(rustix::io::pwrite(&self.fd, buf, offset)?)
         }
     }
 
     fn write_whole_once(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::pwritev2(&self.fd, &[IoSlice::new(buf)], offset, WHOLE)?)
+        Ok(os::write_whole(&self.fd, buf, offset)?)
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -8,16 +8,12 @@ use super::{
     many::{self, Op, Workers},
 };
 use crate::{
-    AlignedBuf, File,
+    AlignedBuf, File, os,
     retry::{self, RawFile, uninterrupted},
     syncs::Syncs,
 };
 use foreshore_base::{Error, Result, limits::BLOCK};
-use rustix::{
-    fd::OwnedFd,
-    fs::{self, AtFlags, FallocateFlags, StatxFlags},
-    io::Errno,
-};
+use rustix::{fd::OwnedFd, fs, io::Errno};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -26,9 +22,6 @@ use std::{
 
 /// Bytes of zeros written at once where the file system cannot allocate space.
 const ZEROS: usize = 64 * BLOCK;
-
-/// `STATX_WRITE_ATOMIC`: requests the lengths of atomic writes.
-const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 
 /// A file opened by [`Disk`](crate::Disk).
 #[derive(Debug)]
@@ -71,8 +64,8 @@ impl DiskFile {
         Error::io(op, &self.path, e)
     }
 
-    fn fdatasync(&self) -> io::Result<()> {
-        Ok(fs::fdatasync(&self.handle.own.fd)?)
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(os::sync_data(&self.handle.own.fd)?)
     }
 
     /// Writes zeros from the end of the file up to `end`, for file systems without `fallocate`.
@@ -115,7 +108,7 @@ impl File for DiskFile {
         let written = match self.handle.own.direct {
             // The kernel may report lost pages of the open file to such a write, and then no longer to a sync.
             true => write().inspect_err(|e| self.syncs.note_failure(e)),
-            false => self.syncs.write_durable(write, || self.fdatasync()),
+            false => self.syncs.write_durable(write, || self.sync_data()),
         };
         written.map_err(|e| self.error("write", e))
     }
@@ -131,14 +124,8 @@ impl File for DiskFile {
     }
 
     fn writes_whole(&self, len: usize) -> bool {
-        let asked = StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
-        let (true, Ok(stat)) =
-            (self.handle.own.direct, fs::statx(&self.handle.own.fd, c"", AtFlags::EMPTY_PATH, asked))
-        else {
-            return false;
-        };
-        let lens = stat.stx_atomic_write_unit_min as usize..=stat.stx_atomic_write_unit_max as usize;
-        stat.stx_mask & STATX_WRITE_ATOMIC != 0 && len.is_power_of_two() && lens.contains(&len)
+        let lens = if self.handle.own.direct { os::whole_lengths(&self.handle.own.fd) } else { None };
+        len.is_power_of_two() && lens.is_some_and(|lens| lens.contains(&len))
     }
 
     fn write_whole(&self, parts: &[(&[u8], u64)]) -> Result<bool> {
@@ -150,7 +137,7 @@ impl File for DiskFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.syncs.sync_all(|| self.fdatasync()).map_err(|e| self.error("sync", e))
+        self.syncs.sync_all(|| self.sync_data()).map_err(|e| self.error("sync", e))
     }
 
     fn read_past_cache(&self) -> Result<()> {
@@ -180,7 +167,7 @@ impl File for DiskFile {
             return Ok(());
         }
         loop {
-            match fs::fallocate(&self.handle.own.fd, FallocateFlags::empty(), offset, len) {
+            match os::allocate(&self.handle.own.fd, offset, len) {
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP) => break self.grow_by_zeros(offset + len),
                 result => break result.map_err(io::Error::from),
@@ -204,7 +191,7 @@ mod tests {
         let first = failure(&file);
         assert!(file.write_durable(&[1], 0).is_err());
         file.handle.own.fd = open(&path);
-        fs::fdatasync(&file.handle.own.fd).unwrap();
+        os::sync_data(&file.handle.own.fd).unwrap();
         assert_eq!(failure(&file), first);
         file.write_durable(&[1], 0).unwrap();
         assert_eq!(failure(&file), first);

@@ -11,16 +11,19 @@
 //!    second write through that page reaches the block but leaves the extent unwritten. Once the page is gone, the
 //!    block reads as zeros (Linux 6.18).
 //! 3. Read through a second descriptor with `O_DIRECT`, where the file system allows it. Otherwise step 2 has to do.
+//!
+//! On macOS steps 2 and 3 do nothing, so reads may show its page cache.
 
 use super::descriptor::Descriptor;
 use crate::AlignedBuf;
+use crate::os;
 use crate::retry::{self, RawFile, uninterrupted};
 use foreshore_base::limits::BLOCK;
 use foreshore_sync::primitive::atomic::{AtomicBool, Ordering};
 use foreshore_sync::{LockRank, RwLock};
 use rustix::{
     fd::OwnedFd,
-    fs::{self, Advice, CWD, Mode, OFlags},
+    fs::{self, CWD, Mode, OFlags},
     io::Errno,
 };
 use std::{io, path::Path};
@@ -46,8 +49,8 @@ impl Handle {
     /// where the file system allows one.
     pub(super) fn read_past_cache(&self, path: &Path) -> io::Result<()> {
         let fd = &self.own.fd;
-        fs::fdatasync(fd).or_else(|_| fs::fdatasync(fd))?;
-        fs::fadvise(fd, 0, None, Advice::DontNeed)?;
+        os::sync_data(fd).or_else(|_| os::sync_data(fd))?;
+        os::drop_cached(fd)?;
         if !self.own.direct
             && let Some(direct) = open_direct(fd, path)?
         {
@@ -79,8 +82,8 @@ impl Handle {
 
 /// Opens the file of `fd` again with `O_DIRECT`, if its file system allows direct reads.
 fn open_direct(fd: &OwnedFd, path: &Path) -> io::Result<Option<Descriptor>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let direct = match uninterrupted(|| Ok(fs::openat(CWD, path, flags, Mode::empty())?)) {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let direct = match uninterrupted(|| Ok(os::open_direct(CWD, path, flags, Mode::empty())?)) {
         Ok(direct) => Descriptor::new(direct, true),
         Err(e) if is_refusal(&e) => return Ok(None),
         Err(e) => return Err(e),

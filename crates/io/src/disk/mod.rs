@@ -8,9 +8,10 @@ mod many;
 mod place;
 mod read_only;
 #[cfg(feature = "uring")]
+#[cfg_attr(not(target_os = "linux"), path = "no_uring.rs")]
 mod uring;
 
-use crate::{Backend, DirLock, File, Fs, Kind, retry::uninterrupted};
+use crate::{Backend, DirLock, File, Fs, Kind, os, retry::uninterrupted};
 use file::DiskFile;
 use foreshore_base::{Error, Result};
 use place::{FILE_MODE, dir_path};
@@ -33,6 +34,8 @@ const DIR_MODE: Mode = Mode::RWXU;
 /// | direct | `O_DIRECT`, past the page cache | one `pwritev2` with `RWF_DSYNC` | `fdatasync` |
 /// | uring | as direct | one submission with `RWF_DSYNC` to a ring that all files share | `fdatasync` |
 /// | buffered | page cache | `pwrite`, then `fdatasync` | `fdatasync` |
+///
+/// On macOS only the last mode exists, with `F_FULLFSYNC` in place of `fdatasync`.
 ///
 /// Several threads do the batches of direct I/O ([`File::read_many`], [`File::write_many`]). All files of a `Disk`
 /// share them.
@@ -91,7 +94,7 @@ impl Disk {
     /// write, no `O_DIRECT`, or no `RWF_DSYNC` in a ring.
     #[cfg(feature = "uring")]
     pub fn uring(dir: &Path) -> Result<Self> {
-        let ring = uring::Ring::new()?;
+        let ring = uring::Ring::new().map_err(place::no_uring)?;
         place::probe_uring(dir, &ring)?;
         Ok(Self { ring: Some(Arc::new(ring)), ..Self::new(dir, true)? })
     }
@@ -107,13 +110,12 @@ impl Disk {
 
     /// Opens a file with `extra` flags and checks that it is one.
     fn open_with(&self, path: &Path, extra: OFlags) -> Result<Arc<dyn File>> {
-        let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
         let op = if extra.contains(OFlags::CREATE) { "create" } else { "open" };
-        let fd = open_file(path, OFlags::RDWR | direct | extra, op)?;
+        let fd = open_file(path, self.direct, OFlags::RDWR | extra, op)?;
         let wrap = |e: rustix::io::Errno| Error::io(op, path, e.into());
         if extra.contains(OFlags::CREATE) {
             fs::fchmod(&fd, FILE_MODE).map_err(wrap)?;
-            place::write_in_place(&fd);
+            os::write_in_place(&fd);
         }
         #[cfg(feature = "uring")]
         if self.ring.is_some() {
@@ -128,11 +130,15 @@ impl Disk {
     }
 }
 
-/// Opens a regular file with `flags`, and refuses everything else.
-fn open_file(path: &Path, flags: OFlags, op: &'static str) -> Result<OwnedFd> {
+/// Opens a regular file with `flags`, for direct I/O or not, and refuses everything else.
+fn open_file(path: &Path, direct: bool, flags: OFlags, op: &'static str) -> Result<OwnedFd> {
     // O_NONBLOCK: opening does not block, even if the path names a pipe or a device.
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let fd = match uninterrupted(|| Ok(fs::openat(CWD, path, flags, FILE_MODE)?)) {
+    let open = || match direct {
+        true => Ok(os::open_direct(CWD, path, flags, FILE_MODE)?),
+        false => Ok(fs::openat(CWD, path, flags, FILE_MODE)?),
+    };
+    let fd = match uninterrupted(open) {
         Ok(fd) => fd,
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             return Err(Error::Foreign { path: path.into(), why: "a symbolic link" });
@@ -219,7 +225,7 @@ impl Fs for Disk {
         let wrap = |e: io::Error| Error::io("sync", dir, e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::openat(CWD, dir, flags, Mode::empty()).map_err(|e| wrap(e.into()))?;
-        fs::fsync(&fd).map_err(|e| wrap(e.into()))
+        os::sync_dir(&fd).map_err(|e| wrap(e.into()))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn DirLock>> {

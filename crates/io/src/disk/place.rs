@@ -1,56 +1,34 @@
 //! Name and abilities of the file system under a directory.
 
-use crate::AlignedBuf;
+use crate::{AlignedBuf, os};
 use foreshore_base::{Error, InvalidOption, Result, limits::BLOCK};
 #[cfg(feature = "uring")]
 use rustix::fd::AsFd;
 use rustix::{
     fd::OwnedFd,
-    fs::{self, AtFlags, CWD, FileType, IFlags, MemfdFlags, Mode, OFlags},
-    io::{Errno, ReadWriteFlags},
+    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatFs},
+    io::Errno,
 };
 use std::{
-    io::{self, IoSlice},
+    io,
     path::{Path, PathBuf},
 };
 
 /// Mode of every file, whatever the umask.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Names of file systems by the magic number of `statfs(2)`.
-const NAMES: [(u32, &str); 15] = [
-    (0xEF53, "ext4"),
-    (0x5846_5342, "xfs"),
-    (0x9123_683E, "btrfs"),
-    (0xF2F5_2010, "f2fs"),
-    (0x2FC1_2FC1, "zfs"),
-    (0xCA45_1A4E, "bcachefs"),
-    (TMPFS, "tmpfs"),
-    (RAMFS, "ramfs"),
-    (0x794C_7630, "overlay"),
-    (0x6969, "nfs"),
-    (0xFF53_4D42, "cifs"),
-    (0xFE53_4D42, "smb2"),
-    (0x6573_5546, "fuse"),
-    (0x0102_1997, "9p"),
-    (0x4D44, "vfat"),
-];
 /// Errors of a kernel or a file system that does not support a kind of transfer.
 const REFUSALS: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
-const TMPFS: u32 = 0x0102_1994;
-const RAMFS: u32 = 0x8584_58F6;
 
 /// Returns the name of the file system that holds `dir`, or will hold it: `ext4`, `tmpfs`, … or its magic number in
 /// hex.
 pub fn filesystem_name(dir: &Path) -> Result<String> {
-    let magic = magic(dir)?;
-    let known = NAMES.iter().find(|(m, _)| *m == magic);
-    Ok(known.map_or_else(|| format!("{magic:#x}"), |(_, name)| (*name).to_owned()))
+    Ok(os::type_name(&statfs(dir)?))
 }
 
 /// Whether a sync in `dir` reaches a device. False on file systems in memory.
 pub fn syncs(dir: &Path) -> Result<bool> {
-    Ok(!matches!(magic(dir)?, TMPFS | RAMFS))
+    Ok(!os::is_memory(&statfs(dir)?))
 }
 
 /// Returns the path of a directory for a system call: the working directory has an empty relative path.
@@ -58,11 +36,9 @@ pub(super) fn dir_path(dir: &Path) -> &Path {
     if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }
 
-fn magic(dir: &Path) -> Result<u32> {
+fn statfs(dir: &Path) -> Result<StatFs> {
     let dir = existing(dir);
-    let stat = fs::statfs(&dir).map_err(|e| Error::io("stat", &dir, e.into()))?;
-    // The field is a signed word on some targets; the numbers have 32 bits.
-    Ok(stat.f_type as u32)
+    fs::statfs(&dir).map_err(|e| Error::io("stat", &dir, e.into()))
 }
 
 /// Returns `dir`, or its nearest ancestor that exists.
@@ -85,7 +61,7 @@ fn existing(dir: &Path) -> PathBuf {
 /// # Errors
 /// Any other error of the trial, such as a full disk or a read-only file system.
 pub(super) fn takes_direct(dir: &Path) -> Result<bool> {
-    takes(dir, |fd, buf| Ok(rustix::io::pwritev2(fd, &[IoSlice::new(buf)], 0, ReadWriteFlags::DSYNC)?))
+    takes(dir, |fd, buf| Ok(os::write_durable(fd, buf, 0)?))
 }
 
 /// Returns the error for a directory without direct I/O.
@@ -100,7 +76,14 @@ pub(super) fn probe_uring(dir: &Path, ring: &super::uring::Ring) -> Result<()> {
     if takes(dir, |fd, buf| Ok(ring.write_durable(fd.as_fd(), buf, 0)?.unwrap_or(0)))? {
         return Ok(());
     }
-    Err(super::uring::refused(&format!("{} refuses O_DIRECT with RWF_DSYNC in a ring", filesystem_name(dir)?)))
+    Err(no_uring(&format!("{} refuses O_DIRECT with RWF_DSYNC in a ring", filesystem_name(dir)?)))
+}
+
+/// Returns the error for a machine or a directory without io_uring, with the reason.
+#[cfg(feature = "uring")]
+pub(super) fn no_uring(why: &str) -> Error {
+    let expected = format!("auto, direct or buffered: {why}");
+    InvalidOption { name: "device", value: "uring".into(), expected }.into()
 }
 
 /// Does the trial of [`takes_direct`] with durable writes by `write`.
@@ -128,9 +111,9 @@ fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
         }
     }
     files.sort_unstable();
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::DIRECT;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     for (_, name) in files.iter().rev() {
-        match fs::openat(&listing, name, flags, Mode::empty()) {
+        match os::open_direct(&listing, name, flags, Mode::empty()) {
             Ok(fd) => {
                 let read = rustix::io::pread(&fd, &mut *AlignedBuf::new(BLOCK), 0);
                 // A damaged block is no refusal of direct I/O.
@@ -147,8 +130,8 @@ fn existing_file_takes_direct(dir: &Path) -> Result<Option<bool>> {
 fn new_file_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
     let (path, created) = create_probe(dir)?;
     drop(created);
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECT;
-    let opened = fs::openat(CWD, &path, flags, FILE_MODE);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = os::open_direct(CWD, &path, flags, FILE_MODE);
     fs::unlinkat(CWD, &path, AtFlags::empty()).map_err(|e| Error::io("remove", &path, e.into()))?;
     let fd = match opened {
         Ok(fd) => fd,
@@ -165,7 +148,7 @@ fn new_file_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usiz
 
 /// Whether `write` writes a block to a file in memory.
 fn memory_takes(dir: &Path, write: impl Fn(&OwnedFd, &[u8]) -> io::Result<usize>) -> Result<bool> {
-    let fd = fs::memfd_create("foreshore-probe", MemfdFlags::CLOEXEC);
+    let fd = os::memory_file("foreshore-probe");
     let fd = fd.map_err(|e| Error::io("try direct I/O in", dir, e.into()))?;
     unless_refused(write(&fd, &AlignedBuf::new(BLOCK)).map(|wrote| wrote == BLOCK), dir)
 }
@@ -175,18 +158,6 @@ fn unless_refused(tried: io::Result<bool>, path: &Path) -> Result<bool> {
         Err(e) if REFUSALS.map(|refusal| Some(refusal.raw_os_error())).contains(&e.raw_os_error()) => Ok(false),
         tried => tried.map_err(|e| Error::io("write", path, e)),
     }
-}
-
-/// Asks the file system to write a new, empty file in place (`FS_NOCOW_FL` of `ioctl_iflags(2)`: "on btrfs, the flag
-/// should be set on new or empty files").
-///
-/// Otherwise btrfs writes every change elsewhere. Then a full disk fails writes to allocated space, and direct writes
-/// with checksums fall back to the page cache. Other file systems write in place anyway and refuse the flag; that is no
-/// error.
-pub(super) fn write_in_place(fd: &OwnedFd) {
-    let Ok(flags) = fs::ioctl_getflags(fd) else { return };
-    // A compressed file cannot be written in place; the flag comes from the directory.
-    let _ = fs::ioctl_setflags(fd, (flags | IFlags::NOCOW) - IFlags::COMPRESSED);
 }
 
 /// Creates an empty file under a name that no other process uses.

@@ -42,12 +42,12 @@ impl Fs for ReadOnly {
 
     /// Opens an existing file for reading. Writing to it fails.
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let direct = open_file(path, OFlags::RDONLY | OFlags::DIRECT, "open");
+        let direct = open_file(path, true, OFlags::RDONLY, "open");
         let refuses = |e: &io::Error| e.kind() == io::ErrorKind::InvalidInput;
         match direct {
             Ok(fd) => Ok(Arc::new(DiskFile::new(fd, path.into(), true).read_only())),
             Err(Error::Io { source, .. }) if refuses(&source) => {
-                let fd = open_file(path, OFlags::RDONLY, "open")?;
+                let fd = open_file(path, false, OFlags::RDONLY, "open")?;
                 Ok(Arc::new(DiskFile::new(fd, path.into(), false).read_only()))
             }
             Err(error) => Err(error),

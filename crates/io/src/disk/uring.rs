@@ -8,7 +8,6 @@
 //! it, and cancels the operations of a thread that ends.
 
 use crate::reap::{Completions, Places};
-use foreshore_base::{Error, InvalidOption, Result};
 use foreshore_sync::{LockRank, Mutex, Parker};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::{
@@ -48,13 +47,13 @@ impl Ring {
     /// Creates a ring, if the kernel grants one that can write.
     ///
     /// # Errors
-    /// `InvalidOption` with the reason of the kernel.
-    pub(super) fn new() -> Result<Self> {
-        let ring = IoUring::new(PLACES as u32).map_err(|e| refused(why_not(&e)))?;
+    /// The reason of the kernel.
+    pub(super) fn new() -> Result<Self, &'static str> {
+        let ring = IoUring::new(PLACES as u32).map_err(|e| why_not(&e))?;
         let mut probe = Probe::new();
         let probed = ring.submitter().register_probe(&mut probe);
         if probed.is_err() || !probe.is_supported(opcode::Write::CODE) {
-            return Err(refused("the kernel's io_uring has no plain write, as before Linux 5.6"));
+            return Err("the kernel's io_uring has no plain write, as before Linux 5.6");
         }
         // There are at most as many places as the completion queue holds, so it never overflows.
         debug_assert!(ring.params().cq_entries() as usize >= PLACES);
@@ -147,17 +146,12 @@ fn why_not(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the error for a machine without the backend, with the reason.
-pub(super) fn refused(why: &str) -> Error {
-    let expected = format!("auto, direct or buffered: {why}");
-    InvalidOption { name: "device", value: "uring".into(), expected }.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::place::no_uring;
     use crate::{AlignedBuf, Disk, Fs};
-    use foreshore_base::limits::BLOCK;
+    use foreshore_base::{Error, InvalidOption, limits::BLOCK};
     use rustix::fd::AsFd;
     use std::path::PathBuf;
 
@@ -226,7 +220,7 @@ mod tests {
             (Errno::INVAL, "setup"),
         ];
         for (errno, reason) in reasons {
-            match refused(why_not(&errno.into())) {
+            match no_uring(why_not(&errno.into())) {
                 Error::InvalidOption(InvalidOption { name: "device", value, expected }) => {
                     assert!(value == "uring" && expected.contains(reason), "{expected}");
                 }
