@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// The operations of one worker.
+pub(crate) type Operations<'a> = Box<dyn FnMut() -> foreshore::Result<()> + Send + 'a>;
+
 /// How many operations are counted, and when background threads run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {

@@ -25,10 +25,9 @@
 //! Only Linux on x86-64 is supported. Other systems, and those that forbid `ptrace`, give an error.
 
 mod counts;
-mod turns;
 
+pub(crate) use counts::Operations;
 pub use counts::{Counts, Plan, Site};
-pub(crate) use turns::{Operations, by_turns};
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod decoder;
@@ -38,9 +37,13 @@ mod symbols;
 mod tally;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod turns;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub use tracer::count;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use turns::by_turns;
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests;
@@ -51,5 +54,19 @@ mod tests;
 /// `InvalidOption`, always.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 pub fn count(_: &mut std::process::Command, _: Plan) -> foreshore::Result<Counts> {
-    Err(crate::units::invalid("count-rmw", "true", "Linux on x86-64, whose instructions are decoded"))
+    Err(unsupported())
+}
+
+/// Refuses: no tracer gives turns on this system.
+///
+/// # Errors
+/// `InvalidOption`, always.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+pub(crate) fn by_turns(_: Vec<Operations<'_>>, _: std::time::Duration) -> foreshore::Result<()> {
+    Err(unsupported())
+}
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn unsupported() -> foreshore::Error {
+    crate::units::invalid("count-rmw", "true", "Linux on x86-64, whose instructions are decoded")
 }

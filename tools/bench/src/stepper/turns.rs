@@ -3,6 +3,7 @@
 //! Each worker reads a byte from a pipe of its own before each operation, so the tracer sees where an operation begins
 //! and ends. The tracer learns of the workers by one line on standard output, when all of them are warm.
 
+use super::counts::Operations;
 use foreshore::{Error, Result};
 use std::{
     io::{self, PipeReader, Read, Write},
@@ -18,9 +19,6 @@ pub(super) const READY: &str = "by turns:";
 pub(super) const OPERATE: u8 = 1;
 /// A byte in a pipe: the end.
 pub(super) const END: u8 = 0;
-
-/// The operations of one worker.
-pub(crate) type Operations<'a> = Box<dyn FnMut() -> Result<()> + Send + 'a>;
 
 /// Runs the operations of each worker for `warm_up`, then by the turns that the tracer gives. Ends when the tracer says
 /// so.
