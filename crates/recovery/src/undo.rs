@@ -124,14 +124,17 @@ impl Undo {
             return Ok(Next::Step { is_undone: false, ended: self.end(parts, xid)? });
         }
         while self.changes.is_empty() {
-            // Then nothing keeps the rest of the log.
-            if self.losers.values().all(|rollback| rollback.left == 0) {
+            // Beside transactions nothing then keeps the rest of the log. Otherwise it is read, so that a surplus is
+            // noticed.
+            let is_beside = parts.beside.is_some();
+            let is_done = self.losers.values().all(|rollback| rollback.left == 0);
+            if is_done && (is_beside || self.stretches == 0) {
                 return Ok(Next::Over);
             }
             let Some(stretch) = self.stretches.checked_sub(1) else { return Err(self.unended.corrupted(TOO_FEW)) };
             self.stretches = stretch;
-            let has_left = |xid| self.losers[&xid].left > 0;
-            self.changes = self.unended.losers_in(parts.recovered, parts.manager, stretch, has_left)?;
+            let is_read = |xid| !is_beside || self.losers[&xid].left > 0;
+            self.changes = self.unended.losers_in(parts.recovered, parts.manager, stretch, is_read)?;
             if mutant("sabotage: losers are undone the oldest change first") {
                 self.changes.reverse();
             }
@@ -236,6 +239,7 @@ impl Undo {
             let (first_group, last_lsn) = (rollback.first_group, rollback.last_lsn);
             Unfinished { xid, first_group, last_lsn, changes, cause }
         };
+        self.unfinished.sort_unstable();
         let mut unfinished: Vec<_> = std::mem::take(&mut self.unfinished).into_iter().map(parked).collect();
         // Those that keep others out of a table lock it before those that only wrote there.
         unfinished.sort_by_cached_key(|unfinished: &Unfinished| {

@@ -22,15 +22,13 @@ pub(crate) const TOO_FEW: &str =
 
 /// Most losers that are undone beside new transactions, as checkpoints list them all.
 pub(crate) const MAX_LOSERS: usize = 128;
-/// Changes from which on losers are undone beside new transactions. Fewer take less time than an open does anyway.
-const MANY: u64 = 20_000;
 
 /// How a restart undoes losers.
 #[derive(Clone, Copy, Debug)]
 pub struct UndoOptions {
     /// Whether losers may be undone beside new transactions.
     pub may_wait: bool,
-    /// Changes from which on they are; `None`: where it pays.
+    /// Changes from which on they are; `None`: never.
     pub waits_from: Option<u64>,
     /// Tables with a larger id are those of users.
     pub last_system_table: TableId,
@@ -77,9 +75,9 @@ impl Unended {
             && !self.is_eager
             && self.prepared.is_empty()
             && (1..=MAX_LOSERS).contains(&self.losers.len())
-            && left >= waits_from.unwrap_or(MANY)
+            && waits_from.is_some_and(|from| left >= from)
             && losers().all(|open| open.is_plain && open.changed.iter().all(is_row));
-        let xids = self.earlier.clone().filter(|_| may_wait)?;
+        let xids = if may_wait { self.earlier.clone()? } else { return None };
         let tables: BTreeSet<TableId> =
             losers().flat_map(|open| open.changed.iter().map(|&(table, _)| table)).collect();
         Some(LosersHold {
@@ -176,17 +174,17 @@ impl Unended {
         if changes.len() as u64 == trace.left() { Ok(changes) } else { Err(self.corrupted(TOO_FEW)) }
     }
 
-    /// Returns the remaining changes in a stretch of losers that have some left, in log order.
+    /// Returns the remaining changes in a stretch, of the losers for which `is_read` returns true, in log order.
     pub(crate) fn losers_in(
         &self,
         log: &Recovered,
         manager: &dyn ResourceManager,
         stretch: StretchNo,
-        has_left: impl Fn(Xid) -> bool,
+        is_read: impl Fn(Xid) -> bool,
     ) -> Result<Vec<(Xid, LoggedChange)>> {
         let mut changes = Vec::new();
-        if self.losers.iter().any(|(&xid, open)| open.trace.is_in(stretch) && has_left(xid)) {
-            let trace_of = |xid| self.losers.get(&xid).filter(|_| has_left(xid)).map(|open| &open.trace);
+        if self.losers.iter().any(|(&xid, open)| open.trace.is_in(stretch) && is_read(xid)) {
+            let trace_of = |xid| self.losers.get(&xid).filter(|_| is_read(xid)).map(|open| &open.trace);
             self.read(log, manager, stretch..=stretch, trace_of, |xid, change| changes.push((xid, change)))?;
         }
         Ok(changes)
