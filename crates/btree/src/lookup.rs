@@ -95,7 +95,7 @@ impl Tree {
                 }
                 Some((Seen::Earlier(holder), _)) => {
                     drop(leaf);
-                    txn.wait_earlier(self.table(), key, holder)?;
+                    txn.wait_earlier(snapshot, self.table(), key, holder)?;
                     continue;
                 }
                 Some((Seen::Unfinished, _)) => {

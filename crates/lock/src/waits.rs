@@ -44,8 +44,9 @@ pub(crate) struct WaitTime {
 }
 
 impl WaitTime {
-    pub(crate) const fn new(since: Nanos, timeout: Duration) -> Self {
-        Self { since, timeout, next_look: FIRST_LOOK, looks: None }
+    /// Returns the limits of a wait that begins at `since`. `looks`: it makes such checks in any case.
+    pub(crate) fn new(since: Nanos, timeout: Duration, looks: bool) -> Self {
+        Self { since, timeout, next_look: FIRST_LOOK, looks: looks.then_some(true) }
     }
 }
 
@@ -138,7 +139,7 @@ impl Waits {
         mut attempt: impl FnMut() -> Result<T, LockName<'n>>,
     ) -> Result<T> {
         let slot = graph.slots.get(owner);
-        let (mut time, mut is_published) = (WaitTime::new(self.now(), timeout), false);
+        let (mut time, mut is_published) = (WaitTime::new(self.now(), timeout, false), false);
         let mut sleep = |seen: u32, name: &LockName<'_>| {
             if let Some(cause) = self.stopped() {
                 return Err(cause.clone());

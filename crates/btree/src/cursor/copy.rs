@@ -52,7 +52,7 @@ impl Cursor {
                     txn.unwant(0);
                     let key = rows.first_key().to_vec();
                     rows.clear();
-                    txn.wait_earlier(tree.table(), &key, holder)?;
+                    txn.wait_earlier(snapshot, tree.table(), &key, holder)?;
                     continue;
                 }
                 let copied = copied.map_err(|why| tree.corrupted(pid, why));

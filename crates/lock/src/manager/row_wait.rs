@@ -55,13 +55,15 @@ pub struct Patience {
     since: Option<Nanos>,
     /// The row waited for last, and the times of that wait. The row's holder may have changed meanwhile.
     last: Option<(RowHash, WaitTime)>,
+    /// Whether a wait for a row checks from time to time whether there is still reason to wait.
+    looks: bool,
 }
 
 impl Patience {
     /// Returns the limit of an operation whose waits together last at most `timeout`.
     #[must_use]
     pub const fn new(timeout: Duration) -> Self {
-        Self { timeout, since: None, last: None }
+        Self { timeout, since: None, last: None, looks: false }
     }
 
     /// Returns whether the operation has waited.
@@ -76,10 +78,16 @@ impl Patience {
         if self.timeout == Duration::MAX { Duration::MAX } else { self.timeout.saturating_sub(now.since(since)) }
     }
 
+    /// Makes later waits for rows check from time to time whether there is still reason to wait, even if no end of a
+    /// transaction wakes them.
+    pub const fn look_around(&mut self) {
+        self.looks = true;
+    }
+
     fn time_for(&mut self, row: RowHash, now: Nanos) -> &mut WaitTime {
         let left = self.left(now);
         let last = self.last.filter(|&(last, _)| last == row);
-        &mut self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, left)))).1
+        &mut self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, left, self.looks)))).1
     }
 }
 

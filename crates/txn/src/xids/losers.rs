@@ -1,6 +1,7 @@
 //! Waits for losers of a restart that are undone beside new transactions.
 
 use foreshore_base::{Error, Xid};
+use foreshore_sync::{LockRank, Mutex};
 use std::sync::OnceLock;
 
 /// Undoes some more of the losers. Returns false if a thread does so, and the caller may wait for that.
@@ -11,13 +12,13 @@ pub(crate) struct LoserWaits {
     /// The first xid of this run.
     first: Xid,
     help: OnceLock<HelpUndo>,
-    /// The error for waiters, once only changes are left that cannot be undone now.
-    refusal: OnceLock<Error>,
+    /// The error for waiters, while the undo is stuck.
+    refusal: Mutex<Option<Error>>,
 }
 
 impl LoserWaits {
-    pub(crate) const fn new(first: Xid) -> Self {
-        Self { first, help: OnceLock::new(), refusal: OnceLock::new() }
+    pub(crate) fn new(first: Xid) -> Self {
+        Self { first, help: OnceLock::new(), refusal: Mutex::new(LockRank::Leaf, None) }
     }
 
     /// Sets what a waiter does first. Returns false if that is set already.
@@ -25,14 +26,19 @@ impl LoserWaits {
         self.help.set(help).is_ok()
     }
 
-    /// Refuses waiters from here on. Later calls have no effect.
+    /// Refuses waiters from here on.
     pub(crate) fn refuse(&self, refusal: Error) {
-        let _ = self.refusal.set(refusal);
+        *self.refusal.lock() = Some(refusal);
+    }
+
+    /// Lets waiters wait again.
+    pub(crate) fn wait_again(&self) {
+        *self.refusal.lock() = None;
     }
 
     /// Returns the error for a transaction that meets a row of `holder`, which is live, if it is not to wait.
     pub(crate) fn refusal(&self, holder: Xid) -> Option<Error> {
-        self.refusal.get().filter(|_| holder < self.first).cloned()
+        if holder < self.first { self.refusal.lock().clone() } else { None }
     }
 
     /// Returns the xid under which the lock manager knows a holder: all of the previous run have one.

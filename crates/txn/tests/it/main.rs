@@ -7,6 +7,7 @@ mod toy;
 mod bank;
 mod deadline;
 mod early_release;
+mod losers;
 mod outcomes;
 mod parked;
 mod room;

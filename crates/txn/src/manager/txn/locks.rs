@@ -3,6 +3,7 @@
 use super::Txn;
 use crate::manager::TxnManager;
 use crate::sessions::Lease;
+use crate::visibility::Snapshot;
 use crate::visibility::status::Status;
 use foreshore_base::{Csn, Error, Result, TableId, Xid};
 use foreshore_lock::{Interval, LockManager, Owner, Patience, TableMode, Target};
@@ -100,6 +101,12 @@ impl Txn {
     /// `RollbackParked` if the rollback of the holder is parked, or cannot go on after a restart; those of
     /// [`lock_table`](Self::lock_table).
     pub fn wait_row(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
+        // WAIT: park - until the holder ends.
+        self.wait_while(table, key, holder, &|| true)
+    }
+
+    /// Waits for the holder of a row while `may_wait` returns true.
+    fn wait_while(&mut self, table: TableId, key: &[u8], holder: Xid, may_wait: &dyn Fn() -> bool) -> Result<()> {
         self.waiting(|TxnManager { visibility, locks, log, parked, halt, xids, .. }, owner, patience| {
             if let Status::Committed(csn) = visibility.status(holder) {
                 // WAIT: help - or park behind the leader: the holder is only not durable yet. With early release of all
@@ -109,7 +116,7 @@ impl Txn {
             if let Some(refusal) = parked.refusal(holder) {
                 return Err(refusal);
             }
-            let is_live = || visibility.status(holder) == Status::Live && !halt.is_set();
+            let is_live = || visibility.status(holder) == Status::Live && !halt.is_set() && may_wait();
             if let Some(refusal) = xids.losers().refusal(holder).filter(|_| is_live()) {
                 return Err(refusal);
             }
@@ -118,18 +125,23 @@ impl Txn {
         })
     }
 
-    /// Waits for a transaction of the previous run, which a read by a snapshot has met in the row of `key`
+    /// Waits for a transaction of the previous run, which a read by `snapshot` has met in the row of `key`
     /// ([`Seen::Earlier`](crate::Seen::Earlier)). The caller holds no latch, and then reads the row again.
     ///
     /// # Errors
-    /// Those of [`wait_row`](Self::wait_row).
-    pub fn wait_earlier(&mut self, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
-        let waited = self.wait_row(table, key, holder);
+    /// Those of [`wait_row`](Self::wait_row). `SnapshotTooOld`: nothing wakes the waiter when the snapshot is
+    /// cancelled, so it checks that from time to time.
+    pub fn wait_earlier(&mut self, snapshot: &Snapshot, table: TableId, key: &[u8], holder: Xid) -> Result<()> {
+        let now = self.manager.now();
+        self.run_mut().waits.patience(now).look_around();
+        // WAIT: park - until the holder ends, or a check finds the snapshot cancelled.
+        let waited = self.wait_while(table, key, holder, &|| !snapshot.is_cancelled());
+        let checked = waited.and_then(|()| self.check_snapshot(snapshot));
         // This reader takes no row, so another waiter of the row is woken at once, if there is no reason to wait.
-        if waited.is_err() || self.manager.visibility.status(holder) != Status::Live {
+        if checked.is_err() || self.manager.visibility.status(holder) != Status::Live {
             self.manager.locks.pass_on(table, key);
         }
-        waited
+        checked
     }
 
     /// Returns the xid under which the holder of a row is known to the lock manager.

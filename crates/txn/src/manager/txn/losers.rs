@@ -12,9 +12,9 @@
 //! A loser of which nothing is left is ended in the log, and checkpoints list it no more. Its rows are free when all
 //! losers are undone ([`crate::visibility`]). Then the waiters are woken.
 //!
-//! Changes may be left that cannot be undone now: no page is free, or one is damaged. They are tried again from time to
-//! time. Until then waiters are refused, as for a parked rollback ([`crate::parked`]): the cause is set, and then the
-//! owner is hidden.
+//! The undo may be stuck before a change that cannot be undone now: no page is free, or one is damaged. It tries again
+//! from time to time. Until it gets on, waiters are refused, as for a parked rollback ([`crate::parked`]): the cause is
+//! set, and then the owner is hidden. It is shown again before the cause is cleared.
 
 use super::take_over::RESTART;
 use super::{Txn, TxnOptions};
@@ -97,12 +97,18 @@ impl Losers {
         self.txn().manager.xids.active().end_loser(loser);
     }
 
-    /// Notes that only changes are left that cannot be undone now, because of `cause`. From here on waiters are
-    /// refused.
+    /// Refuses waiters from here on: the next change cannot be undone now, because of `cause`.
     pub fn refuse(&mut self, cause: Error) {
         let (manager, lease) = self.txn().manager_and_lease();
         manager.xids.losers().refuse(Error::RollbackParked { label: RESTART, cause: Arc::new(cause) });
         manager.locks.hide(lease.owner.index());
+    }
+
+    /// Lets waiters wait again: the undo gets on.
+    pub fn wait_again(&mut self) {
+        let (manager, lease) = self.txn().manager_and_lease();
+        lease.owner.set_xid(manager.xids.losers().shown(Xid::ZERO));
+        manager.xids.losers().wait_again();
     }
 
     /// Ends the whole: nothing is left of any loser. All transactions of the previous run have ended.
