@@ -82,7 +82,17 @@ pub(crate) fn reopen(engine: &Engine) -> Result<Arc<Engine>> {
 }
 
 /// Starts the engine. `clock` has counted from the call of open.
+///
+/// The catalogue may have to wait for losers that are undone beside transactions. If their undo is stuck, this start
+/// ends as a crash would end it. A start for the same log undoes losers first, and parks what it cannot undo.
 fn start(clock: SystemClock, directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
+    match start_once(clock, Arc::clone(&directory), options) {
+        Err(Error::RollbackParked { .. }) => start_once(clock, directory.lock_again(directory.access())?, options),
+        started => started,
+    }
+}
+
+fn start_once(clock: SystemClock, directory: Arc<Directory>, options: &Options) -> Result<Arc<Engine>> {
     let memory = options.shares()?;
     backup::check_no_backup(directory.files(), &**directory.fs())?;
     let contents = create::contents(directory.files(), directory.fs())?;
@@ -291,15 +301,15 @@ impl Parts<'_> {
 
     /// Returns how losers are undone. They wait only if the lab asks for it.
     fn undo_options(&self) -> UndoOptions {
-        let lab = self.options.of_lab();
-        let may_wait = !self.directory.is_read_only() && lab.undo_waits_from.is_some();
-        UndoOptions { may_wait, waits_from: lab.undo_waits_from, last_system_table: LAST_SYSTEM_TABLE }
+        let waits_from = self.options.of_lab().undo_waits_from;
+        let may_wait = !self.directory.is_read_only() && waits_from.is_some();
+        UndoOptions { may_wait, waits_from, last_system_table: LAST_SYSTEM_TABLE }
     }
 
     /// Creates the transaction manager, undoes transactions that had not committed, and takes over the prepared ones
     /// without their table locks. If the undo is to go on beside new transactions, it only begins.
     fn recover(&self, log: &Log, recovered: Recovered, trees: &Arc<Trees>, replayed: Replayed) -> Result<Recovery> {
-        let Replayed { unended, in_doubt, start, redo, stats, .. } = replayed;
+        let Replayed { mut unended, in_doubt, start, redo, stats, .. } = replayed;
         // Beside the undo, which needs some of the pages. The maps of pages are known.
         redo.start();
         let txns = self.transactions(log, LockManager::new(self.options.for_locks(&self.memory)), start)?;

@@ -3,14 +3,14 @@
 use crate::format::CheckpointBody;
 use crate::stretch::Stretches;
 use crate::trace::Trace;
-use crate::xid_set::{XidSet, maybe_live};
+use crate::xid_set::{KnownEnds, XidSet};
 use foreshore_base::{Csn, GroupNo, Incarnation, Lsn, TableId, Xid};
 use foreshore_buffer::format::{CLR, ChangeRecord};
 use foreshore_sync::model::mutant;
 use foreshore_txn::format::{
     self as records, ABORT, CHECKPOINT, COMMIT, COPY, CopyBody, END, PASS, PREPARE, XID_CEILING,
 };
-use foreshore_txn::{EarlierXids, InDoubt, PrepareBody, compensation_cost};
+use foreshore_txn::{InDoubt, PrepareBody, compensation_cost};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Memory that a change takes besides its body when it is read again.
@@ -36,6 +36,8 @@ pub(crate) struct Open {
     pub(crate) first_group: GroupNo,
     /// The tables that it has changed, with the kinds of changes.
     pub(crate) changed: BTreeSet<(TableId, u8)>,
+    /// The one of the newest change. Most changes are like the one before.
+    last_changed: Option<(TableId, u8)>,
     /// Bytes of log that its remaining compensations take, about.
     pub(crate) undo_log: u64,
     /// Whether no rollback of it has skipped or copied changes.
@@ -86,8 +88,8 @@ pub(crate) struct Outcome {
     pub(crate) prepared: BTreeMap<Xid, Trace>,
     /// The log in which the changes of all these lie.
     pub(crate) stretches: Stretches,
-    /// The xids that may be live; `None` if there is no loser, or the log does not tell enough.
-    pub(crate) earlier: Option<EarlierXids>,
+    /// The xids that have ended; `None` if there is no loser, or the log does not tell enough.
+    pub(crate) ends: Option<KnownEnds>,
     /// First xid that has not been drawn.
     pub(crate) next_xid: Xid,
     pub(crate) clock: Csn,
@@ -168,6 +170,7 @@ impl Analysis {
             last_lsn: lsn,
             first_group: group,
             changed: BTreeSet::new(),
+            last_changed: None,
             undo_log: 0,
             is_plain: true,
             began: incarnation,
@@ -222,7 +225,11 @@ impl Analysis {
         let stretch = self.stretches.note(at.lsn, at.group, count * CHANGE_BYTES + record.body.len());
         let open = self.open(at);
         changes.for_each(|change| open.trace.add(Lsn(change), stretch));
-        open.changed.insert((record.table, record.kind));
+        let changed = (record.table, record.kind);
+        if open.last_changed != Some(changed) {
+            open.last_changed = Some(changed);
+            open.changed.insert(changed);
+        }
         // Several changes share what is common to them.
         open.undo_log += compensation_cost(record.body.len()) + (count as u64 - 1) * compensation_cost(CHANGE_BYTES);
         Ok(())
@@ -259,10 +266,10 @@ impl Analysis {
         // An earlier restart has left a loser, and a checkpoint counts the xids as over that were unknown to it.
         let known_in = self.checkpoint.as_ref().map_or(Incarnation(0), |&(_, incarnation)| incarnation);
         let is_told = !losers.is_empty() && losers.values().all(|open| open.began >= known_in);
-        let checkpoint = self.checkpoint.as_ref().map(|(body, _)| body);
-        let earlier = if is_told { maybe_live(checkpoint, &self.committed, self.ceiling) } else { None };
         let (stretches, next_xid, clock) = (self.stretches, self.ceiling, self.clock);
-        Ok(Outcome { losers, in_doubt, prepared, stretches, earlier, next_xid, clock })
+        let (checkpoint, committed) = (self.checkpoint.map(|(body, _)| body), self.committed);
+        let ends = is_told.then_some(KnownEnds { checkpoint, committed, next: next_xid });
+        Ok(Outcome { losers, in_doubt, prepared, stretches, ends, next_xid, clock })
     }
 }
 

@@ -160,7 +160,7 @@ pub fn replay(
     let quarantined = pending.quarantined(usize::MAX);
     stats.commits = analysis.commits;
     let outcome = analysis.finish().map_err(malformed)?;
-    let Outcome { losers, in_doubt, prepared, stretches, earlier, next_xid, .. } = outcome;
+    let Outcome { losers, in_doubt, prepared, stretches, ends, next_xid, .. } = outcome;
     let start = Start { next_xid, clock: outcome.clock.max(Csn(recovered.max_lsn().0)) };
     stats.prepared = in_doubt.len() as u64;
     if !quarantined.is_empty() || pool.stamps().has_rebuilt() {
@@ -176,7 +176,7 @@ pub fn replay(
     let beside = if may_wait && options.has_threads { options.threads_beside() } else { 0 };
     let redo = OpenRedo::new(&pending, pool, beside);
     let is_eager = is_repeated || !quarantined.is_empty();
-    let unended = Unended::new(log_dir, stretches, (losers, prepared), earlier, (superblock.scan_start, is_eager));
+    let unended = Unended::new(log_dir, stretches, (losers, prepared), ends, (superblock.scan_start, is_eager));
     Ok(Replayed { unended, in_doubt, start, quarantined, redo, is_repeated, stats })
 }
 

@@ -6,10 +6,11 @@
 use crate::analysis::Open;
 use crate::stretch::{StretchNo, Stretches};
 use crate::trace::Trace;
+use crate::xid_set::KnownEnds;
 use foreshore_base::{Error, GroupNo, Lsn, Place, Result, TableId, Xid};
 use foreshore_buffer::format::{ChangeRecord, SEVERAL};
 use foreshore_txn::format::{COPY, CopiedChange, CopyBody};
-use foreshore_txn::{EarlierXids, LoggedChange, LosersHold, ResourceManager};
+use foreshore_txn::{LoggedChange, LosersHold, ResourceManager};
 use foreshore_wal::Recovered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -41,8 +42,8 @@ pub struct Unended {
     stretches: Stretches,
     losers: BTreeMap<Xid, Open>,
     prepared: BTreeMap<Xid, Trace>,
-    /// The xids that may be live; `None` if they are too many, or if some are not known.
-    earlier: Option<EarlierXids>,
+    /// The transactions that have ended; `None` if the log does not tell, or losers need not wait.
+    ends: Option<KnownEnds>,
     scan_start: GroupNo,
     /// Whether losers may be undone only before new transactions begin, because of what the restart has found.
     is_eager: bool,
@@ -53,10 +54,10 @@ impl Unended {
         log_dir: &Path,
         stretches: Stretches,
         (losers, prepared): (BTreeMap<Xid, Open>, BTreeMap<Xid, Trace>),
-        earlier: Option<EarlierXids>,
+        ends: Option<KnownEnds>,
         (scan_start, is_eager): (GroupNo, bool),
     ) -> Self {
-        Self { log_dir: log_dir.to_owned(), stretches, losers, prepared, earlier, scan_start, is_eager }
+        Self { log_dir: log_dir.to_owned(), stretches, losers, prepared, ends, scan_start, is_eager }
     }
 
     /// Returns what the losers hold, if they are to be undone beside new transactions. They are not if
@@ -66,8 +67,9 @@ impl Unended {
     /// - a loser has changed more than rows of users, or an earlier rollback of it has skipped or copied changes;
     /// - there are very many losers or xids.
     #[must_use]
-    pub fn to_hold(&self, manager: &dyn ResourceManager, options: UndoOptions) -> Option<LosersHold> {
+    pub fn to_hold(&mut self, manager: &dyn ResourceManager, options: UndoOptions) -> Option<LosersHold> {
         let UndoOptions { may_wait, waits_from, last_system_table } = options;
+        let ends = self.ends.take()?;
         let losers = || self.losers.values();
         let left: u64 = losers().map(|open| open.trace.left()).sum();
         let is_row = |&(table, kind): &(TableId, u8)| table > last_system_table && manager.is_row_change(kind);
@@ -77,7 +79,7 @@ impl Unended {
             && (1..=MAX_LOSERS).contains(&self.losers.len())
             && waits_from.is_some_and(|from| left >= from)
             && losers().all(|open| open.is_plain && open.changed.iter().all(is_row));
-        let xids = if may_wait { self.earlier.clone()? } else { return None };
+        let xids = if may_wait { ends.maybe_live()? } else { return None };
         let tables: BTreeSet<TableId> =
             losers().flat_map(|open| open.changed.iter().map(|&(table, _)| table)).collect();
         Some(LosersHold {
