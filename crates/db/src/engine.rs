@@ -61,11 +61,11 @@ impl Engine {
         let mut daemons = self.background.daemons.lock();
         let Some(is_quiet) = self.admission.close() else { return Ok(()) };
         self.queues.close();
+        // Losers of the restart are transactions, too. Their undo may need log that a checkpoint frees.
+        let is_quiet = is_quiet && self.storage.undo().finish(|| self.admission.has_time()).unwrap_or(false);
         self.storage.checkpointer().retire();
         daemons.clear();
         self.storage.log().drive_archive(false);
-        // Losers of the restart are transactions, too.
-        let is_quiet = is_quiet && self.storage.undo().finish(|| self.admission.has_time()).unwrap_or(false);
         let finished = self.storage.finish(is_quiet);
         pause::point("close: the last checkpoint is taken");
         let closed = finished.and(self.storage.stop());

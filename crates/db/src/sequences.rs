@@ -214,6 +214,7 @@ impl Sequences {
             Locked::Row(()) => self.decode(&row)?.map_err(|_| damage("a sequence is that of a table without one"))?,
             Locked::Absent | Locked::Skipped => 1,
         };
+        pause::point("db: a sequence is locked");
         let start = start.max(least);
         let end = start.checked_add(BLOCK).ok_or_else(|| damage("a table has handed out all numbers"))?;
         self.tree.put_only(&mut txn, &key, &end.to_le_bytes(), &mut row)?;

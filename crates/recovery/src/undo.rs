@@ -5,7 +5,7 @@
 //! Beside them, the rows of a loser are its own until it has ended, and only latches protect pages.
 //!
 //! A loser ends when its last change is undone or skipped. If some were skipped, its rollback is parked after all
-//! others have ended. Beside transactions the skipped ones are tried again instead, newest first, until all are undone.
+//! others have ended. Beside transactions none is skipped to be parked: the undo stops before it, and tries it again.
 //!
 //! **Memory:** the changes of one stretch of the log at a time, and the skipped ones.
 
@@ -40,10 +40,9 @@ struct Rollback {
 }
 
 impl Rollback {
-    /// Notes a skipped change, which is not logged as such unless an earlier restart did so. `trace` is that of the
-    /// loser; `None` if the change was skipped before.
-    fn note_passed(&mut self, trace: Option<&Trace>, change: Lsn) {
-        if trace.is_some_and(|trace| !trace.is_passed(change)) {
+    /// Notes a skipped change, which is not logged as such unless an earlier restart did so.
+    fn note_passed(&mut self, trace: &Trace, change: Lsn) {
+        if !trace.is_passed(change) {
             self.unsaid.push(change);
         }
     }
@@ -65,7 +64,7 @@ impl UndoParts<'_> {
 }
 
 /// A step of the undo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Next {
     /// A change was undone or skipped, or a loser without changes was met.
     Step {
@@ -73,6 +72,8 @@ pub(crate) enum Next {
         /// The loser that has ended by that, with its END record in the log.
         ended: Option<Xid>,
     },
+    /// Beside transactions: the next change cannot be undone now. It is tried again.
+    Stuck(Error),
     /// No change is left, but for skipped ones.
     Over,
 }
@@ -93,8 +94,6 @@ pub(crate) struct Undo {
     changes: Vec<(Xid, LoggedChange)>,
     /// The losers that would have ended, but some of their changes were skipped.
     unfinished: Vec<Xid>,
-    /// Whether the changes were skipped before.
-    is_retry: bool,
 }
 
 impl Undo {
@@ -107,7 +106,7 @@ impl Undo {
         let losers: BTreeMap<Xid, Rollback> = losers.collect();
         let empty = losers.iter().filter(|(_, rollback)| rollback.left == 0).map(|(&xid, _)| xid).collect();
         let (stretches, hasher) = (unended.stretches(), RandomState::new());
-        Self { unended, losers, empty, hasher, stretches, changes: Vec::new(), unfinished: Vec::new(), is_retry: false }
+        Self { unended, losers, empty, hasher, stretches, changes: Vec::new(), unfinished: Vec::new() }
     }
 
     /// Returns how many losers there are, ended or not.
@@ -140,10 +139,16 @@ impl Undo {
             }
         }
         let (xid, change) = self.changes.pop().expect("a change is left");
-        let rollback = self.losers.get_mut(&xid).expect("a change of a loser was read");
+        let rollback = self.losers.get(&xid).expect("a change of a loser was read");
         let Some(left) = rollback.left.checked_sub(1) else { return Err(self.unended.corrupted(TOO_FEW)) };
-        rollback.left = left;
-        let is_undone = self.undo_or_skip(parts, xid, change)?;
+        let is_undone = match self.undo_or_skip(parts, xid, &change) {
+            Err(cause) if parts.beside.is_some() && may_wait(&cause) => {
+                self.changes.push((xid, change));
+                return Ok(Next::Stuck(cause));
+            }
+            outcome => outcome?,
+        };
+        self.losers.get_mut(&xid).expect("as above").left = left;
         let ended = if left == 0 { self.end(parts, xid)? } else { None };
         Ok(Next::Step { is_undone, ended })
     }
@@ -169,41 +174,19 @@ impl Undo {
         Ok(Some(xid))
     }
 
-    /// Returns why changes were skipped; `None` if none was.
-    pub(crate) fn cause(&self) -> Option<&Error> {
-        self.losers[self.unfinished.first()?].cause.as_ref()
-    }
-
-    /// Tries the skipped changes again, in the same order, when all others are undone. Returns how many losers have
-    /// some.
-    pub(crate) fn retry(&mut self) -> usize {
-        assert!(self.changes.is_empty(), "skipped changes are tried before the undo of others is over");
-        let tried = std::mem::take(&mut self.unfinished);
-        for &xid in &tried {
-            let rollback = self.losers.get_mut(&xid).expect("a loser");
-            rollback.cause = None;
-            rollback.left = rollback.passed.len() as u64;
-            rollback.rows.clear();
-            self.changes.extend(rollback.passed.drain(..).map(|change| (xid, change)));
-        }
-        self.changes.sort_unstable_by_key(|(_, change)| change.lsn);
-        self.is_retry = true;
-        tried.len()
-    }
-
-    /// Undoes a change, or skips it. Returns whether it was undone.
-    fn undo_or_skip(&mut self, parts: &mut UndoParts<'_>, xid: Xid, change: LoggedChange) -> Result<bool> {
+    /// Undoes a change, or skips it. Returns whether it was undone. Beside transactions it is not skipped because of an
+    /// error.
+    fn undo_or_skip(&mut self, parts: &mut UndoParts<'_>, xid: Xid, change: &LoggedChange) -> Result<bool> {
         let row = parts.manager.row_of(change.kind, &change.body)?;
         let row = row.map(|row| self.hasher.hash_one((change.table.0, row)));
         let (rollback, trace) = (self.losers.get_mut(&xid).expect("a loser"), self.unended.trace_of(xid));
-        let trace = (!self.is_retry).then_some(trace);
         // An equal hash of another row skips one change more, which is retried like any other.
         let waits = !rollback.rows.is_empty() && row.is_none_or(|row| rollback.rows.contains(&row));
         if !waits {
             let before = rollback.last_lsn;
             let manager = parts.manager;
             let mut context = parts.context(xid, before);
-            let outcome = undo_change(manager, &mut context, &mut rollback.unsaid, &change);
+            let outcome = undo_change(manager, &mut context, &mut rollback.unsaid, change);
             assert!(before <= context.last_lsn(), "{xid} is taken back from {before} to {}", context.last_lsn());
             rollback.last_lsn = context.last_lsn();
             match outcome {
@@ -215,7 +198,7 @@ impl Undo {
                     pause::point("restart: a change is taken back");
                     return Ok(true);
                 }
-                Err(cause) if !may_wait(&cause) => return Err(cause),
+                Err(cause) if parts.beside.is_some() || !may_wait(&cause) => return Err(cause),
                 Err(cause) => {
                     rollback.cause.get_or_insert(cause);
                 }
@@ -223,7 +206,7 @@ impl Undo {
         }
         rollback.note_passed(trace, change.lsn);
         rollback.rows.insert(row.unwrap_or_default());
-        rollback.passed.push(change);
+        rollback.passed.push(change.clone());
         Ok(false)
     }
 
@@ -269,6 +252,7 @@ pub fn undo(
     let clock = SystemClock::new();
     let mut session = log.session()?;
     let mut parts = UndoParts { recovered, manager, session: &mut session, beside: None };
+    // Without other transactions it is never stuck.
     while let Next::Step { is_undone, .. } = undo.next(&mut parts)? {
         stats.undone += u64::from(is_undone);
     }

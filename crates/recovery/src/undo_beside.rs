@@ -10,8 +10,9 @@
 //! | close, later, or with changes that cannot be undone | the losers that are left are listed by the last checkpoint; the next restart undoes them first, and parks what it cannot undo |
 //! | crash | the same, as for a crash in the middle of any undo |
 //!
-//! Changes that cannot be undone now are tried again when all others are undone, and all that losers hold stays held.
-//! No rollback is parked beside transactions. An error that a later try would not overcome stops the log, like a failed
+//! The undo stops before a change that cannot be undone now, and tries it again. All that losers hold stays held.
+//! After some failures it is *stuck*: until it gets on, transactions are refused instead of waiting for a loser. No
+//! rollback is parked beside transactions. An error that a later try would not overcome stops the log, like a failed
 //! rollback.
 
 use crate::stats::UndoStats;
@@ -27,8 +28,10 @@ use std::time::Duration;
 
 /// Changes that one piece undoes. The end of the thread waits for one piece.
 const PIECE: usize = 32;
-/// When changes that could not be undone are tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// When a change that could not be undone is tried again. Each try costs a descent, and maybe a read or a system call.
+const RETRY: Duration = Duration::from_millis(200);
+/// Failures of one change from which on the undo is stuck. Fewer may be due to the load of a moment.
+const STUCK: u64 = 3;
 
 /// The losers of a restart that are undone beside new transactions, if there are any.
 pub struct OpenUndo {
@@ -42,7 +45,8 @@ pub struct OpenUndo {
     losers: u64,
     pending: AtomicU64,
     undone: AtomicU64,
-    parked: AtomicU64,
+    /// Failed tries of the next change.
+    failures: AtomicU64,
     nanos: AtomicU64,
 }
 
@@ -94,7 +98,7 @@ impl OpenUndo {
             losers,
             pending: AtomicU64::new(losers),
             undone: AtomicU64::new(0),
-            parked: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             nanos: AtomicU64::new(0),
         })
     }
@@ -117,8 +121,8 @@ impl OpenUndo {
         let _ = self.on_end.set(Box::new(call));
     }
 
-    /// Undoes all that is left while `may_wait` returns true, and returns whether nothing is left. No thread runs the
-    /// step.
+    /// Undoes all that is left while `may_wait` returns true, and returns whether nothing is left. A thread may run the
+    /// step, too.
     ///
     /// # Errors
     /// `Poisoned`.
@@ -139,7 +143,8 @@ impl OpenUndo {
     pub fn stats(&self) -> Option<UndoStats> {
         // ORDERING: hint, for statistics.
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let (pending_losers, undone, parked) = (count(&self.pending), count(&self.undone), count(&self.parked));
+        let (pending_losers, undone) = (count(&self.pending), count(&self.undone));
+        let parked = if self.is_stuck() { pending_losers } else { 0 };
         let (losers, undo_time) = (self.losers, Duration::from_nanos(count(&self.nanos)));
         (losers > 0).then_some(UndoStats { losers, pending_losers, undone, parked, undo_time })
     }
@@ -147,7 +152,17 @@ impl OpenUndo {
     /// Undoes some changes for a transaction that waits for a loser. Returns false if it has to wait instead.
     fn help(&self) -> bool {
         // ORDERING: hint, as in `has_thread`.
-        !self.has_thread.load(Ordering::Relaxed) && self.step() == NextWake::Now
+        !self.has_thread.load(Ordering::Relaxed)
+            && match self.step() {
+                NextWake::Now => true,
+                NextWake::After(_) => !self.is_stuck(),
+                NextWake::OnSignal => false,
+            }
+    }
+
+    fn is_stuck(&self) -> bool {
+        // ORDERING: hint, for statistics, and for a helper that has counted the failures itself.
+        self.failures.load(Ordering::Relaxed) >= STUCK
     }
 
     /// Undoes at most [`PIECE`] changes, and returns what is left.
@@ -158,11 +173,22 @@ impl OpenUndo {
             let mut parts = UndoParts { recovered, manager: &**manager, session: losers.session(), beside };
             match undo.next(&mut parts)? {
                 Next::Step { is_undone, ended } => {
+                    self.succeeded(losers);
                     // ORDERING: hint, for statistics.
                     self.undone.fetch_add(u64::from(is_undone), Ordering::Relaxed);
                     ended.into_iter().for_each(|loser| self.end(losers, loser));
                 }
-                Next::Over => return self.over(undo, losers),
+                Next::Stuck(cause) => {
+                    losers.session().release();
+                    self.failed(losers, cause);
+                    return Ok(Left::Later);
+                }
+                Next::Over => {
+                    losers.session().release();
+                    losers.finish()?;
+                    pause::point("restart: all losers have ended");
+                    return Ok(Left::Nothing);
+                }
             }
         }
         // Other sessions may wait for its lane.
@@ -170,19 +196,22 @@ impl OpenUndo {
         Ok(Left::Changes)
     }
 
-    /// Ends the undo, or prepares the next try of what could not be undone.
-    fn over(&self, undo: &mut Undo, losers: &mut Losers) -> Result<Left> {
-        losers.session().release();
-        let cause = undo.cause().cloned();
-        // ORDERING: hint, for statistics.
-        self.parked.store(undo.retry() as u64, Ordering::Relaxed);
-        if let Some(cause) = cause {
+    /// Notes a failed try. Waiters are refused from the one on by which the undo is stuck.
+    fn failed(&self, losers: &mut Losers, cause: Error) {
+        // ORDERING: hint, as in `is_stuck`. Under the lock.
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == STUCK {
             losers.refuse(cause);
-            return Ok(Left::Stuck);
         }
-        losers.finish()?;
-        pause::point("restart: all losers have ended");
-        Ok(Left::Nothing)
+        pause::point("restart: a try of the undo has failed");
+    }
+
+    /// Notes that the undo gets on.
+    fn succeeded(&self, losers: &mut Losers) {
+        if self.is_stuck() {
+            losers.wait_again();
+        }
+        // ORDERING: hint, as in `is_stuck`. Under the lock.
+        self.failures.store(0, Ordering::Relaxed);
     }
 
     fn end(&self, losers: &mut Losers, loser: Xid) {
@@ -198,8 +227,8 @@ impl OpenUndo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Changes,
-    /// Only changes that cannot be undone now.
-    Stuck,
+    /// Changes, and the next one cannot be undone now.
+    Later,
     Nothing,
 }
 
@@ -223,7 +252,7 @@ impl Step for OpenUndo {
         match left {
             // Also when all is over: a helper then finds its holder ended.
             Ok(Left::Changes | Left::Nothing) => NextWake::Now,
-            Ok(Left::Stuck) => NextWake::After(RETRY),
+            Ok(Left::Later) => NextWake::After(RETRY),
             Err(cause) => {
                 self.log.poison(&cause);
                 NextWake::OnSignal

@@ -4,11 +4,10 @@
 //! `FORESHORE_CRASH_STRIDE=1` visits every operation, `FORESHORE_CRASH_SEEDS=100` runs as many histories. The
 //! histories and the recoveries use all replacement policies in turn.
 
-use crate::script::{Random, Script, disk, open, options};
+use crate::script::{LostCommit, Random, Script, disk, lost_commit, open, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
 use foreshore::LabOptions;
 use foreshore_classics::replacement::ReplacementKind;
-use foreshore_io::sim::Persist;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -116,22 +115,8 @@ fn replacement(number: u64) -> ReplacementKind {
 fn a_lost_commit_under_the_lock_of_another_is_taken_back() {
     let mut lost = 0;
     for seed in 0..40 {
-        let sim = disk(seed);
-        let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
-        db.run(|tx| tx.open(NUMBERS)?.insert(1, 10).map(drop)).unwrap();
-        db.checkpoint().unwrap();
-        let first = db.begin();
-        first.open(NUMBERS).unwrap().insert(1, 20).unwrap();
-        db.sync().unwrap();
-        let ticket = first.commit_pipelined().unwrap();
-        let second = db.begin();
-        assert_eq!(second.open(NUMBERS).unwrap().get_for_update(1).unwrap(), Some(20));
-        let written = db.stats().pool.pages_written;
-        (0..3).for_each(|_| db.step());
-        let is_durable = ticket.is_durable();
-        let went_home = db.stats().pool.pages_written > written;
-        let again =
-            open(&sim.crash_image(&Persist::None, seed)).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        let LostCommit { image, is_durable, went_home } = lost_commit(seed, false);
+        let again = open(&image).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
         let found = again.run(|tx| tx.open(NUMBERS)?.get(1)).unwrap();
         assert_eq!(found, Some(if is_durable { 20 } else { 10 }), "seed {seed}");
         again.check().unwrap();

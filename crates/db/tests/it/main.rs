@@ -106,6 +106,7 @@ mod table_types;
 mod torn;
 mod truncation;
 mod undo_beside;
+mod undo_stuck;
 mod updates;
 mod vacuum;
 mod wait_for_insert;

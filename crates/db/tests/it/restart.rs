@@ -9,6 +9,7 @@ use foreshore_io::sim::Persist;
 use foreshore_io::{File, FileLayer, Fs, FsLayer, Sim};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) const ROWS: TableDef<u64, &[u8]> = TableDef::new("rows");
@@ -225,9 +226,18 @@ fn verify_large(image: &Sim, committed: &Rows, prepared: &Rows, random: &mut Ran
 /// So many rows that the pages which are kept back for rollbacks do not do.
 const MANY: u64 = 400;
 
-/// A file that does not grow.
+/// A file that does not grow while the flag is set.
 #[derive(Debug)]
-struct Full(Arc<dyn File>);
+struct Full(Arc<dyn File>, Arc<AtomicBool>);
+
+impl Full {
+    fn check(&self) -> Result<(), Storage> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(Storage::DiskFull { path: self.0.path().into(), held_by: None }),
+            false => Ok(()),
+        }
+    }
+}
 
 impl FileLayer for Full {
     fn below(&self) -> &dyn File {
@@ -236,20 +246,20 @@ impl FileLayer for Full {
 
     fn set_len(&self, len: u64) -> Result<(), Storage> {
         if len > self.0.len()? {
-            Err(Storage::DiskFull { path: self.0.path().into(), held_by: None })
-        } else {
-            self.0.set_len(len)
+            self.check()?;
         }
+        self.0.set_len(len)
     }
 
-    fn allocate(&self, _: u64, _: u64) -> Result<(), Storage> {
-        Err(Storage::DiskFull { path: self.0.path().into(), held_by: None })
+    fn allocate(&self, from: u64, len: u64) -> Result<(), Storage> {
+        self.check()?;
+        self.0.allocate(from, len)
     }
 }
 
-/// A disk that has space for the log, and none for pages.
+/// A disk that has space for the log, and none for pages while the flag is set.
 #[derive(Debug)]
-struct FullOfPages(Sim);
+struct FullOfPages(Sim, Arc<AtomicBool>);
 
 impl FsLayer for FullOfPages {
     fn below(&self) -> &dyn Fs {
@@ -257,12 +267,17 @@ impl FsLayer for FullOfPages {
     }
 
     fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        if file.path().ends_with("data") { Arc::new(Full(file)) } else { file }
+        if file.path().ends_with("data") { Arc::new(Full(file, Arc::clone(&self.1))) } else { file }
     }
 }
 
-pub(crate) fn full(sim: &Sim) -> Options {
-    options(sim).lab(|lab| lab.fs = Some(Arc::new(FullOfPages(sim.clone())) as Arc<dyn Fs>))
+pub(crate) fn full_while(sim: &Sim, is_full: &Arc<AtomicBool>) -> Options {
+    let disk = FullOfPages(sim.clone(), Arc::clone(is_full));
+    options(sim).lab(|lab| lab.fs = Some(Arc::new(disk) as Arc<dyn Fs>))
+}
+
+fn full(sim: &Sim) -> Options {
+    full_while(sim, &Arc::new(AtomicBool::new(true)))
 }
 
 fn open_full(sim: &Sim) -> Db {
@@ -276,6 +291,11 @@ pub(crate) fn is_shrunk(n: u64) -> bool {
 
 /// A database without a free page, and a loser that needs some to be taken back.
 pub(crate) fn without_a_page_and_with_a_loser() -> (Sim, Rows) {
+    without_a_page_and_with_a_loser_and(|_, _| ())
+}
+
+/// The same after `more` has happened beside the loser.
+pub(crate) fn without_a_page_and_with_a_loser_and(more: impl FnOnce(&Db, &Sim)) -> (Sim, Rows) {
     let sim = disk(4);
     let db = open(&sim).unwrap();
     let mut rows = Rows::new();
@@ -306,6 +326,7 @@ pub(crate) fn without_a_page_and_with_a_loser() -> (Sim, Rows) {
         rows.insert(10 * n + 1, vec![77; 1400]);
         db.run(|tx| tx.open(ROWS)?.insert(10 * n + 1, &[77; 1400][..]).map(drop)).unwrap();
     }
+    more(&db, &sim);
     db.sync().unwrap();
     let image = sim.crash_image(&Persist::None, 1);
     drop(loser);

@@ -1,7 +1,8 @@
 //! A sequence of transactions from one thread on a simulated disk, and what may be found after it was cut short.
 
-use crate::support::{DIR, POLICIES};
-use foreshore::{CommitTicket, Db, Error, Lsn, Options, TableDef, Transaction};
+use crate::support::{DIR, NUMBERS, POLICIES};
+use foreshore::{CommitTicket, Db, Error, Isolation, Lsn, Options, TableDef, Transaction, TxnOptions};
+use foreshore_io::sim::Persist;
 use foreshore_io::{Fs, Sim};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -57,6 +58,35 @@ pub(crate) fn disk(seed: u64) -> Sim {
         assert!(sim.kind(parent).unwrap().is_some());
     }
     sim
+}
+
+/// What a crash leaves of a commit whose record may be lost, under the lock of another transaction.
+pub(crate) struct LostCommit {
+    pub(crate) image: Sim,
+    pub(crate) is_durable: bool,
+    /// Whether its page was written with the lock: the lock is in the row and not in the log.
+    pub(crate) went_home: bool,
+}
+
+/// A transaction changes row 1 from 10 to 20, and commits. Another one locks that row. It has changed row 2 before, if
+/// `writes` is set.
+pub(crate) fn lost_commit(seed: u64, writes: bool) -> LostCommit {
+    let sim = disk(seed);
+    let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
+    db.run(|tx| (1..3).try_for_each(|key| tx.open(NUMBERS)?.insert(key, 10).map(drop))).unwrap();
+    db.checkpoint().unwrap();
+    let (first, second) = (db.begin(), db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted)));
+    first.open(NUMBERS).unwrap().insert(1, 20).unwrap();
+    if writes {
+        second.open(NUMBERS).unwrap().insert(2, 20).unwrap();
+    }
+    db.sync().unwrap();
+    let ticket = first.commit_pipelined().unwrap();
+    assert_eq!(second.open(NUMBERS).unwrap().get_for_update(1).unwrap(), Some(20));
+    let written = db.stats().pool.pages_written;
+    (0..3).for_each(|_| db.step());
+    let (is_durable, went_home) = (ticket.is_durable(), db.stats().pool.pages_written > written);
+    LostCommit { image: sim.crash_image(&Persist::None, seed), is_durable, went_home }
 }
 
 /// A disk as a power loss has left it.

@@ -2,10 +2,9 @@
 //! in use. A crash in the middle of it loses nothing.
 
 use crate::indexes::{BY_CITY, BY_EMAIL, OwnedUser, USERS, check_all, fill};
-use crate::restart::{FILLER, ROWS, full, is_shrunk, verify_ended, without_a_page_and_with_a_loser};
-use crate::script::{Random, disk, lose_power, options};
+use crate::script::{LostCommit, Random, disk, lose_power, lost_commit, options};
 use crate::support::{DIR, NUMBERS, POLICIES};
-use foreshore::{Db, DoublewriteKind, Error, Isolation, LabOptions, Locked, Options, RowLock, TableDef, TxnOptions};
+use foreshore::{Db, Error, Isolation, Locked, Options, RowLock, TableDef, TxnOptions};
 use foreshore_io::Sim;
 use foreshore_io::sim::Persist;
 use foreshore_sync::pause;
@@ -308,21 +307,7 @@ fn a_crash_between_two_changes_leaves_the_rest_to_the_next_start() {
 fn a_lost_commit_under_the_lock_of_another_is_waited_for() {
     let mut lost = 0;
     for seed in 0..40 {
-        let sim = disk(seed);
-        let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
-        db.run(|tx| tx.open(NUMBERS)?.insert(1, 10).map(drop)).unwrap();
-        db.checkpoint().unwrap();
-        let first = db.begin();
-        first.open(NUMBERS).unwrap().insert(1, 20).unwrap();
-        db.sync().unwrap();
-        let ticket = first.commit_pipelined().unwrap();
-        let second = db.begin();
-        assert_eq!(second.open(NUMBERS).unwrap().get_for_update(1).unwrap(), Some(20));
-        let written = db.stats().pool.pages_written;
-        (0..3).for_each(|_| db.step());
-        let is_durable = ticket.is_durable();
-        let went_home = db.stats().pool.pages_written > written;
-        let image = sim.crash_image(&Persist::None, seed);
+        let LostCommit { image, is_durable, went_home } = lost_commit(seed, false);
         let again = lazy(&image).open(DIR).unwrap();
         let is_left = left(&again) > 0;
         let found = again.read().open(NUMBERS).unwrap().get(1).unwrap();
@@ -340,22 +325,9 @@ fn a_lost_commit_under_the_lock_of_another_is_waited_for() {
 fn a_row_that_an_undone_loser_has_locked_stays_with_the_others() {
     let mut lost = 0;
     for seed in 0..40 {
-        let sim = disk(seed);
-        let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
-        db.run(|tx| (1..3).try_for_each(|key| tx.open(NUMBERS)?.insert(key, 10).map(drop))).unwrap();
-        db.checkpoint().unwrap();
-        let (first, second) = (db.begin(), db.begin_with(hasty("second", Isolation::ReadCommitted)));
-        first.open(NUMBERS).unwrap().insert(1, 20).unwrap();
-        second.open(NUMBERS).unwrap().insert(2, 20).unwrap();
-        db.sync().unwrap();
-        let ticket = first.commit_pipelined().unwrap();
-        assert_eq!(second.open(NUMBERS).unwrap().get_for_update(1).unwrap(), Some(20));
-        let written = db.stats().pool.pages_written;
-        (0..3).for_each(|_| db.step());
-        let is_lost = !ticket.is_durable() && db.stats().pool.pages_written > written;
-        let image = sim.crash_image(&Persist::None, seed);
+        let LostCommit { image, is_durable, went_home } = lost_commit(seed, true);
         let again = lazy(&image).open(DIR).unwrap();
-        if !is_lost || left(&again) < 2 {
+        if is_durable || !went_home || left(&again) < 2 {
             continue;
         }
         let (within, ends) = (again.clone(), Rc::new(RefCell::new(0)));
@@ -462,99 +434,6 @@ fn a_vacuum_a_compaction_and_a_backup_bear_the_undo() {
     verify(&db, &Others::new());
 }
 
-/// The undo of some rows needs a page, and the disk has none. They are refused until there is one, or the next start.
-#[test]
-fn rows_of_a_loser_that_finds_no_page_are_refused_until_there_is_one() {
-    let (image, rows) = without_a_page_and_with_a_loser();
-    let db = full(&image).lab(|lab| lab.undo_waits_from = Some(0)).open(DIR).unwrap();
-    assert_eq!(left(&db), 1);
-    let is_refused = |key: &u64| match db.read().open(ROWS).unwrap().get(*key) {
-        Ok(found) => {
-            assert_eq!(found.as_ref(), rows.get(key), "row {key}");
-            false
-        }
-        Err(Error::RollbackParked { label: "rollback at restart", cause }) => {
-            assert!(matches!(*cause, Error::DiskFull { .. }), "{cause:?}");
-            let found = db.begin().open(ROWS).unwrap().get_for_update(*key);
-            assert!(matches!(found, Err(Error::RollbackParked { .. })), "{found:?}");
-            true
-        }
-        Err(error) => panic!("row {key}: {error:?}"),
-    };
-    let refused: Vec<u64> = rows.keys().copied().filter(is_refused).collect();
-    assert!((1..=160).contains(&refused.len()), "{refused:?}");
-    assert!(refused.iter().all(|key| key % 10 == 0 && is_shrunk(key / 10)), "{refused:?}");
-    let stats = db.stats();
-    assert_eq!((left(&db), stats.recovery.parked, stats.txn.parked), (1, 1, 0));
-    assert!(stats.recovery.undone >= 200, "{:?}", stats.recovery);
-    db.run(|tx| tx.open(ROWS)?.insert(0, &rows[&0][..]).map(drop)).unwrap();
-    let tx = db.begin_with(hasty("drops", Isolation::Serializable));
-    assert!(matches!(tx.drop_table(ROWS.name()), Err(Error::LockTimeout { .. })), "its table is held");
-    tx.rollback().unwrap();
-    db.checkpoint().unwrap();
-    // The next start is as ever.
-    let again = image_after(&db, &image);
-    let again = options(&again).lab(|lab| lab.undo_waits_from = Some(0)).open(DIR).unwrap();
-    assert_eq!((left(&again), again.stats().recovery.losers), (0, 1), "an earlier restart has left it");
-    (0..5).for_each(|_| again.step());
-    assert_eq!(again.stats().txn.parked, 0);
-    verify_ended(&again, &rows);
-    // So is this one when there are pages.
-    db.run(|tx| tx.drop_table(FILLER.name()).map(drop)).unwrap();
-    (0..1000).take_while(|_| left(&db) > 0).for_each(|_| db.step());
-    assert_eq!((left(&db), db.stats().recovery.parked), (0, 0));
-    verify_ended(&db, &rows);
-    db.close(Duration::ZERO).unwrap();
-    assert!(lazy(&image).open(DIR).unwrap().stats().recovery.was_clean);
-}
-
-fn image_after(db: &Db, sim: &Sim) -> Sim {
-    db.sync().unwrap();
-    sim.crash_image(&Persist::None, 1)
-}
-
-/// The undo meets a damaged page that redo did not need. It is stuck, and the next restart quarantines the page.
-#[test]
-fn rows_of_a_loser_on_a_damaged_page_wait_for_the_next_restart() {
-    let sim = disk(11);
-    // No image restores a page.
-    let db = options(&sim).memory_limit(32 << 20).doublewrite(DoublewriteKind::Off).open(DIR).unwrap();
-    (0..COUNT).for_each(|key| put(&db, key, &[1; 300]));
-    let loser = db.begin();
-    (0..COUNT).for_each(|key| drop(loser.open(OTHERS).unwrap().insert(key, &[2; 300][..]).unwrap()));
-    db.checkpoint().unwrap();
-    put(&db, COUNT, &[1; 300]);
-    let image = sim.kill();
-    let data = std::path::Path::new(DIR).join("data");
-    let pages = image.contents(&data).unwrap().len() / 8192;
-    let mut parked = 0;
-    for page in 6..pages {
-        let image = image.fork();
-        image.flip(&data, (page * 8192 + 200) as u64, 0x40).unwrap();
-        let Ok(db) = lazy(&image).open(DIR) else { continue };
-        if left(&db) == 0 {
-            continue;
-        }
-        let found = |db: &Db| {
-            let get = |key| db.read().open(OTHERS).and_then(|table| table.get(key));
-            let all: Vec<_> = (0..COUNT).map(get).collect();
-            let is_sound = |row: &Result<Option<Vec<u8>>, Error>| match row {
-                Ok(row) => row.as_deref() == Some(&[1; 300][..]),
-                Err(error) => matches!(error, Error::Corrupted { .. }),
-            };
-            assert!(all.iter().all(is_sound), "page {page}");
-            all.iter().filter(|row| row.is_err()).count()
-        };
-        let lost = found(&db);
-        let stats = db.stats();
-        assert_eq!((left(&db), stats.recovery.parked), (u64::from(lost > 0), u64::from(lost > 0)), "page {page}");
-        parked += stats.recovery.parked;
-        let again = lazy(&image.kill()).open(DIR).unwrap();
-        assert_eq!((found(&again), again.stats().txn.parked, left(&again)), (lost, 0, 0), "page {page}");
-    }
-    assert!(parked > 3, "{parked} pages with rows of the loser");
-}
-
 /// A few changes, a change of the catalogue, or a database without threads: all is undone before the open.
 #[test]
 fn where_it_does_not_pay_losers_are_undone_before_the_open() {
@@ -569,54 +448,4 @@ fn where_it_does_not_pay_losers_are_undone_before_the_open() {
     db.sync().unwrap();
     let db = lazy(&sim.kill()).open(DIR).unwrap();
     assert_eq!((left(&db), db.stats().recovery.losers), (0, 1), "it has created a table");
-}
-
-/// A thread undoes a large transaction, while many read and write.
-#[test]
-fn threads_find_every_row_undone() {
-    let sim = disk(10);
-    let open = |sim: &Sim| {
-        let threads = options(sim).memory_limit(64 << 20).log_budget(8 << 20);
-        let lazy = |lab: &mut LabOptions| (lab.background, lab.undo_waits_from) = (true, Some(20_000));
-        threads.lab(lazy).lab(|lab| lab.segment_bytes = 1 << 20).open(DIR).unwrap()
-    };
-    let (db, rows) = (open(&sim), 60_000);
-    let fill = |from: u64| {
-        db.run(|tx| (from..from + 1000).try_for_each(|key| tx.open(OTHERS)?.put(key, &key.to_le_bytes()[..]))).unwrap();
-    };
-    (0..rows).step_by(1000).for_each(fill);
-    let loser = db.begin();
-    let table = loser.open(OTHERS).unwrap();
-    (0..rows).step_by(2).for_each(|key| table.put(key, &[3; 20][..]).unwrap());
-    db.sync().unwrap();
-    let image = sim.kill();
-    drop(table);
-    drop(loser);
-    drop(db);
-    let db = open(&image);
-    assert_eq!(left(&db), 1, "the open does not wait for so many changes");
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let db = &db;
-            scope.spawn(move || {
-                let mut random = Random(thread);
-                for n in 0..300 {
-                    let key = random.below(rows);
-                    let found = match (n + thread) % 3 {
-                        0 => db.read().open(OTHERS).unwrap().get(key).unwrap(),
-                        1 => db.run(|tx| tx.open(OTHERS)?.get_for_update(key)).unwrap(),
-                        _ => db.run(|tx| tx.open(OTHERS)?.insert(key, &key.to_le_bytes()[..])).unwrap(),
-                    };
-                    assert_eq!(found.as_deref(), Some(&key.to_le_bytes()[..]), "row {key}");
-                }
-            });
-        }
-    });
-    db.close(Duration::from_secs(600)).unwrap();
-    let db = open(&image);
-    let stats = db.stats().recovery;
-    assert!(stats.was_clean);
-    let all = others(&db);
-    assert!(all.len() as u64 == rows && all.iter().all(|(key, value)| value[..] == key.to_le_bytes()));
-    db.check().unwrap();
 }
