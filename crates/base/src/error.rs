@@ -108,7 +108,8 @@ pub enum Error {
     RolledBack,
     /// The rollback of a transaction found no free page, no log space or a damaged page, and is parked. Its rows stay
     /// locked, and the engine retries it when space is freed. The rollback itself returns this error, and so do writers
-    /// that meet one of the rows. Not retryable: freed space ends it, or a restart.
+    /// that meet one of the rows. Behind a restart also readers, while its undo beside transactions is stuck. Not
+    /// retryable: freed space ends it, or a restart.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,

@@ -126,7 +126,7 @@ pub enum Error {
     /// An earlier error has rolled the transaction back.
     RolledBack,
     /// The rollback of a transaction met a damaged page, or found no free page or log space, and is parked until space
-    /// is freed or a restart. It returns this error, and so do writers that meet one of its rows. Not retryable.
+    /// is freed or a restart. It returns this error, and so do writers of its rows; after a crash, also readers.
     RollbackParked {
         /// Label of the transaction that is rolled back.
         label: &'static str,

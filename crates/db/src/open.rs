@@ -299,10 +299,10 @@ impl Parts<'_> {
         self.directory.fs().sync_dir(&self.directory.files().dir)
     }
 
-    /// Returns how losers are undone. They wait only if the lab asks for it.
+    /// Returns how losers are undone. They wait only if a thread undoes them, or the lab asks for it.
     fn undo_options(&self) -> UndoOptions {
-        let waits_from = self.options.of_lab().undo_waits_from;
-        let may_wait = !self.directory.is_read_only() && waits_from.is_some();
+        let (waits_from, has_threads) = (self.options.of_lab().undo_waits_from, self.options.of_lab().background);
+        let may_wait = !self.directory.is_read_only() && (has_threads || waits_from.is_some());
         UndoOptions { may_wait, waits_from, last_system_table: LAST_SYSTEM_TABLE }
     }
 

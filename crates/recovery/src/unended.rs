@@ -24,12 +24,16 @@ pub(crate) const TOO_FEW: &str =
 /// Most losers that are undone beside new transactions, as checkpoints list them all.
 pub(crate) const MAX_LOSERS: usize = 128;
 
+/// Changes of losers from which on they are undone beside new transactions. Fewer are undone in a fraction of a second
+/// if their pages are in memory.
+const WAITS_FROM: u64 = 20_000;
+
 /// How a restart undoes losers.
 #[derive(Clone, Copy, Debug)]
 pub struct UndoOptions {
     /// Whether losers may be undone beside new transactions.
     pub may_wait: bool,
-    /// Changes from which on they are; `None`: never.
+    /// Changes from which on they are; `None`: where it pays.
     pub waits_from: Option<u64>,
     /// Tables with a larger id are those of users.
     pub last_system_table: TableId,
@@ -77,7 +81,7 @@ impl Unended {
             && !self.is_eager
             && self.prepared.is_empty()
             && (1..=MAX_LOSERS).contains(&self.losers.len())
-            && waits_from.is_some_and(|from| left >= from)
+            && left >= waits_from.unwrap_or(WAITS_FROM)
             && losers().all(|open| open.is_plain && open.changed.iter().all(is_row));
         let xids = if may_wait { ends.maybe_live()? } else { return None };
         let tables: BTreeSet<TableId> =

@@ -45,7 +45,8 @@ pub struct LabOptions {
     /// Bytes of log to redo from which on pages are redone when they are first read. `None`: where it pays, and never
     /// without background threads.
     pub redo_waits_from: Option<u64>,
-    /// Changes of losers from which on they are undone beside new transactions. `None`: never.
+    /// Changes of losers from which on they are undone beside new transactions. `None`: where it pays, and never
+    /// without background threads.
     pub undo_waits_from: Option<u64>,
     /// Whether threads do the background work. If false, the caller runs it by [`Db::step`](crate::Db::step), and the
     /// engine's group commit is greedy.

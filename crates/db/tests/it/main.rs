@@ -107,6 +107,7 @@ mod torn;
 mod truncation;
 mod undo_beside;
 mod undo_stuck;
+mod undo_threads;
 mod updates;
 mod vacuum;
 mod wait_for_insert;
