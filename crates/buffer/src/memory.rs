@@ -1,21 +1,33 @@
 //! The memory of a pool: its frames, the bytes of their pages, and the threads that wait for their latches.
+//!
+//! The system gives memory when it is first touched. To clear a large page takes milliseconds in a virtual machine, and
+//! the thread that touches it may hold latches and locks meanwhile. So a background thread commits the memory of frames
+//! a block ahead of their first use.
 
 use crate::frame::{Frame, FrameNo};
 use crate::replacement::Frames;
 use crate::words::{self, PageWords};
 use foreshore_base::GroupNo;
 use foreshore_base::limits::PAGE_SIZE;
-use foreshore_sync::{ByteArena, ParkTable, ShardedCounter};
+use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
+use foreshore_sync::{ByteArena, CachePadded, ParkTable, ShardedCounter};
 use foreshore_wal::Log;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+
+/// Frames whose memory is committed at once: as much as a large page.
+const BLOCK: usize = 2 * 1024 * 1024 / PAGE_SIZE;
 
 #[derive(Debug)]
 pub(crate) struct Memory {
     frames: Box<[Frame]>,
     /// A page for each frame.
     arena: ByteArena,
+    /// Frames from the lowest on that have been used, at most. A hint.
+    used: CachePadded<AtomicUsize>,
+    /// Frames from the lowest on whose memory is committed ahead of their use. A hint.
+    committed: AtomicUsize,
     /// Threads that wait for latches of frames.
     parks: ParkTable,
     /// The log, whose next group is the first that a newly dirty page needs.
@@ -35,6 +47,8 @@ impl Memory {
         Ok(Self {
             frames: (0..frames).map(|_| Frame::new()).collect(),
             arena: ByteArena::in_large_pages(frames * PAGE_SIZE)?,
+            used: CachePadded::default(),
+            committed: AtomicUsize::new(0),
             parks: ParkTable::new(),
             log,
             dirtied: ShardedCounter::new(),
@@ -44,6 +58,32 @@ impl Memory {
 
     pub(crate) fn frames(&self) -> &[Frame] {
         &self.frames
+    }
+
+    /// Notes that a frame is about to be used. Returns whether memory should be committed for those behind it.
+    pub(crate) fn note_use(&self, no: FrameNo) -> bool {
+        let end = no as usize + 1;
+        // ORDERING: hints, here and below.
+        if end <= self.used.load(Ordering::Relaxed) {
+            return false;
+        }
+        // ORDERING: as above.
+        self.used.fetch_max(end, Ordering::Relaxed);
+        (end + BLOCK).min(self.frames.len()) > self.committed.load(Ordering::Relaxed)
+    }
+
+    /// Commits memory until that of a block of frames is ahead of those that have been used. One thread at a time.
+    pub(crate) fn commit_ahead(&self) {
+        // ORDERING: hints, as in `note_use`.
+        let (used, committed) = (self.used.load(Ordering::Relaxed), self.committed.load(Ordering::Relaxed));
+        let end = (used + BLOCK).next_multiple_of(BLOCK).min(self.frames.len());
+        if used > 0 && committed < end {
+            // Those who use the last block are committing it.
+            let from = used.next_multiple_of(BLOCK).clamp(committed, end);
+            self.arena.commit(from * PAGE_SIZE..end * PAGE_SIZE);
+            // ORDERING: as above.
+            self.committed.store(end, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn log(&self) -> &Log {
@@ -174,5 +214,30 @@ impl<'a> Slot<'a> {
     pub(crate) fn set_clean(self) {
         self.frame.set_clean();
         self.memory.cleaned.add(1);
+    }
+}
+
+#[cfg(all(test, not(any(foreshore_loom, foreshore_shuttle))))]
+mod tests {
+    use super::*;
+    use foreshore_wal::LogOptions;
+
+    #[test]
+    fn memory_is_committed_a_block_ahead_of_use() {
+        let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
+        let memory = Memory::new(3 * BLOCK + 7, log).expect("memory");
+        // ORDERING: one thread.
+        let committed = || memory.committed.load(Ordering::Relaxed);
+        memory.commit_ahead();
+        assert_eq!(committed(), 0, "nothing is used");
+        let mut ends = Vec::new();
+        for no in 0..memory.frames().len() as FrameNo {
+            if memory.note_use(no) {
+                memory.commit_ahead();
+                ends.push((no as usize, committed()));
+            }
+            assert!(!memory.note_use(no), "frame {no} was used before");
+        }
+        assert_eq!(ends, [(0, 2 * BLOCK), (BLOCK, 3 * BLOCK), (2 * BLOCK, 3 * BLOCK + 7)]);
     }
 }

@@ -146,6 +146,7 @@ impl Reclaimer {
 /// The background step that keeps frames free.
 impl Step for Reclaimer {
     fn step(&self) -> NextWake {
+        self.residency.memory().commit_ahead();
         // The error has stopped the log, so all sessions get it.
         self.refill().unwrap_or(NextWake::OnSignal)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Residency {
     free: FreeList,
     /// Notified when a frame becomes free, or a page clean.
     freed: EventCount,
-    /// Notified when free frames run low.
+    /// Notified when free frames, or those with committed memory, run low.
     low: Signal,
     /// The pages for whose latches measured threads have waited.
     hot: Hottest<PageId>,
@@ -220,7 +220,7 @@ impl Residency {
     /// Takes a free frame.
     pub(crate) fn take_free(&self) -> Option<Vacant<'_>> {
         let (no, left) = self.free.pop(self.memory.frames())?;
-        if left < self.low_mark() {
+        if self.memory.note_use(no) || left < self.low_mark() {
             self.low.notify();
         }
         let slot = self.memory.slot(no);
