@@ -78,7 +78,7 @@ impl Memory {
         let (used, committed) = (self.used.load(Ordering::Relaxed), self.committed.load(Ordering::Relaxed));
         let end = (used + BLOCK).next_multiple_of(BLOCK).min(self.frames.len());
         if used > 0 && committed < end {
-            // Those who use the last block are committing it.
+            // The threads that use the last block are committing it.
             let from = used.next_multiple_of(BLOCK).clamp(committed, end);
             self.arena.commit(from * PAGE_SIZE..end * PAGE_SIZE);
             // ORDERING: as above.

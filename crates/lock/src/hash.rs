@@ -5,7 +5,7 @@ use foreshore_base::hash::SeededHash;
 pub(crate) use foreshore_base::hash::Spread;
 
 /// Hash of a row. Two rows with one hash share their locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RowHash(pub(crate) u64);
 
 impl RowHash {

@@ -2,7 +2,7 @@
 //!
 //! - The xid of its transaction. The headers of the rows that it writes name this xid.
 //! - What it waits for, the *edge*. If it is the victim of a deadlock, also the *verdict*.
-//! - Its *wake-up obligations*: a list of rows. When the owner ends, it wakes one waiter of each
+//! - Its *wake-up obligations*: a set of rows. When the owner ends, it wakes one waiter of each
 //!   (`manager/row_wait.rs`).
 //!
 //! **Invariant:** the xid is stored under the slot's lock. An obligation is added under the same lock, and only while
@@ -15,6 +15,7 @@ use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::MODEL;
 use foreshore_sync::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use foreshore_sync::{BiasedMutex, LockRank, Nanos, rmw, thread_index};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What an owner waits for. Each walk looks up the blocking owners anew, because queues change while waiters sleep.
@@ -65,15 +66,23 @@ struct Shown {
     verdict: Option<Arc<[Waiter]>>,
     /// The name of what it waits for, in errors of other transactions.
     name: Option<Lockable>,
-    obligations: Vec<RowHash>,
+    obligations: BTreeSet<RowHash>,
 }
 
 impl Slot {
     pub(crate) fn new(index: u32) -> Self {
         let member = Member { index, ..Member::default() };
         let (label, began, edge) = ("", Nanos::ZERO, Edge::Nothing);
-        let shown =
-            Shown { label, began, leased: false, edge, member, verdict: None, name: None, obligations: Vec::new() };
+        let shown = Shown {
+            label,
+            began,
+            leased: false,
+            edge,
+            member,
+            verdict: None,
+            name: None,
+            obligations: BTreeSet::new(),
+        };
         Self {
             xid: AtomicU64::new(0),
             signal: AtomicU32::new(0),
@@ -96,7 +105,7 @@ impl Slot {
     }
 
     /// Ends the term, and returns its obligations. The transaction's status is final before the call.
-    pub(crate) fn end(&self) -> Vec<RowHash> {
+    pub(crate) fn end(&self) -> BTreeSet<RowHash> {
         let mut shown = self.shown.lock();
         // ORDERING: publish, after the status was made final; pairs with `shows`.
         self.xid.store(0, Ordering::Release);
@@ -122,7 +131,7 @@ impl Slot {
 
     /// Hides the xid, and returns a copy of the obligations. The obligations stay. A waiter may be woken and find the
     /// xid published again; it then relies on them.
-    pub(crate) fn hide(&self) -> Vec<RowHash> {
+    pub(crate) fn hide(&self) -> BTreeSet<RowHash> {
         let mut shown = self.shown.lock();
         // ORDERING: publish, pairs with `shows` and with the validation of a waiter that is about to park.
         self.xid.store(0, Ordering::Release);
@@ -266,8 +275,6 @@ impl Slot {
 impl Shown {
     /// Adds an obligation, unless the row is already one.
     fn oblige(&mut self, row: RowHash) {
-        if !self.obligations.contains(&row) {
-            self.obligations.push(row);
-        }
+        self.obligations.insert(row);
     }
 }

@@ -31,6 +31,8 @@ use std::time::Duration;
 
 /// The wait after which a waiter first checks for transactions of its own thread.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// The longest time between two of its checks.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The start and the limits of one wait.
 #[derive(Clone, Copy, Debug)]
@@ -248,7 +250,7 @@ impl Waits {
             // WAIT: park - for what the caller says.
             match graph.slots.parking().park_as(key, owner, rest, is_unchanged) {
                 ParkOutcome::TimedOut if looks => {
-                    time.next_look = time.next_look.saturating_mul(2);
+                    time.next_look = time.next_look.saturating_add(time.next_look.min(LOOK));
                     if let Some(holder) = self.detector.own_thread_blocker(graph, owner, edge) {
                         let waited = self.now().since(time.since);
                         return Err(Error::OwnThreadLock { holder, what: name.to_lockable(), waited });

@@ -20,7 +20,7 @@ use crate::undo::{Next, Undo, UndoParts};
 use crate::unended::Unended;
 use foreshore_base::{Error, Result, Xid};
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Step, SystemClock, pause};
+use foreshore_sync::{Clock, LockRank, Mutex, NextWake, Parker, Step, SystemClock, pause};
 use foreshore_txn::{Losers, LosersHold, ResourceManager, TxnManager};
 use foreshore_wal::{Log, Recovered};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +30,9 @@ use std::time::Duration;
 const PIECE: usize = 32;
 /// When a change that could not be undone is tried again. Each try costs a descent, and maybe a read or a system call.
 const RETRY: Duration = Duration::from_millis(200);
+/// How long the undo rests after a piece while the log slows its writers. It is then about a quarter as fast, and
+/// leaves them most of the log that checkpoints make room for.
+const SLOWED: Duration = Duration::from_millis(1);
 /// Failures of one change from which on the undo is stuck. Fewer may be due to the load of a moment.
 const STUCK: u64 = 3;
 
@@ -128,13 +131,24 @@ impl OpenUndo {
     /// `Poisoned`.
     pub fn finish(&self, may_wait: impl Fn() -> bool) -> Result<bool> {
         while self.is_running() && may_wait() {
-            if self.step() != NextWake::Now && self.is_running() {
-                break;
+            match self.step() {
+                NextWake::Now => {}
+                NextWake::After(time) if !self.is_stuck() => self.rest(time),
+                NextWake::After(_) | NextWake::OnSignal => break,
             }
         }
         match self.log.poisoned() {
             Some(cause) => Err(Error::poisoned(&cause)),
             None => Ok(!self.is_running()),
+        }
+    }
+
+    /// Rests between two steps of [`finish`](Self::finish). Without threads nothing depends on time.
+    fn rest(&self, time: Duration) {
+        // ORDERING: hint, as in `has_thread`.
+        if self.has_thread.load(Ordering::Relaxed) {
+            // WAIT: park - for the time alone, with nothing held.
+            Parker::current().park_timeout(time);
         }
     }
 
@@ -250,6 +264,7 @@ impl Step for OpenUndo {
             self.on_end.get().into_iter().for_each(|call| call());
         }
         match left {
+            Ok(Left::Changes) if self.log.slows_writers() => NextWake::After(SLOWED),
             // Also when all is over: a helper then finds its holder ended.
             Ok(Left::Changes | Left::Nothing) => NextWake::Now,
             Ok(Left::Later) => NextWake::After(RETRY),

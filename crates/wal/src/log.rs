@@ -298,6 +298,14 @@ impl Log {
         self.core().growth.written()
     }
 
+    /// Returns whether the log behind the redo start exceeds the limit from which writers are slowed:
+    /// [`Log::limit_backlog`].
+    #[must_use]
+    pub fn slows_writers(&self) -> bool {
+        let Core { throttle, growth, .. } = self.core();
+        throttle.slows(growth.written())
+    }
+
     /// Returns the counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> LogStats {

@@ -125,6 +125,25 @@ fn a_failure_that_passes_refuses_nothing() {
     verify_ended(&db, &rows);
 }
 
+#[test]
+fn a_close_tries_again_what_has_failed_for_a_moment() {
+    let (image, rows) = without_a_page_and_with_a_loser();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let db = waiting(full_while(&image, &is_full)).open(DIR).unwrap();
+    let (fails, failures) = (Rc::new(RefCell::new(0)), 2);
+    let counted = Rc::clone(&fails);
+    pause::set("restart: a try of the undo has failed", move || {
+        *counted.borrow_mut() += 1;
+        is_full.store(*counted.borrow() < failures, Ordering::Relaxed);
+    });
+    db.close(Duration::from_secs(600)).unwrap();
+    pause::set("nowhere", || ());
+    assert_eq!(*fails.borrow(), failures);
+    let db = lazy(&image).open(DIR).unwrap();
+    assert!(db.stats().recovery.was_clean);
+    verify_ended(&db, &rows);
+}
+
 /// A transaction that the log does not know has locked a row of the catalogue. So the open waits for the loser, and its
 /// undo is stuck.
 #[test]

@@ -67,7 +67,9 @@ fn a_wait_for_the_budget_ends_and_one_for_a_rollback_does_not() {
     let mut session = log.session().unwrap();
     append(&mut session, 1, b"to pay for").unwrap();
     log.force(log.current()).unwrap();
+    assert!(!log.slows_writers());
     log.limit_backlog(Some(LogLimits { soft: 0, hard: 1 }));
+    assert!(log.slows_writers());
     for attempt in ["the first one", "the one after a refusal"] {
         let error = refused(&mut session, 100);
         assert!(matches!(error, Error::LogSpace), "{attempt}: {error:?}");
