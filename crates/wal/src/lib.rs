@@ -57,6 +57,7 @@ mod log_core;
 mod log_writer;
 mod open;
 mod options;
+mod pace;
 #[cfg_attr(not(foreshore_loom), allow(unreachable_pub))]
 mod pipeline;
 mod reader;
@@ -111,6 +112,7 @@ pub use group_commit::{Decision, Flushes, Group, GroupBounds, GroupPolicy, Group
 pub use history::HistoryEvent;
 pub use log::{Log, LogStats};
 pub use options::LogOptions;
+pub use pace::Pace;
 pub use pipeline::Waits;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};

@@ -298,14 +298,6 @@ impl Log {
         self.core().growth.written()
     }
 
-    /// Returns whether the log behind the redo start exceeds the limit from which writers are slowed:
-    /// [`Log::limit_backlog`].
-    #[must_use]
-    pub fn slows_writers(&self) -> bool {
-        let Core { throttle, growth, .. } = self.core();
-        throttle.slows(growth.written())
-    }
-
     /// Returns the counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> LogStats {
@@ -374,7 +366,7 @@ impl Log {
         self.acknowledge_all();
     }
 
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         &self.handle.core
     }
 

@@ -8,6 +8,7 @@
 //! Only then the log that it holds may be recycled.
 
 use super::folder::{Folder, forked};
+use super::pace::Pace;
 use crate::follow::{Cursor, Step};
 use crate::format::archive::ArchiveHeader;
 use crate::format::{FIRST_GROUP, MAX_GROUP};
@@ -31,6 +32,7 @@ pub(super) struct Part<'a> {
     pub(super) prev_crc: Option<u32>,
     /// The most bytes of groups, except that there is at least one group.
     pub(super) most: u64,
+    pub(super) pace: Pace<'a>,
 }
 
 /// Copies a part of the log from `at` on, which stands at or before its first group. The file has its name when this
@@ -47,7 +49,7 @@ pub(super) fn write(folder: &Folder, part: &Part<'_>, at: &mut Cursor) -> Result
         }
         pause::point("archive: a file is filled");
         drop(file);
-        check(folder, &header)?;
+        check(folder, &header, &part.pace)?;
         folder.fs.rename(&path, &folder.path(part.first))?;
         folder.fs.sync_dir(&folder.dir)?;
         pause::point("archive: a file has its name");
@@ -75,6 +77,7 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
     let mut reader = GroupReader::new(MAX_GROUP as u64);
     let upto = part.behind.map_or(part.upto, |behind| part.upto.min(GroupNo(behind.first.0 - 1)));
     while header.last < upto {
+        part.pace.rest();
         let before = at.last_crc();
         let Some(Step { header: group, .. }) = at.step(part.home, &mut reader, true)? else {
             return Err(at.lost_next());
@@ -113,12 +116,14 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
 }
 
 /// Reads an unfinished file again and checks its groups.
-fn check(folder: &Folder, header: &ArchiveHeader) -> Result<()> {
+fn check(folder: &Folder, header: &ArchiveHeader, pace: &Pace<'_>) -> Result<()> {
     let file = folder.fs.open(&folder.unfinished(header.first))?;
     file.read_past_cache()?;
     let mut reader = GroupReader::new(MAX_GROUP as u64);
     let mut groups = Groups::new(header);
-    while groups.next(&mut reader, &*file)?.is_some() {}
+    while groups.next(&mut reader, &*file)?.is_some() {
+        pace.rest();
+    }
     Ok(())
 }
 

@@ -27,6 +27,7 @@
 pub(crate) mod file;
 pub(crate) mod folder;
 mod join;
+mod pace;
 pub(crate) mod read;
 mod space;
 mod state;

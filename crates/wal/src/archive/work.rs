@@ -6,10 +6,12 @@
 use super::file::{self, Part};
 use super::folder::Other;
 use super::join::{Found, cursor};
+use super::pace::Pace;
 use super::state::State;
 use super::{Archive, Extent};
 use crate::log_core::Core;
 use foreshore_base::{Error, GroupNo, Result};
+use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Clock, MutexGuard};
 use std::io;
 
@@ -84,6 +86,9 @@ impl Archive {
 
     /// Writes the next file, up to group `upto` at most. Returns false if there is none to write. Under the turn.
     fn write_next(&self, core: &Core, upto: GroupNo) -> Result<bool> {
+        // ORDERING: hint, see `driven`.
+        let has_thread = self.has_thread.load(Ordering::Relaxed);
+        let pace = Pace::new(core, core.segments.list().bytes_since(self.next()), has_thread);
         let mut state = self.state.lock();
         self.note_work(&mut state);
         if state.lock.is_none() {
@@ -103,6 +108,7 @@ impl Archive {
             behind: state.behind(),
             prev_crc: state.prev_crc(),
             most: core.options.segment_bytes.min(MOST_BYTES),
+            pace,
         };
         let kept = state.at.take();
         drop(state);

@@ -1,6 +1,8 @@
 //! The owner's view of log space: how much is kept, what can be truncated, and how fast the log grows.
 
 use crate::log::Log;
+use crate::log_core::Core;
+use crate::pace::Pace;
 use crate::requests::{SpaceRequest, SpaceServer};
 use crate::throttle::LogLimits;
 use foreshore_base::GroupNo;
@@ -43,6 +45,20 @@ impl Log {
     /// that. The caller continues to call [`Log::redo_from`].
     pub fn limit_backlog(&self, limits: Option<LogLimits>) {
         self.core().throttle.limit(limits);
+    }
+
+    /// Returns whether the log behind the redo start exceeds the limit from which writers are slowed:
+    /// [`Log::limit_backlog`].
+    #[must_use]
+    pub fn slows_writers(&self) -> bool {
+        let Core { throttle, growth, .. } = self.core();
+        throttle.slows(growth.written())
+    }
+
+    /// Returns the pace of work beside sessions. Its first slice begins.
+    #[must_use]
+    pub fn pace(&self) -> Pace<'_> {
+        Pace::new(self.core())
     }
 
     /// Notes that a redo would now begin at `group`.
