@@ -2,7 +2,7 @@
 //!
 //! The system gives memory when it is first touched. To clear a large page takes milliseconds in a virtual machine, and
 //! the thread that touches it may hold latches and locks meanwhile. So a background thread commits the memory of frames
-//! a block ahead of their first use.
+//! ahead of their first use, but for the first block: a small database needs no more.
 
 use crate::frame::{Frame, FrameNo};
 use crate::replacement::Frames;
@@ -18,6 +18,8 @@ use std::ops::Range;
 
 /// Frames whose memory is committed at once: as much as a large page.
 const BLOCK: usize = 2 * 1024 * 1024 / PAGE_SIZE;
+/// The fewest committed frames ahead of those in use.
+const AHEAD: usize = BLOCK / 2;
 
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -26,7 +28,7 @@ pub(crate) struct Memory {
     arena: ByteArena,
     /// Frames from the lowest on that have been used, at most. A hint.
     used: CachePadded<AtomicUsize>,
-    /// Frames from the lowest on whose memory is committed ahead of their use. A hint.
+    /// Frames from the lowest on whose memory is committed, or of the first block. A hint.
     committed: AtomicUsize,
     /// Threads that wait for latches of frames.
     parks: ParkTable,
@@ -48,7 +50,7 @@ impl Memory {
             frames: (0..frames).map(|_| Frame::new()).collect(),
             arena: ByteArena::in_large_pages(frames * PAGE_SIZE)?,
             used: CachePadded::default(),
-            committed: AtomicUsize::new(0),
+            committed: AtomicUsize::new(BLOCK.min(frames)),
             parks: ParkTable::new(),
             log,
             dirtied: ShardedCounter::new(),
@@ -69,15 +71,15 @@ impl Memory {
         }
         // ORDERING: as above.
         self.used.fetch_max(end, Ordering::Relaxed);
-        (end + BLOCK).min(self.frames.len()) > self.committed.load(Ordering::Relaxed)
+        (end + AHEAD).min(self.frames.len()) > self.committed.load(Ordering::Relaxed)
     }
 
-    /// Commits memory until that of a block of frames is ahead of those that have been used. One thread at a time.
+    /// Commits memory ahead of the frames that have been used. One thread at a time.
     pub(crate) fn commit_ahead(&self) {
         // ORDERING: hints, as in `note_use`.
         let (used, committed) = (self.used.load(Ordering::Relaxed), self.committed.load(Ordering::Relaxed));
-        let end = (used + BLOCK).next_multiple_of(BLOCK).min(self.frames.len());
-        if used > 0 && committed < end {
+        let end = (used + AHEAD).next_multiple_of(BLOCK).min(self.frames.len());
+        if committed < end {
             // The threads that use the last block are committing it.
             let from = used.next_multiple_of(BLOCK).clamp(committed, end);
             self.arena.commit(from * PAGE_SIZE..end * PAGE_SIZE);
@@ -223,13 +225,13 @@ mod tests {
     use foreshore_wal::LogOptions;
 
     #[test]
-    fn memory_is_committed_a_block_ahead_of_use() {
+    fn memory_is_committed_ahead_of_use() {
         let log = Log::discarding(&LogOptions { background: false, ..LogOptions::default() }).expect("a log");
         let memory = Memory::new(3 * BLOCK + 7, log).expect("memory");
         // ORDERING: one thread.
         let committed = || memory.committed.load(Ordering::Relaxed);
         memory.commit_ahead();
-        assert_eq!(committed(), 0, "nothing is used");
+        assert_eq!(committed(), BLOCK, "nothing is used");
         let mut ends = Vec::new();
         for no in 0..memory.frames().len() as FrameNo {
             if memory.note_use(no) {
@@ -238,6 +240,7 @@ mod tests {
             }
             assert!(!memory.note_use(no), "frame {no} was used before");
         }
-        assert_eq!(ends, [(0, 2 * BLOCK), (BLOCK, 3 * BLOCK), (2 * BLOCK, 3 * BLOCK + 7)]);
+        let at = |block| block * BLOCK + AHEAD;
+        assert_eq!(ends, [(at(0), 2 * BLOCK), (at(1), 3 * BLOCK), (at(2), 3 * BLOCK + 7)]);
     }
 }
