@@ -64,8 +64,9 @@ impl Engine {
         // Losers of the restart are transactions, too. Their undo may need log that a checkpoint frees.
         let is_quiet = is_quiet && self.storage.undo().finish(|| self.admission.has_time()).unwrap_or(false);
         self.storage.checkpointer().retire();
-        daemons.clear();
+        // Its thread does not rest from here on.
         self.storage.log().drive_archive(false);
+        daemons.clear();
         let finished = self.storage.finish(is_quiet);
         pause::point("close: the last checkpoint is taken");
         let closed = finished.and(self.storage.stop());

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 /// The wait after which a waiter first checks for transactions of its own thread.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
-/// The longest time between two of its checks.
+/// The longest time between two checks of a waiter that looks in any case.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The start and the limits of one wait.
@@ -41,14 +41,21 @@ pub(crate) struct WaitTime {
     timeout: Duration,
     /// The length of wait at which the waiter next checks for transactions of its own thread.
     next_look: Duration,
+    /// The longest time between two such checks. Each sends the waiter to the end of its queue.
+    longest: Duration,
     /// Whether the waiter makes such checks at all; decided at the first park.
     looks: Option<bool>,
 }
 
 impl WaitTime {
-    /// Returns the limits of a wait that begins at `since`. `looks`: it makes such checks in any case.
-    pub(crate) fn new(since: Nanos, timeout: Duration, looks: bool) -> Self {
-        Self { since, timeout, next_look: FIRST_LOOK, looks: looks.then_some(true) }
+    /// Returns the limits of a wait that begins at `since`.
+    pub(crate) const fn new(since: Nanos, timeout: Duration) -> Self {
+        Self { since, timeout, next_look: FIRST_LOOK, longest: Duration::MAX, looks: None }
+    }
+
+    /// Makes the waiter check in any case.
+    pub(crate) const fn look_around(&mut self) {
+        (self.looks, self.longest) = (Some(true), LOOK);
     }
 }
 
@@ -141,7 +148,7 @@ impl Waits {
         mut attempt: impl FnMut() -> Result<T, LockName<'n>>,
     ) -> Result<T> {
         let slot = graph.slots.get(owner);
-        let (mut time, mut is_published) = (WaitTime::new(self.now(), timeout, false), false);
+        let (mut time, mut is_published) = (WaitTime::new(self.now(), timeout), false);
         let mut sleep = |seen: u32, name: &LockName<'_>| {
             if let Some(cause) = self.stopped() {
                 return Err(cause.clone());
@@ -250,7 +257,7 @@ impl Waits {
             // WAIT: park - for what the caller says.
             match graph.slots.parking().park_as(key, owner, rest, is_unchanged) {
                 ParkOutcome::TimedOut if looks => {
-                    time.next_look = time.next_look.saturating_add(time.next_look.min(LOOK));
+                    time.next_look = time.next_look.max(waited).saturating_add(time.next_look.min(time.longest));
                     if let Some(holder) = self.detector.own_thread_blocker(graph, owner, edge) {
                         let waited = self.now().since(time.since);
                         return Err(Error::OwnThreadLock { holder, what: name.to_lockable(), waited });

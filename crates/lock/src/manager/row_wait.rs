@@ -87,7 +87,11 @@ impl Patience {
     fn time_for(&mut self, row: RowHash, now: Nanos) -> &mut WaitTime {
         let left = self.left(now);
         let last = self.last.filter(|&(last, _)| last == row);
-        &mut self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, left, self.looks)))).1
+        let (_, time) = self.last.insert(last.unwrap_or_else(|| (row, WaitTime::new(now, left))));
+        if self.looks {
+            time.look_around();
+        }
+        time
     }
 }
 

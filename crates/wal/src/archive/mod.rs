@@ -147,6 +147,11 @@ impl Archive {
         self.has_thread.store(has_thread, Ordering::Relaxed);
     }
 
+    fn has_thread(&self) -> bool {
+        // ORDERING: hint, see `driven`.
+        self.has_thread.load(Ordering::Relaxed)
+    }
+
     /// Returns the first group that is neither archived nor given up.
     pub(crate) fn next(&self) -> GroupNo {
         // ORDERING: Acquire, pairs with `publish`: groups before it are archived.

@@ -93,8 +93,7 @@ impl Archive {
             if is_over || !is_urgent && core.requests.newest_unanswered().is_some() {
                 return false;
             }
-            // ORDERING: hint, see `driven`.
-            if state.at_work.is_some() || self.has_thread.load(Ordering::Relaxed) {
+            if state.at_work.is_some() || self.has_thread() {
                 // WAIT: park - for the end of the archiver's attempt, or for one pause between checks.
                 drop(self.changed.wait_timeout(state, CHECK));
                 continue;

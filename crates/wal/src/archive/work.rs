@@ -11,7 +11,6 @@ use super::state::State;
 use super::{Archive, Extent};
 use crate::log_core::Core;
 use foreshore_base::{Error, GroupNo, Result};
-use foreshore_sync::primitive::atomic::Ordering;
 use foreshore_sync::{Clock, MutexGuard};
 use std::io;
 
@@ -79,16 +78,14 @@ impl Archive {
     }
 
     /// Notes that the device has done some work.
-    fn note_work(&self, state: &mut State) {
+    pub(super) fn note_work(&self, state: &mut State) {
         assert!(state.at_work.is_some(), "a thread works at the archive without the turn");
         state.at_work = Some(self.clock.now());
     }
 
     /// Writes the next file, up to group `upto` at most. Returns false if there is none to write. Under the turn.
     fn write_next(&self, core: &Core, upto: GroupNo) -> Result<bool> {
-        // ORDERING: hint, see `driven`.
-        let has_thread = self.has_thread.load(Ordering::Relaxed);
-        let pace = Pace::new(core, core.segments.list().bytes_since(self.next()), has_thread);
+        let pace = Pace::new(self, core);
         let mut state = self.state.lock();
         self.note_work(&mut state);
         if state.lock.is_none() {
