@@ -76,7 +76,7 @@ fn losers_hold_their_tables_their_log_and_their_rows_until_they_have_ended() {
     assert_eq!(losers.session().undo_log(), UNDO_LOG, "the log of the compensations is theirs");
     let is_listed = |toy: &Toy| toy.manager.checkpoint_view().active.contains(&(LOSER, Some(GroupNo(1))));
     assert!(is_listed(&toy));
-    assert_eq!(toy.manager.xids().oldest_group(), Some(GroupNo(1)), "statistics show who keeps the log");
+    assert_eq!(toy.manager.xids().oldest_group(), Some(GroupNo(1)), "statistics show what keeps the log");
     let mut other = toy.begin("other");
     assert!(!other.try_lock_table(TABLE, TableMode::Exclusive) && other.try_lock_table(TABLE, TableMode::IntentShared));
     let (waiter, _keep) = beside(&toy, |_, txn| wait(txn));
