@@ -19,11 +19,15 @@
 //! cache and would take it for the next one. So a start writes over its first block: a repeated group, or zeros if that
 //! one goes to the next segment.
 //!
+//! **Segments that are not read.** Most of a long log was acknowledged long ago. The scan passes over a segment whose
+//! groups all count for sure (`scan/heads.rs`). The readers of its groups check them.
+//!
 //! **Torn tail or lost media.** A group that was never acknowledged may be torn, and is dropped. If a later header
 //! confirms it (`acked_upto`), acknowledged groups are missing, and the log is refused. The log is also refused if the
 //! first group that the control file names is missing, unless the log is new. The loss of the very last group alone
 //! cannot be detected.
 
+mod heads;
 mod link;
 mod rule;
 
@@ -37,6 +41,7 @@ use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Lsn, Place, Result};
 use foreshore_io::File;
 use foreshore_sync::Nanos;
+use heads::Heads;
 use link::LOOK_AHEAD;
 use std::sync::Arc;
 
@@ -103,13 +108,16 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
         rule,
     };
     let mut reader = GroupReader::new(size);
+    let heads = Heads::read(home, start.segment, &numbers)?;
     loop {
-        scanned.scan_segment(home, &mut reader)?;
-        let number = scanned.last().number + 1;
-        // A continuation in this segment comes before one in the next segment.
-        if scanned.pass_hole(home, &mut reader)? {
-            continue;
+        if !scanned.pass_over(&heads) {
+            scanned.scan_segment(home, &mut reader)?;
+            // A continuation in this segment comes before one in the next segment.
+            if scanned.pass_hole(home, &mut reader)? {
+                continue;
+            }
         }
+        let number = scanned.last().number + 1;
         if numbers.binary_search(&number).is_err() || !scanned.roll(home, &mut reader, number)? {
             break;
         }
@@ -132,6 +140,19 @@ impl Scanned {
     fn chain(&self, home: &Home) -> Chain {
         let incarnation = self.cuts.last().map_or(Incarnation(0), |&(incarnation, _)| incarnation);
         Chain { uuid: home.uuid, group: self.next, prev_crc: self.prev_crc, incarnation }
+    }
+
+    /// Passes over the last segment, of which nothing has been read, if all its groups count for sure. Returns whether
+    /// they do.
+    fn pass_over(&mut self, heads: &Heads) -> bool {
+        let last = self.last();
+        let next = (last.end == FIRST_GROUP).then(|| heads.behind(last.number, (self.next, self.prev_crc))).flatten();
+        let Some((group, prev_crc)) = next else { return false };
+        self.live.last_mut().expect("the first segment").leave_unread();
+        (self.next, self.prev_crc) = (group, prev_crc);
+        // Later starts repeat none of them: a header in the chain confirms them.
+        self.tail.clear();
+        true
     }
 
     /// Accepts groups of the last segment as long as the chain goes on, and skips repeated ones.

@@ -67,7 +67,8 @@ impl Recovered {
     /// A record is valid if its LSN is not above the largest cut of the accepted groups of its own incarnation.
     ///
     /// The iterator holds at most one cut of the log that wrote the records (its log buffer and 16 MiB), one group, and
-    /// incomplete fragmented records. It returns `Corrupted` for a group that was truncated after the log was opened.
+    /// incomplete fragmented records. It returns `LostLog` for a group that is missing in a segment that the open has
+    /// passed over, and `Corrupted` for one that was there, and was truncated since.
     ///
     /// # Panics
     /// If `from` is before [`Self::first_group`].
@@ -76,7 +77,9 @@ impl Recovered {
         let segment = self.segment_of(from);
         let (next, offset) = self.live[segment].seek(from);
         let (reader, merge) = (GroupReader::new(self.live[segment].size), Merge::default());
-        RecordIter { log: self, reader, merge, from, segment, file: None, offset, next, bytes: 0, failed: false }
+        let prev_crc = (offset == FIRST_GROUP).then_some(self.live[segment].prev_crc);
+        let (file, bytes, failed) = (None, 0, false);
+        RecordIter { log: self, reader, merge, from, segment, file, offset, next, prev_crc, bytes, failed }
     }
 
     /// Returns about how many bytes of log there are from group `from` on. Zero behind the end.
@@ -119,6 +122,8 @@ pub struct RecordIter<'a> {
     offset: u64,
     /// Number of the next group.
     next: GroupNo,
+    /// Checksum that the header of the next group repeats; `None` if the reader begins in the middle of a segment.
+    prev_crc: Option<u32>,
     /// Bytes of the groups read.
     bytes: u64,
     failed: bool,
@@ -178,7 +183,9 @@ impl RecordIter<'_> {
         let Recovered { home, live, .. } = self.log;
         let live = &live[self.segment];
         self.offset = live.unskipped(self.offset);
-        if self.offset == live.end && self.segment + 1 < self.log.live.len() {
+        let behind = self.log.live.get(self.segment + 1);
+        let is_over = |behind: &Live| self.offset == live.end || live.is_unread() && self.next == behind.first;
+        if behind.is_some_and(is_over) {
             self.segment += 1;
             self.file = None;
             self.offset = FIRST_GROUP;
@@ -193,14 +200,18 @@ impl RecordIter<'_> {
                 let chain = Chain {
                     uuid: home.uuid,
                     group: self.next,
-                    prev_crc: header.prev_crc,
+                    // The scan has checked those that it has read.
+                    prev_crc: self.prev_crc.filter(|_| live.is_unread()).unwrap_or(header.prev_crc),
                     incarnation: self.merge.incarnation(),
                 };
                 self.reader.group(&**file, live.size, self.offset, &chain)?
             }
             _ => None,
         };
-        let Some((header, _)) = found else {
+        let Some((header, crc)) = found else {
+            if live.is_unread() {
+                return Err(Error::LostLog { file: file.path().into(), offset: self.offset, missing: self.next });
+            }
             let why = "a group that was there when the log was opened is gone";
             return Err(Error::corrupted(file.path(), Place::Offset(self.offset), why));
         };
@@ -215,9 +226,10 @@ impl RecordIter<'_> {
             let limit = self.log.limit(header.incarnation);
             self.merge.push(&Read { header: &header, bytes, path: file.path(), offset: self.offset }, limit)?;
         }
+        live.note_read(header.group, self.offset);
         self.offset += u64::from(header.total_len);
         self.bytes += u64::from(header.total_len);
-        self.next = header.group.next();
+        (self.next, self.prev_crc) = (header.group.next(), Some(crc));
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! writes them.
 
 pub(crate) mod craft;
+mod heads;
 mod restart;
 mod tails;
 

@@ -47,7 +47,7 @@ impl List {
     }
 
     /// Returns the bytes of log from `group` on. The error is at most one group and a sixty-fourth of a segment, or 256
-    /// KiB.
+    /// KiB; a segment if the start of the log has not read that of `group`.
     pub(crate) fn bytes_since(&self, group: GroupNo) -> u64 {
         let first = self.index_of(group);
         let bytes = |(i, live): (usize, &Live)| match i.cmp(&first) {

@@ -20,6 +20,8 @@ use foreshore_sync::{available_parallelism, primitive::thread};
 use std::collections::{BTreeMap, VecDeque};
 
 const SIZE: u64 = 64 << 10;
+/// Segments of which a start may pass over some.
+const SMALL: u64 = 24 << 10;
 const CRASHES: usize = 3;
 const SECTOR: usize = 512;
 
@@ -73,6 +75,9 @@ struct Seen {
     rolled: u64,
     vanished: u64,
     crashed_starts: u64,
+    passed_over: u64,
+    /// Starts that passed over segments and found groups to repeat that the medium may not have.
+    repeated_behind: u64,
 }
 
 impl Seen {
@@ -86,9 +91,11 @@ impl Seen {
         self.rolled += other.rolled;
         self.vanished += other.vanished;
         self.crashed_starts += other.crashed_starts;
+        self.passed_over += other.passed_over;
+        self.repeated_behind += other.repeated_behind;
     }
 
-    fn all(&self) -> [u64; 9] {
+    fn all(&self) -> [u64; 11] {
         [
             self.dropped_provisional,
             self.pushed_above_records,
@@ -99,6 +106,8 @@ impl Seen {
             self.rolled,
             self.vanished,
             self.crashed_starts,
+            self.passed_over,
+            self.repeated_behind,
         ]
     }
 }
@@ -156,7 +165,7 @@ struct World {
     /// Newest group known to be durable.
     acked: u64,
     depth: usize,
-    /// Whether a cut may be below the one before. The format allows that, so readers must handle it.
+    /// Whether a cut may be below the one before. No writer makes such a log, and it is read if nothing is passed over.
     forgetful: bool,
     flights: VecDeque<Flight>,
     /// Groups that the last crash left visible, and perhaps not on the medium: number, place, length.
@@ -172,7 +181,8 @@ impl World {
     fn new(seed: u64, rule: Rule) -> Self {
         let mut random = Random::new(seed);
         let lanes = 1 + random.below(4) as usize;
-        let craft = Craft::new(SIZE);
+        let size = if random.one_in(2) { SMALL } else { SIZE };
+        let craft = Craft::new(size);
         let Home { fs, dir, uuid } = &craft.home;
         Self {
             follower: Follower::open(fs, dir, *uuid, GroupNo::ZERO).expect("a new log is sound"),
@@ -189,7 +199,7 @@ impl World {
             durable: 0,
             acked: 0,
             depth: 1 + random.below(3) as usize,
-            forgetful: random.one_in(2),
+            forgetful: size == SIZE && random.one_in(2),
             flights: VecDeque::new(),
             visible: Vec::new(),
             doubtful: Vec::new(),
@@ -326,7 +336,7 @@ impl World {
         if self.craft.segment != before {
             self.seen.rolled += 1;
             if self.random.one_in(2) {
-                let mut stale = vec![0; SIZE as usize - BLOCK];
+                let mut stale = vec![0; self.craft.size as usize - BLOCK];
                 let read = self.craft.file(1).read_at(&mut stale, BLOCK as u64).unwrap();
                 self.craft.file(self.craft.segment).write_at(&stale[..read], BLOCK as u64).unwrap();
             }
@@ -400,6 +410,9 @@ impl World {
             let (scanned, recovered) =
                 self.craft.recover(self.rule).map_err(|error| Wrong::Refused(format!("{error:?}")))?;
             let found = self.judge(&recovered)?;
+            let passed_over = scanned.live.iter().filter(|live| live.is_unread()).count() as u64;
+            self.seen.passed_over += passed_over;
+            self.seen.repeated_behind += u64::from(passed_over > 0 && scanned.tail.len() > 1);
             let live = scanned.last();
             (self.craft.segment, self.craft.at) = (live.number, live.end);
             (self.craft.next, self.craft.prev_crc) = (scanned.next.0, scanned.prev_crc);
@@ -482,7 +495,8 @@ impl World {
     }
 
     fn live(&mut self) -> Result<(), Wrong> {
-        for _ in 0..5 + self.random.below(40) {
+        let steps = if self.craft.size == SMALL { 150 } else { 40 };
+        for _ in 0..5 + self.random.below(steps) {
             match self.random.below(11) {
                 0..6 => self.append(),
                 6..8 => self.cut(),
