@@ -102,7 +102,7 @@ impl Log {
     ///
     /// # Errors
     /// `LostLog`, `Foreign`, `Newer`, `Corrupted` or `Truncated`, before anything was written; `InvalidOption`; or the
-    /// error of the disk.
+    /// error of the disk. Segments whose groups are all confirmed are not read: [`Recovered::records`] checks them.
     pub fn open(fs: &Arc<dyn Fs>, dir: &Path, uuid: Uuid, options: &LogOptions) -> Result<(Self, Recovered)> {
         let (parts, recovered) = open::open(fs, dir, uuid, options)?;
         Ok((Self::new(parts), recovered))

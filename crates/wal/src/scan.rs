@@ -61,7 +61,7 @@ pub(crate) struct Scanned {
     pub(crate) tail: Vec<Accepted>,
     /// Largest cut of the accepted groups of each incarnation, ascending by incarnation.
     pub(crate) cuts: Vec<(Incarnation, Lsn)>,
-    /// Largest LSN or cut seen anywhere, in records that do not count too.
+    /// Largest LSN or cut seen anywhere, in records that do not count too. Segments that were passed over are not seen.
     pub(crate) max_lsn: Lsn,
     /// Largest incarnation seen in any header.
     pub(crate) incarnation: Incarnation,
@@ -127,6 +127,10 @@ pub(crate) fn scan_by(home: &Home, control: &Control, rule: Rule) -> Result<Scan
     // The control file only names a later group once that group is durable.
     if scanned.tail.is_empty() && start.first != FIRST {
         return Err(lost());
+    }
+    if scanned.last().is_unread() {
+        let (file, offset) = (home.segment_path(scanned.last().number), scanned.last().end);
+        return Err(Error::LostLog { file, offset, missing: scanned.next });
     }
     Ok(scanned)
 }

@@ -71,7 +71,8 @@ impl Options {
     /// # Errors
     /// - `Locked` if the database is already open, in this process or another.
     /// - `InvalidOption` for an option out of range.
-    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Then nothing was written.
+    /// - `Foreign`, `Newer`, `Truncated`, `Corrupted` or `LostLog` for a defect of the files. Then nothing was written,
+    ///   unless redo has met the defect.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         self.check()?;
         open::open(path.as_ref(), self).map(Db::new)

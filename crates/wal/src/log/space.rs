@@ -87,7 +87,7 @@ impl Log {
     }
 
     /// Returns the bytes of the groups from `group` on. The error is at most one group and a sixty-fourth of a segment,
-    /// or 256 KiB.
+    /// or 256 KiB. It is up to a segment if the open has passed over that of `group`, and nothing has read it since.
     #[must_use]
     pub fn bytes_since(&self, group: GroupNo) -> u64 {
         self.core().segments.list().bytes_since(group)

@@ -30,7 +30,8 @@ impl Recovered {
         self.end
     }
 
-    /// Returns the largest LSN in the log, cuts and discarded records included. New LSNs are greater.
+    /// Returns the largest LSN in the log, cuts and discarded records included, but for those that are discarded in
+    /// segments that the open has passed over. New LSNs are greater.
     #[must_use]
     pub const fn max_lsn(&self) -> Lsn {
         self.max_lsn
@@ -68,7 +69,7 @@ impl Recovered {
     ///
     /// The iterator holds at most one cut of the log that wrote the records (its log buffer and 16 MiB), one group, and
     /// incomplete fragmented records. It returns `LostLog` for a group that is missing in a segment that the open has
-    /// passed over, and `Corrupted` for one that was there, and was truncated since.
+    /// passed over, and `Corrupted` for another that was truncated since.
     ///
     /// # Panics
     /// If `from` is before [`Self::first_group`].
@@ -195,13 +196,16 @@ impl RecordIter<'_> {
             Some(file) => file,
             None => self.file.insert(home.fs.open(&home.segment_path(live.number))?),
         };
+        // The scan has checked the links between groups that it has read.
+        let before = self.segment.checked_sub(1).map(|before| &self.log.live[before]);
+        let is_behind_unread = self.next == live.first && before.is_some_and(Live::is_unread);
+        let is_unchecked = live.is_unread() || is_behind_unread;
         let found = match GroupHeader::decode(self.reader.view(&**file, self.offset, BLOCK)?) {
             Decoded::Header(header, _) if header.group == self.next => {
                 let chain = Chain {
                     uuid: home.uuid,
                     group: self.next,
-                    // The scan has checked those that it has read.
-                    prev_crc: self.prev_crc.filter(|_| live.is_unread()).unwrap_or(header.prev_crc),
+                    prev_crc: self.prev_crc.filter(|_| is_unchecked).unwrap_or(header.prev_crc),
                     incarnation: self.merge.incarnation(),
                 };
                 self.reader.group(&**file, live.size, self.offset, &chain)?
@@ -209,7 +213,7 @@ impl RecordIter<'_> {
             _ => None,
         };
         let Some((header, crc)) = found else {
-            if live.is_unread() {
+            if is_unchecked {
                 return Err(Error::LostLog { file: file.path().into(), offset: self.offset, missing: self.next });
             }
             let why = "a group that was there when the log was opened is gone";

@@ -2,6 +2,7 @@
 
 use super::super::Rule;
 use super::craft::Craft;
+use crate::format::{Decoded, GroupHeader};
 use crate::reader::Recovered;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo};
@@ -83,10 +84,26 @@ fn a_group_that_is_missing_in_an_unread_segment_is_lost_log() {
 }
 
 #[test]
+fn the_last_group_before_a_segment_that_is_read_is_checked_by_its_reader() {
+    let mut craft = long();
+    // Group 16, whole and of the same run, which group 17 does not follow.
+    let mut before = vec![0; BLOCK];
+    craft.file(4).read_at(&mut before, 4 * BLOCK as u64).unwrap();
+    let Decoded::Header(header, _) = GroupHeader::decode(&before) else { panic!("a sound header") };
+    (craft.next, craft.prev_crc) = (16, header.prev_crc);
+    let (bytes, _) = craft.draft(1, 155).lane(0, &[155]).seal();
+    craft.file(4).write_at(&bytes, 4 * BLOCK as u64).unwrap();
+    let (_, recovered) = craft.recover(Rule::Sound).unwrap();
+    let read = lsns(&recovered, 1);
+    assert!(matches!(read, Err(Error::LostLog { missing: GroupNo(17), .. })), "{read:?}");
+}
+
+#[test]
 fn a_damaged_head_behind_confirmed_groups_is_lost_log() {
-    for segment in 2..=6 {
+    // In the header, and in the data.
+    for (segment, at) in (2..=6).flat_map(|segment| [(segment, 8), (segment, 90), (segment, 130)]) {
         let craft = long();
-        craft.file(segment).write_at(&[0xa5], BLOCK as u64 + 90).unwrap();
+        craft.file(segment).write_at(&[0xa5], BLOCK as u64 + at).unwrap();
         let missing = GroupNo(4 * (segment - 1) + 1);
         let refused = craft.recover(Rule::Sound).map(|(scanned, _)| scanned.next);
         assert!(matches!(refused, Err(Error::LostLog { missing: found, .. }) if found == missing), "{refused:?}");
