@@ -183,6 +183,9 @@ impl PreparedList {
     ) -> Result<()> {
         let damage = |why| Storage::corrupted(log, Place::File, why);
         let mut ends = BTreeSet::new();
+        if !taken_over.is_empty() {
+            catalogue.sequences().note_followers(txn)?;
+        }
         for taken in taken_over {
             let InDoubt { body, .. } = taken.in_doubt().clone();
             let note = TablesNote::decode(&body.note).map_err(|flaw| match flaw {
@@ -192,7 +195,6 @@ impl PreparedList {
             let created = note.created.iter().map(|(_, row)| row.naming);
             created.chain(note.dropped.iter().map(|&(table, _)| table)).for_each(|table| catalogue.note_drawn(table));
             catalogue.note_changed_indexes(&note);
-            note.dropped.iter().try_for_each(|&(table, _)| catalogue.sequences().note_ended(txn, table))?;
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }
