@@ -2,6 +2,7 @@
 
 mod bucket;
 mod changes;
+mod collected;
 mod drain;
 mod page;
 mod pending;

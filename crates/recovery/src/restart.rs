@@ -4,10 +4,10 @@
 //! the scan start is before everything that analysis or redo needs, the redo start before everything that a page
 //! needs. Groups between them are only analysed.
 //!
-//! **Redo by first touch.** While the log is read, changes are only collected by page. If there is much to redo, the
-//! database opens then, and each page gets its changes when it is first read (`redo/pending.rs`). Threads redo the rest
-//! meanwhile. Until no page waits, checkpoints leave the redo start where it is, so a crash leaves what a crash in the
-//! middle of redo leaves. All is redone before the database opens if
+//! **Redo by first touch.** While the log is read, changes are only collected, if there is memory for them. If there is
+//! much to redo, the database opens then. Each page gets its changes when it is first read (`redo/pending.rs`). Threads
+//! redo the rest meanwhile. Until no page waits, checkpoints leave the redo start where it is, so a crash leaves
+//! what a crash in the middle of redo leaves. All is redone before the database opens if
 //!
 //! - there is little to redo, or there are no threads
 //! - an earlier start has begun to redo the same log: restarts that crash must get on
@@ -144,16 +144,12 @@ pub fn replay(
     let threads = options.threads.unwrap_or_else(|| threads_for(stats.redo_bytes));
     let mut redo = EagerRedo::new(&pending, pool, threads, |body| spawn("foreshore-redo", body));
     let log = (recovered, reads_ahead(options.threads, stats.scanned_bytes));
-    let read = read_log(log, superblock, (&mut analysis, &pending, &mut redo), &mut stats, &malformed);
+    let read = read_log(log, superblock, (&mut analysis, &mut redo), &mut stats, &malformed);
     let is_repeated = matches!(read, Ok(Some(oldest)) if recovered.incarnation().0 > oldest.0 + 1)
         && !mutant("sabotage: starts that crash leave their pages to others");
     let waits_from = options.waits_from.unwrap_or(PARALLEL);
-    let may_wait = options.may_wait && stats.redo_bytes >= waits_from && !is_repeated && !pool.stamps().has_rebuilt();
-    if may_wait && read.is_ok() {
-        redo.redo_resident()
-    } else {
-        redo.drain()
-    }
+    let may_wait = options.may_wait && stats.redo_bytes >= waits_from && !is_repeated && read.is_ok();
+    let waits = redo.finish(may_wait);
     // A record that could not be redone stands before one that could not be read.
     pending.check()?;
     read?;
@@ -173,7 +169,7 @@ pub fn replay(
     stats.redo_time = clock.now().into();
     pause::point("restart: history is repeated");
     pending.set_live();
-    let beside = if may_wait && options.has_threads { options.threads_beside() } else { 0 };
+    let beside = if waits && options.has_threads { options.threads_beside() } else { 0 };
     let redo = OpenRedo::new(&pending, pool, beside);
     let is_eager = is_repeated || !quarantined.is_empty();
     let unended = Unended::new(log_dir, stretches, (losers, prepared), ends, (superblock.scan_start, is_eager));
@@ -210,7 +206,7 @@ fn reads_ahead(threads: Option<usize>, bytes: u64) -> bool {
 fn read_log(
     (recovered, may_spawn): (&Recovered, bool),
     superblock: &SuperBlock,
-    (analysis, pending, redo): (&mut Analysis, &PendingRedo, &mut EagerRedo<'_>),
+    (analysis, redo): (&mut Analysis, &mut EagerRedo<'_>),
     stats: &mut RecoveryStats,
     malformed: &dyn Fn(&'static str) -> Error,
 ) -> Result<Option<Incarnation>> {
@@ -236,8 +232,7 @@ fn read_log(
             // What is wrong with a compensation is found here.
             without_clr(&change).map_err(malformed)?;
             let (lsn, group, payload) = (record.lsn, record.group, record.payload);
-            pending.add(&WaitingRecord { lsn, group, payload }, &change);
-            if !redo.bound() {
+            if !redo.add(&WaitingRecord { lsn, group, payload }, &change) {
                 break 'log;
             }
         }

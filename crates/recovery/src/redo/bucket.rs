@@ -3,13 +3,14 @@
 use super::changes::{ChangePlace, WaitingRecord, WaitingRecords};
 use foreshore_base::hash::Spread;
 use foreshore_base::{Lsn, PageId};
-use foreshore_buffer::IfDamaged;
+use foreshore_buffer::{ChangeRecord, IfDamaged};
 use foreshore_space::can_be_lost;
 use std::collections::HashMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 /// Memory of a page besides its changes.
-const PAGE_BYTES: u64 = 96;
+const PAGE_BYTES: i64 = 96;
 /// How many changes before its use a record is prefetched.
 const AHEAD: usize = 8;
 
@@ -30,13 +31,23 @@ pub(super) struct Bucket {
     pages: HashMap<PageId, Waiting, Spread>,
     /// A thread that redoes a page has a reference meanwhile.
     records: Arc<WaitingRecords>,
+    /// Whether `pages` is still to be made from them.
+    is_unindexed: bool,
 }
 
-/// What a change has added to a bucket, or a page that is done has removed.
+/// By how much a bucket has grown. What is not indexed yet counts as one page.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Difference {
-    pub(super) pages: u64,
+    pub(super) pages: i64,
     /// Of memory.
-    pub(super) bytes: u64,
+    pub(super) bytes: i64,
+}
+
+impl AddAssign for Difference {
+    fn add_assign(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.bytes += other.bytes;
+    }
 }
 
 /// The changes of one page, taken to be applied.
@@ -49,18 +60,38 @@ pub(super) struct Taken {
 pub(super) struct IsTaken;
 
 impl Bucket {
-    /// Adds the change of page `pid`, which is the one at `index` of the record. `has_record` says that another page of
-    /// the record came just before.
-    pub(super) fn add(
-        &mut self,
-        (record, has_record): (&WaitingRecord<'_>, bool),
-        (pid, index, initialises): (PageId, usize, bool),
-    ) -> Difference {
-        let records = Arc::get_mut(&mut self.records).expect("no page is redone while changes are added");
-        let bytes = if has_record { 0 } else { records.add(record) };
-        let mut added = Difference { pages: 0, bytes };
+    /// Gets the records, when those before have been redone.
+    pub(super) fn fill(&mut self, records: WaitingRecords) -> Difference {
+        assert!(self.pages.is_empty() && !self.is_unindexed, "what a bucket had has been redone");
+        let added = Difference { pages: 1, bytes: records.bytes() as i64 };
+        (self.records, self.is_unindexed) = (Arc::new(records), true);
+        added
+    }
+
+    /// Makes the index by page, if there is none. `is_here` says which pages are of this bucket.
+    pub(super) fn index(&mut self, is_here: impl Fn(PageId) -> bool) -> Difference {
+        let mut added = Difference::default();
+        if !self.is_unindexed {
+            return added;
+        }
+        let records = Arc::clone(&self.records);
+        for (place, WaitingRecord { payload, .. }) in records.iter() {
+            let record = ChangeRecord::decode(payload).expect("it was decoded before");
+            for (index, &pid) in record.pages().iter().enumerate().filter(|&(_, &pid)| is_here(pid)) {
+                added += self.index_change(pid, place.of_page(index), record.initialises(index));
+            }
+        }
+        assert!(!self.pages.is_empty(), "a record is in the buckets of its pages");
+        // At the end: after a panic the next thread panics, too.
+        self.is_unindexed = false;
+        added.pages -= 1;
+        added
+    }
+
+    fn index_change(&mut self, pid: PageId, change: ChangePlace, initialises: bool) -> Difference {
+        let mut added = Difference::default();
         let new = || {
-            added = Difference { pages: 1, bytes: added.bytes + PAGE_BYTES };
+            added = Difference { pages: 1, bytes: PAGE_BYTES };
             let if_damaged = match initialises {
                 true => IfDamaged::Blank,
                 false if can_be_lost(pid) => IfDamaged::Quarantine,
@@ -70,7 +101,6 @@ impl Bucket {
         };
         let changes = &mut self.pages.entry(pid).or_insert_with(new).changes;
         let before = memory_of(changes);
-        let change = records.last().of_page(index);
         assert!(changes.last().is_none_or(|&last| last < change), "changes of page {pid} come in log order");
         changes.push(change);
         added.bytes += memory_of(changes) - before;
@@ -93,12 +123,13 @@ impl Bucket {
             waited.is_some_and(|waited| waited.is_taken),
             "page {pid} waited for its redo, and a thread is about it"
         );
-        let mut removed = Difference { pages: 1, bytes: PAGE_BYTES + memory_of(&taken.changes) };
+        assert!(!self.is_unindexed, "page {pid} is redone when all of its changes are known");
+        let mut added = Difference { pages: -1, bytes: -PAGE_BYTES - memory_of(&taken.changes) };
         if self.pages.is_empty() {
             // A map keeps its memory as long as it lives, and this one lives as long as the pool.
-            removed.bytes += std::mem::take(self).records.bytes();
+            added.bytes -= std::mem::take(self).records.bytes() as i64;
         }
-        removed
+        added
     }
 
     /// Returns the pages, in any order.
@@ -142,6 +173,6 @@ fn number(records: &WaitingRecords, change: ChangePlace) -> ChangeNumber {
     (records.get(change).lsn, change.index())
 }
 
-fn memory_of(changes: &Vec<ChangePlace>) -> u64 {
-    (changes.capacity() * size_of::<ChangePlace>()) as u64
+fn memory_of(changes: &Vec<ChangePlace>) -> i64 {
+    (changes.capacity() * size_of::<ChangePlace>()) as i64
 }

@@ -27,9 +27,19 @@ const _: () = assert!(MAX_CHANGE_PAGES <= 1 << INDEX_BITS);
 pub(super) struct ChangePlace(u64);
 
 impl ChangePlace {
+    const fn new(piece: usize, offset: usize) -> Self {
+        Self(((piece << PIECE_BITS | offset) as u64) << INDEX_BITS)
+    }
+
     /// Returns the place of the change of another page of the record.
     pub(super) const fn of_page(self, index: usize) -> Self {
         Self(self.0 | index as u64)
+    }
+
+    /// Returns the place of the change of the first page of the record.
+    #[cfg(test)]
+    const fn of_first(self) -> Self {
+        Self(self.0 >> INDEX_BITS << INDEX_BITS)
     }
 
     /// Returns the index of the page.
@@ -58,14 +68,13 @@ pub(crate) struct WaitingRecord<'b> {
 #[derive(Debug, Default)]
 pub(super) struct WaitingRecords {
     pieces: Vec<Vec<u8>>,
-    /// The place of the change of the first page of the last one.
-    last: ChangePlace,
     bytes: u64,
 }
 
 impl WaitingRecords {
-    /// Adds a record behind the others. Returns how much more memory they take.
-    pub(super) fn add(&mut self, record: &WaitingRecord<'_>) -> u64 {
+    /// Adds a record behind the others. Returns its place, as the one of the change of its first page, and how much
+    /// more memory they take.
+    pub(super) fn add(&mut self, record: &WaitingRecord<'_>) -> (ChangePlace, u64) {
         let &WaitingRecord { lsn, group, payload } = record;
         let (bytes, mut more) = (HEADER + payload.len(), 0);
         let fits = |last: &Vec<u8>| last.len() + bytes <= last.capacity().min(1 << PIECE_BITS);
@@ -77,18 +86,26 @@ impl WaitingRecords {
         let piece = self.pieces.len() - 1;
         let last = &mut self.pieces[piece];
         assert!(last.len() < 1 << PIECE_BITS, "a place has bits for every offset");
-        self.last = ChangePlace(((piece << PIECE_BITS | last.len()) as u64) << INDEX_BITS);
+        let place = ChangePlace::new(piece, last.len());
         last.extend_from_slice(&lsn.0.to_le_bytes());
         last.extend_from_slice(&group.0.to_le_bytes());
         last.extend_from_slice(&u32::try_from(payload.len()).expect("at most 1 GiB").to_le_bytes());
         last.extend_from_slice(payload);
         self.bytes += more;
-        more
+        (place, more)
     }
 
-    /// Returns the place of the change of the first page of the last record.
-    pub(super) const fn last(&self) -> ChangePlace {
-        self.last
+    /// Returns the records in log order, with the places of the changes of their first pages.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ChangePlace, WaitingRecord<'_>)> {
+        self.pieces.iter().enumerate().flat_map(|(piece, bytes)| {
+            let mut offset = 0;
+            std::iter::from_fn(move || {
+                let left = bytes.get(offset..).filter(|left| !left.is_empty())?;
+                let (place, record) = (ChangePlace::new(piece, offset), record(left).expect("it was added whole"));
+                offset += HEADER + record.payload.len();
+                Some((place, record))
+            })
+        })
     }
 
     /// Returns the memory that the records take.
@@ -127,14 +144,13 @@ mod tests {
             payload: &payloads[number as usize],
         };
         let mut records = WaitingRecords::default();
-        let mut add = |number| {
-            records.add(&record(number));
-            records.last().of_page(number as usize % 8)
-        };
-        let places: Vec<_> = (0..2000).map(&mut add).collect();
+        let places: Vec<_> =
+            (0..2000).map(|number| records.add(&record(number)).0.of_page(number as usize % 8)).collect();
         for (number, &place) in places.iter().enumerate() {
             assert_eq!((records.get(place), place.index()), (record(number as u64), number % 8));
         }
+        let wanted = places.iter().zip(0..).map(|(place, number)| (place.of_first(), record(number)));
+        assert!(records.iter().eq(wanted), "in their order");
         assert!(records.pieces.len() > 8, "long ones have pieces of their own");
     }
 }

@@ -4,10 +4,12 @@
 //! A thread takes one bucket of pages after the other. The pages of a bucket are adjacent for the most part, and one
 //! read brings several into memory.
 
+use super::changes::WaitingRecord;
+use super::collected::Collected;
 use super::pending::PendingRedo;
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_base::{Error, PageId, Result};
-use foreshore_buffer::{PageRedo, Pool};
+use foreshore_buffer::{ChangeRecord, PageRedo, Pool};
 use foreshore_sync::primitive::atomic::{AtomicUsize, Ordering};
 use foreshore_sync::{Daemon, Joiner, LockRank, Mutex, NextWake, Signal, Step};
 use std::io;
@@ -66,17 +68,37 @@ impl Drain {
         if waits() { Err(error) } else { Ok(()) }
     }
 
+    /// Redoes a page if it is in memory. A failure is noted.
+    fn redo_resident(&self, pid: PageId) {
+        if let Err(error) = self.pool.redo_resident(pid) {
+            self.pending.note_unread(pid, error);
+        }
+    }
+
+    /// Redoes the pages of the next bucket, and calls `progress` now and then. Returns false if there is none.
+    ///
+    /// # Errors
+    /// Those of [`Pool::redo`].
+    fn run_bucket(&self, mut progress: impl FnMut()) -> Result<bool> {
+        let Some(pids) = self.next() else { return Ok(false) };
+        for some in pids.chunks(PORTION) {
+            some.iter().try_for_each(|&pid| self.redo(pid))?;
+            progress();
+        }
+        Ok(true)
+    }
+
+    /// The same for a database that is not open: failures are noted.
+    fn run_bucket_eagerly(&self) -> bool {
+        self.run_bucket(|| ()).expect("before the database is open, failures are noted")
+    }
+
     /// Redoes all that is left, and calls `progress` now and then.
     ///
     /// # Errors
     /// Those of [`Pool::redo`].
     fn run(&self, mut progress: impl FnMut()) -> Result<()> {
-        while let Some(pids) = self.next() {
-            for some in pids.chunks(PORTION) {
-                some.iter().try_for_each(|&pid| self.redo(pid))?;
-                progress();
-            }
-        }
+        while self.run_bucket(&mut progress)? {}
         Ok(())
     }
 }
@@ -115,13 +137,37 @@ impl Step for Worker {
     }
 }
 
-/// Redo before the database is open: collects changes, and drains them when they take too much memory.
+/// A pass that threads make beside the one that reads the log.
+struct Running {
+    drain: Arc<Drain>,
+    joiners: Vec<Joiner>,
+}
+
+impl Running {
+    fn join(&mut self) {
+        // WAIT: park - each thread ends when no bucket is left.
+        self.joiners.drain(..).for_each(|join| join());
+    }
+}
+
+impl Drop for Running {
+    /// After a panic of the thread that reads the log.
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// Redo before the database is open: collects changes. When they take too much memory, threads redo them, while the log
+/// is read on as far as there is memory.
 pub(crate) struct EagerRedo<'a> {
     pending: Arc<PendingRedo>,
     pool: &'a Pool,
     threads: usize,
     /// The most memory that changes may take.
     pub(super) limit: u64,
+    /// What has been read since the last pass began.
+    collected: Collected,
+    running: Option<Running>,
     has_drained: bool,
     spawn: Box<dyn FnMut(Body) -> io::Result<Joiner> + 'a>,
 }
@@ -139,56 +185,119 @@ impl<'a> EagerRedo<'a> {
             pool,
             threads: threads.min(pool.frames() / FRAME_SHARE).clamp(1, MAX_THREADS),
             limit: (pool.frames() * PAGE_SIZE / SHARE) as u64,
+            collected: Collected::new(),
+            running: None,
             has_drained: false,
             spawn: Box::new(spawn),
         }
     }
 
-    /// Drains if the changes take too much memory. Returns false if the rest of the log need not be read, because a
-    /// change has failed.
-    pub(crate) fn bound(&mut self) -> bool {
-        if self.pending.bytes() <= self.limit {
-            return true;
+    /// Adds the changes of a record, behind those of earlier ones. Returns false if the rest of the log need not be
+    /// read, because a change has failed.
+    pub(crate) fn add(&mut self, record: &WaitingRecord<'_>, change: &ChangeRecord<'_>) -> bool {
+        self.collected.add(record, change);
+        while self.exceeds() {
+            if self.pending.has_failed() {
+                return false;
+            }
+            if !self.help() && self.exceeds() {
+                self.start();
+            }
         }
-        self.drain();
-        !self.pending.has_failed()
+        true
     }
 
-    /// Redoes all pages that wait. Failures are noted.
-    pub(crate) fn drain(&mut self) {
-        if self.pending.pages() == 0 {
+    fn exceeds(&self) -> bool {
+        self.collected.bytes() + self.pending.bytes() > self.limit
+    }
+
+    /// Redoes all that was added, unless it `may_wait` until its pages are read. Returns whether it waits. Failures are
+    /// noted.
+    pub(crate) fn finish(&mut self, may_wait: bool) -> bool {
+        self.end_pass();
+        let waits = may_wait && !self.pool.stamps().has_rebuilt();
+        if waits {
+            self.redo_resident()
+        } else {
+            self.drain()
+        }
+        waits
+    }
+
+    /// Ends the pass that runs, if one does.
+    fn end_pass(&mut self) {
+        while self.help() {}
+    }
+
+    fn drain(&mut self) {
+        self.start();
+        self.end_pass();
+    }
+
+    /// Makes the index of what was added, and redoes the pages in memory, so that the others may wait until they are
+    /// read. If the index takes too much memory, it redoes all.
+    fn redo_resident(&mut self) {
+        if self.collected.bytes() == 0 || self.pending.has_failed() {
+            return;
+        }
+        self.pending.fill(&mut self.collected);
+        // Otherwise no page has come into memory.
+        let has_drained = self.has_drained;
+        let run = move |drain: &Drain| {
+            while let Some(pids) = drain.next() {
+                pids.into_iter().filter(|_| has_drained).for_each(|pid| drain.redo_resident(pid));
+            }
+        };
+        let mut running = self.by_threads(run);
+        run(&running.drain);
+        running.join();
+        // A thread that panics leaves pages. Here the panic goes on.
+        run(&Drain::new(&self.pending, self.pool));
+        if self.exceeds() {
+            self.running = Some(self.drain_by_threads());
+            self.end_pass();
+        }
+    }
+
+    /// Begins to redo all that was added, when no pass runs.
+    fn start(&mut self) {
+        if self.collected.bytes() == 0 || self.pending.has_failed() {
             return;
         }
         self.has_drained = true;
-        let drain = Drain::new(&self.pending, self.pool);
-        let start = |_| {
-            let drain = Arc::clone(&drain);
-            // A thread that panics leaves pages to the pass below, whose panics go on.
-            (self.spawn)(Box::new(move || drop(drain.run(|| ())))).ok()
-        };
-        let joiners: Vec<Joiner> = (1..self.threads).map_while(start).collect();
-        let ran = drain.run(|| ());
-        // WAIT: park - each thread ends when no bucket is left.
-        joiners.into_iter().for_each(|join| join());
-        assert!(ran.is_ok(), "before the database is open, failures are noted");
-        if self.pending.pages() > 0 && !self.pending.has_failed() {
-            let ran = Drain::new(&self.pending, self.pool).run(|| ());
-            assert!(ran.is_ok() && (self.pending.pages() == 0 || self.pending.has_failed()), "all pages are drained");
-        }
+        self.pending.fill(&mut self.collected);
+        self.running = Some(self.drain_by_threads());
     }
 
-    /// Redoes the pages in memory, so that the others may wait until they are read. Failures are noted.
-    pub(crate) fn redo_resident(&self) {
-        if !self.has_drained {
-            // Then no page has come into memory.
-            return;
+    /// Begins a pass in which all other threads redo what waits.
+    fn drain_by_threads(&mut self) -> Running {
+        self.by_threads(|drain| while drain.run_bucket_eagerly() {})
+    }
+
+    /// Redoes some of the pages that threads are about. Returns false if no pass runs any more.
+    fn help(&mut self) -> bool {
+        let Some(running) = &self.running else { return false };
+        if running.drain.run_bucket_eagerly() {
+            return true;
         }
-        let waiting = (0..).map_while(|bucket| self.pending.waiting(bucket));
-        for pid in waiting.flatten() {
-            if let Err(error) = self.pool.redo_resident(pid) {
-                self.pending.note_unread(pid, error);
-            }
-        }
+        // With a join of its threads.
+        self.running = None;
+        // A thread that panics leaves pages. Here the panic goes on.
+        let drain = Drain::new(&self.pending, self.pool);
+        while self.pending.pages() > 0 && !self.pending.has_failed() && drain.run_bucket_eagerly() {}
+        assert!(self.pending.pages() == 0 || self.pending.has_failed(), "all pages are drained");
+        false
+    }
+
+    /// Begins a pass in which all other threads run `run`.
+    fn by_threads(&mut self, run: impl Fn(&Drain) + Clone + Send + 'static) -> Running {
+        let drain = Drain::new(&self.pending, self.pool);
+        let start = |_| {
+            let (drain, run) = (Arc::clone(&drain), run.clone());
+            (self.spawn)(Box::new(move || run(&drain))).ok()
+        };
+        let joiners = (1..self.threads).map_while(start).collect();
+        Running { drain, joiners }
     }
 }
 

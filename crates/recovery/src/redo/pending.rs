@@ -19,13 +19,14 @@
 
 use super::bucket::{Bucket, ChangeNumber, Difference, IsTaken, Taken};
 use super::changes::WaitingRecord;
+use super::collected::{BUCKETS, Collected, bucket_of};
 use super::page::{redo_on, without_clr};
 use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result};
 use foreshore_buffer::format::Flaw;
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, IfDamaged, PageRedo, Pool, Stamps};
 use foreshore_sync::model::mutant;
 use foreshore_sync::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
-use foreshore_sync::{LockRank, Mutex};
+use foreshore_sync::{LockRank, Mutex, MutexGuard};
 use foreshore_txn::ResourceManager;
 use foreshore_wal::Log;
 use std::any::Any;
@@ -33,11 +34,6 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-
-/// Parts of the map of pages. Each has a lock, and is drained by one thread.
-const BUCKETS: usize = 256;
-/// Adjacent pages of one bucket. One read brings several of them into memory.
-const RUN: u64 = 64;
 
 /// What redo has done.
 #[derive(Debug, Default)]
@@ -78,7 +74,7 @@ pub(crate) struct PendingRedo {
     /// Path of the data file.
     data_path: PathBuf,
     buckets: Vec<Mutex<Bucket>>,
-    /// Pages in the buckets.
+    /// Pages in the buckets. What is not indexed counts as one in each bucket.
     pages: AtomicU64,
     /// Memory that the changes take.
     bytes: AtomicU64,
@@ -113,36 +109,41 @@ impl PendingRedo {
         })
     }
 
-    /// Returns the index of the bucket of a page, by Fibonacci hashing (Knuth, vol. 3, section 6.4).
-    const fn index(pid: PageId) -> usize {
-        let hash = (pid.0 / RUN).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        (hash as usize * BUCKETS) >> 32
+    /// Returns the bucket of a page.
+    fn bucket(&self, pid: PageId) -> MutexGuard<'_, Bucket> {
+        self.indexed(bucket_of(pid))
     }
 
-    fn bucket(&self, pid: PageId) -> &Mutex<Bucket> {
-        &self.buckets[Self::index(pid)]
+    /// Returns a bucket with all of its pages.
+    fn indexed(&self, number: usize) -> MutexGuard<'_, Bucket> {
+        let mut bucket = self.buckets[number].lock();
+        self.count(bucket.index(|pid| bucket_of(pid) == number));
+        bucket
     }
 
-    /// Adds the changes of a record, behind those of earlier ones. One thread adds all. No page is redone meanwhile.
-    pub(crate) fn add(&self, record: &WaitingRecord<'_>, change: &ChangeRecord<'_>) {
-        let (group, pages) = (record.group, change.pages());
-        assert!(group >= self.from, "a record of group {group} is before the redo start {}", self.from);
-        for (index, &pid) in pages.iter().enumerate() {
-            let has_record = pages[..index].iter().any(|&other| Self::index(other) == Self::index(pid));
-            let of = (pid, index, change.initialises(index));
-            let Difference { pages, bytes } = self.bucket(pid).lock().add((record, has_record), of);
-            // ORDERING: Relaxed, one thread adds. Others see its changes under the lock of the bucket.
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-            if pages > 0 {
-                // ORDERING: Relaxed, as above.
-                self.pages.fetch_add(pages, Ordering::Relaxed);
-            }
+    /// Counts what was added to a bucket, under its lock. So a thread that finds no page in any bucket finds none
+    /// counted.
+    fn count(&self, Difference { pages, bytes }: Difference) {
+        // ORDERING: Relaxed, a measure.
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if pages != 0 {
+            // ORDERING: Release, pairs with `pages`: the page is dirty before it no longer waits.
+            let before = self.pages.fetch_add(pages as u64, Ordering::Release);
+            assert!(before.checked_add_signed(pages).is_some(), "{before} pages wait, and {pages} more");
         }
     }
 
-    /// Returns how many pages wait.
+    /// Has changes wait, when none does.
+    pub(crate) fn fill(&self, collected: &mut Collected) {
+        for (number, records) in collected.take() {
+            let mut bucket = self.buckets[number].lock();
+            self.count(bucket.fill(records));
+        }
+    }
+
+    /// Returns how many pages wait; less if not all changes are indexed yet, but not zero.
     pub(crate) fn pages(&self) -> u64 {
-        // ORDERING: Acquire, pairs with `end`: if none waits, the pages are seen as dirty.
+        // ORDERING: Acquire, pairs with `count`: if none waits, the pages are seen as dirty.
         self.pages.load(Ordering::Acquire)
     }
 
@@ -155,7 +156,7 @@ impl PendingRedo {
     /// Returns how many pages the maps have room for.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.lock().room()).sum()
+        (0..BUCKETS).map(|bucket| self.indexed(bucket).room()).sum()
     }
 
     /// Returns how many changes pages lacked, and how many pages are quarantined.
@@ -171,7 +172,10 @@ impl PendingRedo {
 
     /// Returns the pages that wait in a bucket, in their order; `None` behind the last bucket.
     pub(super) fn waiting(&self, bucket: usize) -> Option<Vec<PageId>> {
-        let mut pids: Vec<_> = self.buckets.get(bucket)?.lock().pids().collect();
+        if bucket >= BUCKETS {
+            return None;
+        }
+        let mut pids: Vec<_> = self.indexed(bucket).pids().collect();
         pids.sort_unstable();
         Some(pids)
     }
@@ -189,7 +193,7 @@ impl PendingRedo {
 
     /// Notes that a page could not be read, unless its redo has failed and that is noted.
     pub(super) fn note_unread(&self, pid: PageId, error: Error) {
-        let change = self.bucket(pid).lock().first(pid).unwrap_or((Lsn(u64::MAX), 0));
+        let change = self.bucket(pid).first(pid).unwrap_or((Lsn(u64::MAX), 0));
         self.fail(Failure { change, cause: Cause::Error(error) });
     }
 
@@ -219,7 +223,7 @@ impl PendingRedo {
 
     /// Takes the changes that wait for a page, whose entry stays. The caller holds the exclusive latch of the page.
     fn take(&self, pid: PageId) -> Result<Option<Taken>> {
-        let taken = self.bucket(pid).lock().take(pid);
+        let taken = self.bucket(pid).take(pid);
         // The log is asked without the lock of the bucket.
         taken.map_err(|IsTaken| self.not_redone())
     }
@@ -232,14 +236,8 @@ impl PendingRedo {
 
     /// Removes the entry of a page whose changes are on the page.
     fn end(&self, pid: PageId, taken: &Taken) {
-        let mut bucket = self.bucket(pid).lock();
-        let Difference { pages, bytes } = bucket.remove(pid, taken);
-        // Under the lock, so that a thread that finds no page in any bucket finds none counted.
-        // ORDERING: Relaxed, a measure.
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // ORDERING: Release, pairs with `pages`: the page is dirty before it no longer waits.
-        let before = self.pages.fetch_sub(pages, Ordering::Release);
-        assert!(before >= pages, "page {pid} was counted");
+        let mut bucket = self.bucket(pid);
+        self.count(bucket.remove(pid, taken));
     }
 
     /// Applies changes to their page, and returns how many it lacked. `current` is the one that is applied.
@@ -297,12 +295,12 @@ impl PageRedo for PendingRedo {
         if self.pages.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.bucket(pid).lock().if_damaged(pid)
+        self.bucket(pid).if_damaged(pid)
     }
 
     fn redo(&self, page: &mut ExclusiveGuard<'_>, stamps: &Stamps) -> Result<bool> {
-        // ORDERING: Relaxed. All pages are counted before the threads begin that read pages, and a page is counted
-        // until it is redone. So a thread that holds the latch of a page that waits does not find zero.
+        // ORDERING: Relaxed. All buckets are counted before the threads begin that read pages, and each counts
+        // until its pages are redone. So a thread that holds the latch of a page that waits does not find zero.
         if self.pages.load(Ordering::Relaxed) == 0 {
             return Ok(false);
         }
@@ -340,7 +338,6 @@ impl PageRedo for PendingRedo {
     }
 
     fn last_page(&self) -> PageId {
-        let last = |bucket: &Mutex<Bucket>| bucket.lock().pids().max();
-        self.buckets.iter().filter_map(last).max().unwrap_or_default()
+        (0..BUCKETS).filter_map(|bucket| self.indexed(bucket).pids().max()).max().unwrap_or_default()
     }
 }

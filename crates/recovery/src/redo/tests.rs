@@ -1,6 +1,7 @@
 //! Any threads, memory and order of reads: the same pages, the same error, and an end whatever happens.
 
 use super::changes::WaitingRecord;
+use super::collected::{Collected, bucket_of};
 use super::drain::{Body, EagerRedo, OpenRedo};
 use super::pending::PendingRedo;
 use foreshore_base::limits::PAGE_SIZE;
@@ -8,7 +9,7 @@ use foreshore_base::{Error, GroupNo, Lsn, PageId, Place, Result, TableId, Uuid, 
 use foreshore_buffer::{ChangeRecord, ExclusiveGuard, PageMut, PageType, Pool, PoolOptions, Stamps};
 use foreshore_io::{File, Fs, Mem};
 use foreshore_sync::primitive::thread;
-use foreshore_sync::{Clock, SystemClock, spawn};
+use foreshore_sync::{Clock, Joiner, SystemClock, spawn};
 use foreshore_txn::{LoggedChange, ResourceManager, TakeOver, UndoContext, UndoEntry};
 use foreshore_wal::{Dep, Log, LogOptions, LoggedRecord, Record};
 use std::io;
@@ -102,21 +103,28 @@ impl Bed {
 
     /// Adds a history, as far as no change fails.
     fn add(&self, mut redo: Option<&mut EagerRedo<'_>>, history: &[LoggedRecord]) {
+        let mut waits = Collected::new();
         for record in history {
             let change = ChangeRecord::decode(&record.payload).expect("sound");
             let &LoggedRecord { lsn, group, ref payload, .. } = record;
-            self.pending.add(&WaitingRecord { lsn, group, payload }, &change);
-            if redo.as_mut().is_some_and(|redo| !redo.bound()) {
-                return;
+            let record = WaitingRecord { lsn, group, payload };
+            match redo.as_deref_mut() {
+                Some(redo) => {
+                    if !redo.add(&record, &change) {
+                        return;
+                    }
+                }
+                None => waits.add(&record, &change),
             }
         }
+        self.pending.fill(&mut waits);
     }
 
     /// Redoes a history before the database is open. Returns how many changes pages lacked, or what went wrong.
     fn redo_by(&self, mut redo: EagerRedo<'_>, history: &[LoggedRecord]) -> Result<u64> {
         let (before, _) = self.pending.redone();
         self.add(Some(&mut redo), history);
-        redo.drain();
+        redo.finish(false);
         self.pending.check()?;
         assert_eq!((self.pending.pages(), self.pending.bytes()), (0, 0), "nothing waits");
         Ok(self.pending.redone().0 - before)
@@ -231,7 +239,7 @@ fn pages_that_are_read_first_are_those_that_redo_leaves() {
             let bed = Bed::new();
             let mut redo = bed.eager(2, limit);
             bed.add(Some(&mut redo), &history);
-            redo.redo_resident();
+            redo.finish(true);
             bed.pending.check().expect("sound records");
             bed.pending.set_live();
             let open = OpenRedo::new(&bed.pending, &bed.pool, threads);
@@ -277,7 +285,9 @@ fn a_page_counts_as_needed_until_it_is_redone() {
 fn a_page_made_anew_is_redone_before() {
     let (history, alone) = expected(5, 1000);
     let bed = Bed::new();
-    bed.add(None, &history);
+    let mut redo = bed.eager(2, u64::MAX);
+    bed.add(Some(&mut redo), &history);
+    redo.finish(true);
     bed.pending.set_live();
     let before = bed.pending.pages();
     let page = bed.pool.pin_unread(PageId(12)).expect("a frame");
@@ -557,5 +567,73 @@ fn a_page_made_anew_goes_home_below_its_stamp_and_is_not_lost() {
             assert_eq!((redo_and_evict(&bed, &history), bed.quarantined().len()), (changes, 0));
             assert_eq!(bed.page(STAMPED.0)[AT], 3);
         }
+    }
+}
+
+/// The page is rebuilt by a pass that the end of the log finds unfinished, up to a change that is below its stamp. It
+/// goes home, and the stamps forget what was rebuilt when redo ends.
+#[test]
+fn a_page_that_was_rebuilt_by_the_last_pass_does_not_wait() {
+    let of_bucket = |bucket| (1..).map(|run| PageId(64 * run)).find(|&pid| bucket_of(pid) == bucket).expect("a bucket");
+    let (stamped, number) = (of_bucket(100), |number: u64| number.to_le_bytes());
+    for threads in [1, 2] {
+        let fs = Mem::null();
+        let data = fs.create(Path::new("data")).expect("memory");
+        data.write_at(&[7; PAGE_SIZE], stamped.offset()).expect("memory");
+        drop(stamped_pool(&fs));
+        let mut entry = [&number(150)[..], &number(stamped.0)[..4]].concat();
+        entry.extend(foreshore_base::crc32c(&entry).to_le_bytes());
+        let stamps = fs.open(Path::new("stamps")).expect("made by the first open");
+        stamps.write_at(&entry, 4096 + 16 * stamped.0).expect("memory");
+        let bed = Bed::over(stamped_pool(&fs));
+        let mut history = vec![record(100, 1, &[stamped], &number(100))];
+        let others = (0..20).map(|at| 80 + at).chain(101..121).map(of_bucket);
+        history.extend((101..).zip(others).map(|(lsn, pid)| record(lsn, 1, &[pid], &number(lsn))));
+        history.push(record(150, 0, &[stamped], &number(150)));
+        let mut redo = bed.eager(threads, 42_000);
+        bed.add(Some(&mut redo), &history);
+        let waits = redo.finish(true);
+        bed.pending.check().expect("sound records");
+        bed.pool.flush_all().expect("memory");
+        bed.pool.stamps().end_redo();
+        bed.pending.set_live();
+        assert_eq!(bed.page(stamped.0)[AT], 2, "both changes, waits: {waits}");
+        assert_eq!(bed.quarantined(), [], "waits: {waits}");
+    }
+}
+
+#[test]
+fn an_index_that_takes_too_much_memory_ends_the_waiting() {
+    for pages_each in [1, 10] {
+        let bed = Bed::new();
+        let mut redo = bed.eager(2, 1 << 20);
+        let new = |lsn| record(lsn, 1, &[PageId(10 + lsn / pages_each)], &[1; 8]);
+        // Almost as much as it may take.
+        (1..10_000).for_each(|lsn| bed.add(Some(&mut redo), &[new(lsn)]));
+        assert_eq!(bed.pending.pages(), 0, "it is all collected");
+        redo.finish(true);
+        assert!(bed.pending.bytes() <= 1 << 20, "{}", bed.pending.bytes());
+        assert_eq!(bed.pending.pages() == 0, pages_each == 1, "{}", bed.pending.bytes());
+    }
+}
+
+/// The thread that panics ends before the one that starts it goes on.
+#[test]
+fn a_panic_of_another_thread_is_not_forgotten() {
+    for may_wait in [false, true] {
+        let bed = Bed::new();
+        let first = |body: Body| {
+            spawn("redo", body).map(|join| {
+                join();
+                Box::new(|| ()) as Joiner
+            })
+        };
+        let mut redo = EagerRedo::new(&bed.pending, &bed.pool, 2, first);
+        let payload = record(6, 0, &[PageId(70)], &[1; 8]).payload;
+        let change = ChangeRecord::decode(&payload).expect("sound");
+        redo.add(&WaitingRecord { lsn: Lsn(5), group: GroupNo(1), payload: &payload }, &change);
+        // The index of it cannot be made.
+        redo.add(&WaitingRecord { lsn: Lsn(6), group: GroupNo(1), payload: &payload[..3] }, &change);
+        assert!(catch_unwind(AssertUnwindSafe(|| redo.finish(may_wait))).is_err(), "may wait: {may_wait}");
     }
 }
