@@ -62,7 +62,7 @@
 mod notes;
 
 use crate::format::stamps::{
-    STAMPS_VERSION, block_of, block_offset, check_stamps_header, encode_stamps_header, put_stamp, stamp_in,
+    STAMPS_VERSION, StampBlock, block_of, block_offset, check_stamps_header, encode_stamps_header,
 };
 use crate::format::{HeaderFlaw, PageType, page_lsn, page_type};
 use crate::guard::ExclusiveGuard;
@@ -75,12 +75,17 @@ use notes::{Note, Notes};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Frames for each block of stamps in memory. A block has the stamps of 256 pages, so those of four times the pool fit.
-const FRAMES_A_BLOCK: usize = 64;
+/// Frames for each block of stamps in memory. A block has the stamps of 256 pages. So those of 16 times the pool fit:
+/// with more data a miss may read a block, too.
+const FRAMES_A_BLOCK: usize = 16;
 const MIN_BLOCKS: usize = 8;
 /// Notes for each frame.
 const NOTES_A_FRAME: usize = 2;
 const MIN_NOTES: usize = 1024;
+/// Notes that become stamps by one sync, if there are so many.
+const NOTES_A_SYNC: usize = 1 << 16;
+/// Blocks that are written at once, at most.
+const RUN_BLOCKS: usize = 32;
 
 /// The stamps of a data file. Without a file, which [`Stamps::open`] adds, no page is stale.
 #[derive(Debug)]
@@ -99,9 +104,43 @@ struct StampsFile {
     is_new: bool,
 }
 
-struct Block {
-    number: u64,
+/// Adjacent blocks that are written at once.
+struct Run {
     bytes: AlignedBuf,
+    /// Number of the first one.
+    first: u64,
+    len: usize,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self { bytes: AlignedBuf::new(RUN_BLOCKS * BLOCK), first: 0, len: 0 }
+    }
+
+    /// Adds a block behind the others. Returns false if it is not adjacent, or there is no room.
+    fn add(&mut self, stamps: &StampBlock) -> bool {
+        if self.len == 0 {
+            self.first = stamps.number;
+        }
+        if self.len == RUN_BLOCKS || stamps.number != self.first + self.len as u64 {
+            return false;
+        }
+        stamps.encode(&mut self.bytes[self.len * BLOCK..][..BLOCK]);
+        self.len += 1;
+        true
+    }
+
+    /// Writes the blocks, and forgets them.
+    fn write(&mut self, file: &dyn File) -> Result<()> {
+        match std::mem::take(&mut self.len) {
+            0 => Ok(()),
+            len => file.write_at(&self.bytes[..len * BLOCK], block_offset(self.first)),
+        }
+    }
+}
+
+struct Block {
+    stamps: StampBlock,
     /// Whether it could not be read: the stamps are not known.
     is_lost: bool,
 }
@@ -189,7 +228,7 @@ impl Stamps {
     /// Notes that redo has initialised a page by the record at `lsn`. If that is behind its stamp, the page may go home
     /// below the stamp, and be read again. Called under the latch of the page.
     pub fn note_rebuilt(&self, pid: PageId, lsn: Lsn) {
-        let is_behind = self.with_block(pid, |block| block.is_lost || stamp_in(&block.bytes, pid) > lsn);
+        let is_behind = self.with_block(pid, |block| block.is_lost || block.stamps.get(pid) > lsn);
         if is_behind == Some(true) {
             self.notes.lock().rebuilt.insert(pid);
         }
@@ -218,7 +257,7 @@ impl Stamps {
         if is_rebuilt {
             return noted;
         }
-        let stamp = self.with_block(pid, |block| stamp_in(&block.bytes, pid)).filter(|&stamp| stamp <= durable);
+        let stamp = self.with_block(pid, |block| block.stamps.get(pid)).filter(|&stamp| stamp <= durable);
         noted.max(stamp.unwrap_or_default())
     }
 
@@ -232,39 +271,50 @@ impl Stamps {
     /// superblock `seq` that follows. One thread at a time does so. An error is counted, and these stamps are skipped.
     pub fn write(&self, end: GroupNo, seq: u64) {
         let Some(StampsFile { file, uuid, .. }) = self.file.get() else { return };
-        let mut last = (PageId::ZERO, GroupNo::ZERO);
-        let mut header = None;
+        let (mut last, mut written) = ((PageId::ZERO, GroupNo::ZERO), Vec::new());
+        let (mut header, mut run) = (None, Run::new());
         loop {
             let notes = self.notes.lock().next(last, end);
-            let Some(&(newest, _)) = notes.last() else { return };
-            last = newest;
-            header.get_or_insert_with(|| {
-                let mut block = AlignedBuf::new(BLOCK);
-                encode_stamps_header(&mut block, *uuid, seq);
-                self.count(file.write_at(&block, 0))
-            });
-            for of_block in notes.chunk_by(|((a, _), _), ((b, _), _)| block_of(*a) == block_of(*b)) {
-                self.write_block(&**file, of_block);
+            if let Some(&(newest, _)) = notes.last() {
+                last = newest;
+                header.get_or_insert_with(|| {
+                    let mut block = AlignedBuf::new(BLOCK);
+                    encode_stamps_header(&mut block, *uuid, seq);
+                    self.count(file.write_at(&block, 0))
+                });
+                self.write_blocks(&**file, &notes, &mut run);
             }
-            self.count(file.sync());
-            self.notes.lock().remove(&notes);
+            let is_end = notes.is_empty();
+            written.extend(notes);
+            if !written.is_empty() && (is_end || written.len() >= NOTES_A_SYNC) {
+                self.count(file.sync());
+                written.chunks(notes::CHUNK).for_each(|notes| self.notes.lock().remove(notes));
+                written.clear();
+            }
+            if is_end {
+                return;
+            }
         }
     }
 
-    fn write_block(&self, file: &dyn File, notes: &[Note]) {
-        let ((first, _), _) = notes[0];
-        self.with_block(first, |block| {
-            let mut has_changed = false;
-            for &((pid, _), lsn) in notes {
-                if lsn > stamp_in(&block.bytes, pid) {
-                    put_stamp(&mut block.bytes, pid, lsn);
-                    has_changed = true;
-                }
+    /// Writes the blocks that `notes` raise, adjacent ones at once, and raises those in memory behind that. So one that
+    /// is read meanwhile does not lack what is written.
+    fn write_blocks(&self, file: &dyn File, notes: &[Note], run: &mut Run) {
+        let by_block = || notes.chunk_by(|((a, _), _), ((b, _), _)| block_of(*a) == block_of(*b));
+        let raise = |stamps: &mut StampBlock, notes: &[Note]| {
+            notes.iter().fold(false, |raised, &((pid, _), lsn)| stamps.raise(pid, lsn) || raised)
+        };
+        for notes in by_block() {
+            let mut stamps = self.with_block(notes[0].0.0, |block| block.stamps.clone()).expect("there is a file");
+            if raise(&mut stamps, notes) && !run.add(&stamps) {
+                self.count(run.write(file));
+                assert!(run.add(&stamps), "an empty run has room");
             }
-            if has_changed {
-                self.count(file.write_at(&block.bytes, block_offset(block.number)));
-            }
-        });
+        }
+        self.count(run.write(file));
+        for notes in by_block() {
+            self.with_block(notes[0].0.0, |block| raise(&mut block.stamps, notes));
+        }
     }
 
     /// Calls `work` with the block of a page, which is read if it is not in memory. A block that cannot be read counts
@@ -275,12 +325,11 @@ impl Stamps {
         let number = block_of(pid);
         let mut slot = self.blocks[(number % self.blocks.len() as u64) as usize].lock();
         let mut block = match slot.take() {
-            Some(block) if block.number == number => block,
-            other => {
-                let mut bytes = other.map_or_else(|| AlignedBuf::new(BLOCK), |other| other.bytes);
+            Some(block) if block.stamps.number == number => block,
+            _ => {
+                let mut bytes = AlignedBuf::new(BLOCK);
                 let len = self.count(file.read_at(&mut bytes, block_offset(number)));
-                bytes[len.unwrap_or(0)..].fill(0);
-                Block { number, bytes, is_lost: len.is_none() }
+                Block { stamps: StampBlock::decode(number, &bytes[..len.unwrap_or(0)]), is_lost: len.is_none() }
             }
         };
         let done = work(&mut block);

@@ -22,7 +22,7 @@ const AT_SEQ: usize = 32;
 const ENTRY: usize = 16;
 const AT_CRC: usize = 12;
 /// Pages whose entries are in one block.
-const ENTRIES: u64 = (BLOCK / ENTRY) as u64;
+const ENTRIES: usize = BLOCK / ENTRY;
 
 const _: () = assert!(BLOCK.is_multiple_of(ENTRY) && MAX_PAGES <= 1 << 32);
 
@@ -39,7 +39,7 @@ pub(crate) fn check_stamps_header(block: &[u8], uuid: Uuid) -> Result<u64, Heade
 
 /// The number of the block with the entry of a page.
 pub(crate) const fn block_of(pid: PageId) -> u64 {
-    pid.0 / ENTRIES
+    pid.0 / ENTRIES as u64
 }
 
 /// Byte offset of a block of entries in the file.
@@ -47,25 +47,55 @@ pub(crate) const fn block_offset(number: u64) -> u64 {
     (1 + number) * BLOCK as u64
 }
 
-fn entry_of(pid: PageId) -> std::ops::Range<usize> {
-    let at = (pid.0 % ENTRIES) as usize * ENTRY;
-    at..at + ENTRY
+/// The stamps of the pages of block `number`, zero where there is none. In memory they take half of the block.
+#[derive(Clone, Debug)]
+pub(crate) struct StampBlock {
+    pub(crate) number: u64,
+    stamps: Box<[Lsn; ENTRIES]>,
 }
 
-/// Returns the stamp of a page in its block; zero if there is none.
-pub(crate) fn stamp_in(block: &[u8], pid: PageId) -> Lsn {
-    let entry = &block[entry_of(pid)];
-    let is_sound = u32_at(entry, AT_CRC) == crc32c(&entry[..AT_CRC]) && u64::from(u32_at(entry, 8)) == pid.0;
-    if is_sound { Lsn(u64_at(entry, 0)) } else { Lsn::ZERO }
-}
+impl StampBlock {
+    /// Returns the stamps in the bytes of the block, of which the file may not have all.
+    pub(crate) fn decode(number: u64, block: &[u8]) -> Self {
+        let first = number * ENTRIES as u64;
+        let mut stamps = Box::new([Lsn::ZERO; ENTRIES]);
+        for ((entry, stamp), pid) in block.chunks_exact(ENTRY).zip(&mut stamps[..]).zip(first..) {
+            let is_sound = u32_at(entry, AT_CRC) == crc32c(&entry[..AT_CRC]) && u64::from(u32_at(entry, 8)) == pid;
+            if is_sound {
+                *stamp = Lsn(u64_at(entry, 0));
+            }
+        }
+        Self { number, stamps }
+    }
 
-/// Puts the stamp of a page into its block.
-pub(crate) fn put_stamp(block: &mut [u8], pid: PageId, stamp: Lsn) {
-    let entry = &mut block[entry_of(pid)];
-    entry[..8].copy_from_slice(&stamp.0.to_le_bytes());
-    entry[8..AT_CRC].copy_from_slice(&(pid.0 as u32).to_le_bytes());
-    let crc = crc32c(&entry[..AT_CRC]);
-    entry[AT_CRC..].copy_from_slice(&crc.to_le_bytes());
+    /// Writes the bytes of the block.
+    pub(crate) fn encode(&self, block: &mut [u8]) {
+        let first = self.number * ENTRIES as u64;
+        for ((entry, stamp), pid) in block.chunks_exact_mut(ENTRY).zip(&self.stamps[..]).zip(first..) {
+            entry.fill(0);
+            if *stamp > Lsn::ZERO {
+                entry[..8].copy_from_slice(&stamp.0.to_le_bytes());
+                entry[8..AT_CRC].copy_from_slice(&(pid as u32).to_le_bytes());
+                let crc = crc32c(&entry[..AT_CRC]);
+                entry[AT_CRC..].copy_from_slice(&crc.to_le_bytes());
+            }
+        }
+    }
+
+    /// Returns the stamp of a page of the block; zero if there is none.
+    pub(crate) fn get(&self, pid: PageId) -> Lsn {
+        assert_eq!(block_of(pid), self.number, "page {pid} has its stamp there");
+        self.stamps[pid.0 as usize % ENTRIES]
+    }
+
+    /// Raises the stamp of a page of the block. Returns whether it was below.
+    pub(crate) fn raise(&mut self, pid: PageId, stamp: Lsn) -> bool {
+        let is_below = self.get(pid) < stamp;
+        if is_below {
+            self.stamps[pid.0 as usize % ENTRIES] = stamp;
+        }
+        is_below
+    }
 }
 
 #[cfg(test)]
@@ -77,15 +107,19 @@ mod tests {
         assert_eq!((block_of(PageId(255)), block_of(PageId(256)), block_offset(1)), (0, 1, 8192));
         let pid = PageId(256 + 7);
         let mut block = vec![0; BLOCK];
-        assert_eq!(stamp_in(&block, pid), Lsn::ZERO);
-        put_stamp(&mut block, pid, Lsn(99));
-        assert_eq!(stamp_in(&block, pid), Lsn(99));
+        let mut stamps = StampBlock::decode(1, &block);
+        assert_eq!(stamps.get(pid), Lsn::ZERO);
+        assert!(stamps.raise(pid, Lsn(99)) && !stamps.raise(pid, Lsn(98)) && !stamps.raise(pid, Lsn(99)));
+        stamps.encode(&mut block);
+        assert_eq!(StampBlock::decode(1, &block).get(pid), Lsn(99));
         assert_eq!(&block[7 * 16..7 * 16 + 12], [99, 0, 0, 0, 0, 0, 0, 0, 7, 1, 0, 0]);
-        assert_eq!([6, 7, 8].map(|page| stamp_in(&block, PageId(page))), [Lsn::ZERO; 3], "of another page");
+        assert!(block[..7 * 16].iter().chain(&block[8 * 16..]).all(|&byte| byte == 0));
+        assert_eq!(StampBlock::decode(0, &block).get(PageId(7)), Lsn::ZERO, "of another page");
+        assert_eq!(StampBlock::decode(1, &block[..7 * 16 + 8]).get(pid), Lsn::ZERO, "the file ends before");
         for bit in 0..8 * ENTRY {
             let mut damaged = block.clone();
             damaged[7 * ENTRY + bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(stamp_in(&damaged, pid), Lsn::ZERO, "bit {bit}");
+            assert_eq!(StampBlock::decode(1, &damaged).get(pid), Lsn::ZERO, "bit {bit}");
         }
     }
 }

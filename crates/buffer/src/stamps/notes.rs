@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 /// Notes that are taken at once.
-const CHUNK: usize = 4096;
+pub(super) const CHUNK: usize = 4096;
 
 /// An image: its page with the first group that the page needed before it, and its LSN.
 pub(super) type Note = ((PageId, GroupNo), Lsn);
@@ -39,7 +39,7 @@ impl Notes {
 
     /// The LSN of the newest image of a page; zero if none is noted.
     pub(super) fn newest(&self, pid: PageId) -> Lsn {
-        let of_page = self.images.range((pid, GroupNo::ZERO)..=(pid, GroupNo(u64::MAX)));
+        let of_page = self.images.range((pid, GroupNo::ZERO)..).take_while(|((other, _), _)| *other == pid);
         of_page.map(|(_, &lsn)| lsn).max().unwrap_or_default()
     }
 

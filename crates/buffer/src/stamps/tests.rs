@@ -254,3 +254,45 @@ fn a_file_that_must_not_be_created_is_not() {
     assert_eq!((least(&stamps, [7]), stamps.stats()), ([0], StampStats::default()));
     assert!(fs.list(Path::new("db")).unwrap().is_empty());
 }
+
+/// A file that counts the blocks of each write, and its syncs as zero.
+#[derive(Debug)]
+struct Counting(Arc<dyn File>, Arc<std::sync::Mutex<Vec<usize>>>);
+
+impl FileLayer for Counting {
+    fn below(&self) -> &dyn File {
+        &*self.0
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.1.lock().unwrap().push(buf.len() / BLOCK);
+        self.0.write_at(buf, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.1.lock().unwrap().push(0);
+        self.0.sync()
+    }
+}
+
+#[test]
+fn adjacent_blocks_are_written_at_once_and_with_one_sync() {
+    let fs = fs();
+    drop(open(&fs));
+    let counts = Arc::default();
+    let file = Counting(fs.open(Path::new(PATH)).unwrap(), Arc::clone(&counts));
+    let stamps = Stamps::new(1 << 13);
+    stamps.open(FoundStamps::Sound(Arc::new(file)), &fs, Path::new(PATH), UUID, true);
+    let pids: Vec<u64> = (0..40).chain([50]).flat_map(|block| (0..200).map(move |at| 256 * block + at)).collect();
+    for round in [1, 2] {
+        pids.iter().for_each(|&pid| note(&stamps, pid, 1000 * round + pid, round));
+        stamps.write(GroupNo(round + 1), SEQ + 1);
+        assert_eq!(stamps.stats().dropped, 0);
+        let reopened = open(&fs);
+        for &pid in &pids {
+            assert_eq!((least(&stamps, [pid]), least(&reopened, [pid])), ([1000 * round + pid], [1000 * round + pid]));
+        }
+    }
+    // The header, and the 8,200 notes in chunks of 4,096.
+    assert_eq!(*counts.lock().unwrap(), [[1, 21, 20, 1, 1, 0]; 2].concat());
+}
