@@ -83,7 +83,7 @@ const MIN_BLOCKS: usize = 8;
 const NOTES_A_FRAME: usize = 2;
 const MIN_NOTES: usize = 1024;
 /// Notes that become stamps by one sync, if there are so many.
-const NOTES_A_SYNC: usize = 1 << 16;
+const NOTES_A_SYNC: usize = 1 << 14;
 /// Blocks that are written at once, at most.
 const RUN_BLOCKS: usize = 32;
 
@@ -92,7 +92,7 @@ const RUN_BLOCKS: usize = 32;
 pub struct Stamps {
     file: OnceLock<StampsFile>,
     notes: Mutex<Notes>,
-    /// Block `n` is in slot `n mod len`, if it is there. The lock is held while it is read or written.
+    /// Block `n` is in slot `n mod len`, if it is there. The lock is held while it is read.
     blocks: Box<[Mutex<Option<Block>>]>,
     failures: ShardedCounter,
 }
@@ -130,11 +130,13 @@ impl Run {
         true
     }
 
-    /// Writes the blocks, and forgets them.
-    fn write(&mut self, file: &dyn File) -> Result<()> {
-        match std::mem::take(&mut self.len) {
-            0 => Ok(()),
-            len => file.write_at(&self.bytes[..len * BLOCK], block_offset(self.first)),
+    /// Writes the blocks with `write_at`, and forgets them. If that fails it writes each, since one may be damaged.
+    fn write(&mut self, write_at: impl Fn(&[u8], u64) -> bool) {
+        let blocks = &self.bytes[..std::mem::take(&mut self.len) * BLOCK];
+        if !blocks.is_empty() && !write_at(blocks, block_offset(self.first)) && blocks.len() > BLOCK {
+            for (block, number) in blocks.chunks(BLOCK).zip(self.first..) {
+                write_at(block, block_offset(number));
+            }
         }
     }
 }
@@ -307,14 +309,22 @@ impl Stamps {
         for notes in by_block() {
             let mut stamps = self.with_block(notes[0].0.0, |block| block.stamps.clone()).expect("there is a file");
             if raise(&mut stamps, notes) && !run.add(&stamps) {
-                self.count(run.write(file));
+                run.write(|bytes, offset| self.count(file.write_at(bytes, offset)).is_some());
                 assert!(run.add(&stamps), "an empty run has room");
             }
         }
-        self.count(run.write(file));
+        run.write(|bytes, offset| self.count(file.write_at(bytes, offset)).is_some());
         for notes in by_block() {
-            self.with_block(notes[0].0.0, |block| raise(&mut block.stamps, notes));
+            // One that is read later is read from the file.
+            let number = block_of(notes[0].0.0);
+            if let Some(block) = self.slot(number).lock().as_mut().filter(|block| block.stamps.number == number) {
+                raise(&mut block.stamps, notes);
+            }
         }
+    }
+
+    fn slot(&self, number: u64) -> &Mutex<Option<Block>> {
+        &self.blocks[(number % self.blocks.len() as u64) as usize]
     }
 
     /// Calls `work` with the block of a page, which is read if it is not in memory. A block that cannot be read counts
@@ -323,7 +333,7 @@ impl Stamps {
     fn with_block<T>(&self, pid: PageId, work: impl FnOnce(&mut Block) -> T) -> Option<T> {
         let StampsFile { file, .. } = self.file.get()?;
         let number = block_of(pid);
-        let mut slot = self.blocks[(number % self.blocks.len() as u64) as usize].lock();
+        let mut slot = self.slot(number).lock();
         let mut block = match slot.take() {
             Some(block) if block.stamps.number == number => block,
             _ => {

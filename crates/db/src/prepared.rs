@@ -184,7 +184,8 @@ impl PreparedList {
         let damage = |why| Storage::corrupted(log, Place::File, why);
         let mut ends = BTreeSet::new();
         if !taken_over.is_empty() {
-            catalogue.sequences().note_followers(txn)?;
+            // One that cannot be read is that of an ended table, see below, or no number depends on it.
+            known.iter().for_each(|tree| drop(catalogue.sequences().note_source(txn, tree.table())));
         }
         for taken in taken_over {
             let InDoubt { body, .. } = taken.in_doubt().clone();
@@ -195,6 +196,7 @@ impl PreparedList {
             let created = note.created.iter().map(|(_, row)| row.naming);
             created.chain(note.dropped.iter().map(|&(table, _)| table)).for_each(|table| catalogue.note_drawn(table));
             catalogue.note_changed_indexes(&note);
+            note.dropped.iter().try_for_each(|&(table, _)| catalogue.sequences().note_source(txn, table))?;
             if !note.dropped.iter().all(|&(table, _)| ends.insert(table)) {
                 return Err(damage("prepare records drop a table twice").into());
             }

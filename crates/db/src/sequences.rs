@@ -8,8 +8,9 @@
 //! 3. The numbers of the block are handed out from memory. What becomes of the transaction that asks does not matter.
 //! 4. A clear of a table that goes on with the numbers of another one removes the row that says so. Transactions that
 //!    have opened the table before may still ask for numbers. So the clear notes in memory whose they are, before it
-//!    removes the row and before another thread reserves a block. A start with prepared transactions does that for all
-//!    such rows: one of them may have removed the row, and keeps it locked even if it has taken that back.
+//!    removes the row and before another thread reserves a block. A start does that for the tables that prepared
+//!    transactions end. Where it can it does so for all others, too: a prepared transaction that has taken a clear back
+//!    keeps the row locked.
 //!
 //! **Invariant:** a number is handed out after the durable commit that has reserved it. So it is not handed out again,
 //! whatever is rolled back or lost in a crash.
@@ -136,34 +137,28 @@ impl Sequences {
         Ok(())
     }
 
-    /// Notes for each table that goes on with the numbers of another one which that is: prepared transactions of the
-    /// previous run may have locked the rows that say so. The caller reads by a snapshot.
-    pub(crate) fn note_followers(&self, txn: &mut Txn) -> Result<()> {
-        let mut cursor = self.tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;
-        loop {
-            let row = match cursor.next(txn) {
-                Ok(row) => row,
-                // A call that asks for a number meets the damaged page again.
-                Err(Storage::Corrupted { .. }) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            let Some((table, row)) = row else { return Ok(()) };
-            // The same for a damaged row.
-            if let (Ok(table), Ok(Err(of))) = (self.decode_table(table), self.decode(row)) {
-                self.known.lock().insert(table, Numbers::Of(of));
-            }
+    /// Notes whose numbers `table` goes on with, before a prepared transaction of the previous run may remove the row
+    /// that says so. The caller reads by a snapshot.
+    pub(crate) fn note_source(&self, txn: &mut Txn, table: TableId) -> Result<()> {
+        let mut row = Vec::new();
+        match self.tree.get(txn, &table.0.to_be_bytes(), &mut row) {
+            Ok(true) => {}
+            // A call that asks for a number meets the damaged page, or row, again.
+            Ok(false) | Err(Storage::Corrupted { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
         }
+        if let Ok(Err(of)) = self.decode(&row) {
+            self.known.lock().insert(table, Numbers::Of(of));
+        }
+        Ok(())
     }
 
     /// Returns the largest id of a table that has a row. The caller reads by a snapshot.
     pub(crate) fn last_table(&self, txn: &mut Txn) -> foreshore_base::Result<Option<TableId>> {
         let mut cursor = self.tree.range(txn, Bound::Unbounded, Bound::Unbounded)?;
-        cursor.next_key_back(txn)?.map(|key| self.decode_table(key)).transpose()
-    }
-
-    fn decode_table(&self, key: &[u8]) -> foreshore_base::Result<TableId> {
-        let id = key.try_into().map_err(|_| Storage::corrupted(&self.data, Place::File, MALFORMED))?;
-        Ok(TableId(u32::from_be_bytes(id)))
+        let malformed = || Storage::corrupted(&self.data, Place::File, MALFORMED);
+        let decode = |key: &[u8]| Ok(TableId(u32::from_be_bytes(key.try_into().map_err(|_| malformed())?)));
+        cursor.next_key_back(txn)?.map(decode).transpose()
     }
 
     /// Returns the table that has the numbers of `table`. A table that the caller's transaction has cleared is known.

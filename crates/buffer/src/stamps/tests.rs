@@ -296,3 +296,68 @@ fn adjacent_blocks_are_written_at_once_and_with_one_sync() {
     // The header, and the 8,200 notes in chunks of 4,096.
     assert_eq!(*counts.lock().unwrap(), [[1, 21, 20, 1, 1, 0]; 2].concat());
 }
+
+/// A file of which a block is read again just before it is written, as by other threads.
+#[derive(Debug)]
+struct Evicting(Arc<dyn File>, Arc<OnceLock<Arc<Stamps>>>);
+
+impl FileLayer for Evicting {
+    fn below(&self) -> &dyn File {
+        &*self.0
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        if let (Some(stamps), true) = (self.1.get(), offset >= BLOCK as u64) {
+            // The other page has its block in the same slot.
+            assert_eq!(least(stamps, [256 * MIN_BLOCKS as u64, 7])[0], 0);
+        }
+        self.0.write_at(buf, offset)
+    }
+}
+
+#[test]
+fn a_block_that_is_read_during_its_write_does_not_lack_what_is_written() {
+    let fs = fs();
+    drop(open(&fs));
+    let users = Arc::<OnceLock<_>>::default();
+    let file = Evicting(fs.open(Path::new(PATH)).unwrap(), Arc::clone(&users));
+    let stamps = Arc::new(Stamps::new(64));
+    stamps.open(FoundStamps::Sound(Arc::new(file)), &fs, Path::new(PATH), UUID, true);
+    users.set(Arc::clone(&stamps)).unwrap();
+    note(&stamps, 7, 100, 1);
+    stamps.write(GroupNo(2), SEQ + 1);
+    assert_eq!(least(&stamps, [7]), [100]);
+    note(&stamps, 8, 110, 2);
+    stamps.write(GroupNo(3), SEQ + 1);
+    assert_eq!((least(&stamps, [7, 8]), least(&open(&fs), [7, 8])), ([100, 110], [100, 110]));
+}
+
+/// A file of which the third block cannot be written.
+#[derive(Debug)]
+struct Unwritable(Arc<dyn File>);
+
+impl FileLayer for Unwritable {
+    fn below(&self) -> &dyn File {
+        &*self.0
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        if (offset..offset + buf.len() as u64).contains(&block_offset(2)) {
+            return Err(Error::io("write to", self.path(), std::io::Error::from_raw_os_error(5)));
+        }
+        self.0.write_at(buf, offset)
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_written_costs_no_stamp_of_another() {
+    let fs = fs();
+    drop(open(&fs));
+    let file = Unwritable(fs.open(Path::new(PATH)).unwrap());
+    let stamps = Stamps::new(64);
+    stamps.open(FoundStamps::Sound(Arc::new(file)), &fs, Path::new(PATH), UUID, true);
+    let pids = [7, 300, 600, 800];
+    pids.iter().for_each(|&pid| note(&stamps, pid, 100, 1));
+    stamps.write(GroupNo(2), SEQ + 1);
+    assert_eq!((least(&open(&fs), pids), stamps.stats().failures), ([100, 100, 0, 100], 2));
+}
