@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) const NAME: &str = "numbered";
 pub(super) const NUMBERED: TableDef<u64, u64> = TableDef::new(NAME);
 
-/// Attempts to create the table. A transaction may become too old.
+/// Attempts to create the table. A transaction may become too old, and time may jump past its wait for a lock.
 const CREATIONS: u32 = 20;
 
 /// The numbers that were handed out.
@@ -59,7 +59,7 @@ pub(super) fn created<K: Key, V: Value>(db: &Db, table: TableDef<'_, K, V>) -> R
     let name = table.name();
     for _ in 0..CREATIONS {
         match db.run(|tx| tx.open(table).map(drop)) {
-            Err(Error::TransactionTooOld { .. }) => schedule::progress(),
+            Err(Error::TransactionTooOld { .. } | Error::LockTimeout { .. }) => schedule::progress(),
             created => return created.map_err(|error| format!("create {name}: {error} ({error:?})")),
         }
     }
