@@ -280,7 +280,7 @@ impl<'a> EagerRedo<'a> {
         if running.drain.run_bucket_eagerly() {
             return true;
         }
-        // With a join of its threads.
+        // The drop joins its threads.
         self.running = None;
         // A thread that panics leaves pages. Here the panic goes on.
         let drain = Drain::new(&self.pending, self.pool);

@@ -124,8 +124,10 @@ impl PendingRedo {
     /// Counts what was added to a bucket, under its lock. So a thread that finds no page in any bucket finds none
     /// counted.
     fn count(&self, Difference { pages, bytes }: Difference) {
-        // ORDERING: Relaxed, a measure.
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if bytes != 0 {
+            // ORDERING: Relaxed, a measure.
+            self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
         if pages != 0 {
             // ORDERING: Release, pairs with `pages`: the page is dirty before it no longer waits.
             let before = self.pages.fetch_add(pages as u64, Ordering::Release);
