@@ -93,8 +93,6 @@ pub struct Checkpointer {
     space: Arc<Space>,
     data: Arc<dyn File>,
     state: Mutex<State>,
-    scan_start: AtomicU64,
-    redo_start: AtomicU64,
     /// Bytes of log that pages may need.
     budget: AtomicU64,
     /// Group from which on a page was last known to need the log.
@@ -152,15 +150,13 @@ impl Checkpointer {
         let (older_redo, restarted, is_served, is_closed) = (GroupNo::ZERO, Some(log.next_group()), false, false);
         Ok(Self {
             copies: Copies::new(backups),
-            scan_start: AtomicU64::new(newest.scan_start.0),
-            redo_start: AtomicU64::new(newest.redo_start.0),
+            taken: Taken::new(&newest),
             budget: AtomicU64::new(budget),
             page_start: AtomicU64::new(newest.redo_start.0),
             state: Mutex::new(
                 LockRank::Checkpoint,
                 State { session, older_redo, newest, restarts, redone_bytes, is_served, pace, restarted, is_closed },
             ),
-            taken: Taken::default(),
             redo,
             log,
             pool,
@@ -224,11 +220,9 @@ impl Checkpointer {
         let oldest = self.txns.xids().oldest_group().filter(|&oldest| oldest < page_start);
         let transaction_log_bytes =
             oldest.map_or(0, |oldest| self.log.bytes_since(oldest).saturating_sub(page_log_bytes));
-        // ORDERING: hint, for statistics.
-        let group = |group: &AtomicU64| GroupNo(group.load(Ordering::Relaxed));
-        let (scan_start, redo_start, budget) = (group(&self.scan_start), group(&self.redo_start), self.budget());
         let taken = self.taken.stats();
-        CheckpointStats { scan_start, redo_start, budget, page_log_bytes, transaction_log_bytes, ..taken }
+        let (redo_log_bytes, budget) = (self.log.bytes_since(taken.redo_start), self.budget());
+        CheckpointStats { redo_log_bytes, budget, page_log_bytes, transaction_log_bytes, ..taken }
     }
 
     fn take(&self, state: &mut State, reach: Reach) -> Result<()> {
@@ -309,9 +303,7 @@ impl Checkpointer {
         self.copies.written(&state.newest);
         pause::point("checkpoint: the superblock is durable");
         state.pace.taken(at);
-        // ORDERING: hint, for statistics.
-        self.scan_start.store(scan_start.0, Ordering::Relaxed);
-        self.redo_start.store(redo_start.0, Ordering::Relaxed);
+        self.taken.set_starts(&state.newest);
         // The slot that is now the older one is the fallback, and keeps its log, as copies do.
         self.truncate(older)
     }

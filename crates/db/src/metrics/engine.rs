@@ -87,6 +87,7 @@ fn log(out: &mut Exposition, stats: &Stats) {
     let checkpoint = &stats.checkpoint;
     out.one("checkpoints_total", "Checkpoints completed.", checkpoint.checkpoints);
     out.one("checkpoint_failures_total", "Checkpoints that failed.", checkpoint.failures);
+    out.one("log_redo_bytes", "Log that a restart would redo now.", checkpoint.redo_log_bytes);
     out.one("log_budget_bytes", "The log budget in effect.", checkpoint.budget);
     let kept = [("pages", checkpoint.page_log_bytes), ("transactions", checkpoint.transaction_log_bytes)];
     let help = "Log since the redo start, for pages that are not home; and earlier log, kept for transactions alone.";

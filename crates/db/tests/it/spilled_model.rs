@@ -165,7 +165,7 @@ impl World {
             let mut cursor = Cursor::new(table.iter(), committed.clone());
             cursor.step(own, false).map(|_| cursor)
         };
-        let mut own = Own { tx: &tx, rows: Model::new(), savepoints: Vec::new() };
+        let mut own = Own { tx: &tx, rows: Model::new(), savepoints: Vec::new(), since: 0 };
         let mut cursors = [start(&own.rows)?, start(&own.rows)?];
         let (mut ended, mut is_back) = (0, false);
         while ended < 3 {
@@ -205,12 +205,19 @@ struct Own<'a> {
     tx: &'a Transaction,
     rows: Model,
     savepoints: Vec<(Savepoint, Model)>,
+    /// Changes since the first of them.
+    since: u64,
 }
 
 impl Own<'_> {
     /// Changes a row, reads one, notes a savepoint, or goes back to the last.
     fn change(&mut self, table: &Table<'_, u64, &[u8]>, me: u64, random: &mut Random) -> Result<(), Error> {
         let key = 2 * (READERS * random.below(KEYS / 2 / READERS) + me) + 1;
+        // Changes since a savepoint in use stay in memory, where few have space beside what the spill file books.
+        self.since = if self.savepoints.is_empty() { 0 } else { self.since + 1 };
+        if self.since > 200 {
+            self.savepoints.clear();
+        }
         match random.below(20) {
             0 => self.savepoints.push((self.tx.savepoint()?, self.rows.clone())),
             1 => {

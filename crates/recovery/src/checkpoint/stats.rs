@@ -1,6 +1,7 @@
 //! Counters of checkpoints.
 
 use foreshore_base::GroupNo;
+use foreshore_space::SuperBlock;
 use foreshore_sync::primitive::atomic::{AtomicU64, Ordering};
 
 /// Counters of checkpoints since the database was opened.
@@ -15,6 +16,9 @@ pub struct CheckpointStats {
     pub scan_start: GroupNo,
     /// The log group from which a restart would apply changes to pages. Earlier log is kept only for transactions.
     pub redo_start: GroupNo,
+    /// Bytes of log from `redo_start` on, which a restart would redo now. They stay within the budget, except for what
+    /// is appended while a checkpoint is being written.
+    pub redo_log_bytes: u64,
     /// The log budget in effect, in bytes. It follows from the options, and with a target for restarts from their
     /// measured speed.
     pub budget: u64,
@@ -26,9 +30,10 @@ pub struct CheckpointStats {
     pub transaction_log_bytes: u64,
 }
 
-/// Counts checkpoints.
-#[derive(Default)]
+/// Counts checkpoints, and says where a restart from the newest one would begin.
 pub(super) struct Taken {
+    scan_start: AtomicU64,
+    redo_start: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
     /// KiB of log a second.
@@ -36,6 +41,23 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    pub(super) const fn new(newest: &SuperBlock) -> Self {
+        Self {
+            scan_start: AtomicU64::new(newest.scan_start.0),
+            redo_start: AtomicU64::new(newest.redo_start.0),
+            completed: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            speed: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes the starts of a superblock that is durable.
+    pub(super) fn set_starts(&self, newest: &SuperBlock) {
+        // ORDERING: hint, for statistics.
+        self.scan_start.store(newest.scan_start.0, Ordering::Relaxed);
+        self.redo_start.store(newest.redo_start.0, Ordering::Relaxed);
+    }
+
     pub(super) fn count(&self, is_completed: bool) {
         let counter = if is_completed { &self.completed } else { &self.failed };
         // ORDERING: hint, a counter.
@@ -53,6 +75,8 @@ impl Taken {
         // ORDERING: hint, for statistics.
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CheckpointStats {
+            scan_start: GroupNo(load(&self.scan_start)),
+            redo_start: GroupNo(load(&self.redo_start)),
             checkpoints: load(&self.completed),
             failures: load(&self.failed),
             restart_speed: load(&self.speed) << 10,
