@@ -35,8 +35,8 @@ const SCARCE_AT: u64 = 256 * MIB;
 const MANY: u64 = 1024 * MIB;
 /// The table of the transaction that has no end, and of the first commit afterwards.
 const UNENDED: TableDef<u64, &[u8]> = TableDef::new("unended");
-/// Rows of that transaction.
-const LOSERS: u64 = 10_000;
+/// Rows of that transaction: so many are undone behind the open.
+const LOSERS: u64 = 100_000;
 /// How often the main thread looks at the log.
 const TICK: Duration = Duration::from_millis(2);
 /// How long TPC-B runs behind a restart.
@@ -255,6 +255,9 @@ fn restart(crashed: &Crashed<'_>, work: &dyn Work, expected: Audit, point: Point
     while db.stats().recovery.pending_pages > 0 {
         thread::sleep(TICK);
         redone_s = begun.elapsed().as_secs_f64();
+    }
+    while db.stats().recovery.pending_losers > 0 {
+        thread::sleep(TICK);
     }
     let recovery = db.stats().recovery;
     let found = work.audit(&db)?;
