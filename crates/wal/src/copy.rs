@@ -12,6 +12,7 @@
 use crate::follow::{Cursor, Step};
 use crate::log_core::Core;
 use crate::log_writer::LogWriter;
+use crate::pace::REQUEST;
 use crate::reader::GroupReader;
 use crate::segment::Home;
 use foreshore_base::{Error, GroupNo, Lsn, Result};
@@ -54,9 +55,9 @@ pub(crate) fn copy(
         return Err(Error::LogTruncated { dir: source.dir.clone(), wanted: from, first: start.first });
     }
     let (file, size) = source.open_segment(start.segment)?;
-    let (mut at, mut reader) = (Cursor::new(&start, file, size), GroupReader::new(size));
+    let (mut at, mut reader) = (Cursor::new(&start, file, size), GroupReader::paced());
     let home = Home { fs: to.fs.clone(), dir: to.dir.to_owned(), uuid: source.uuid };
-    let mut writer = LogWriter::create(home, core.options.segment_bytes)?;
+    let mut writer = LogWriter::create(home, core.options.segment_bytes, REQUEST)?;
     loop {
         go_on()?;
         let Some(Step { header, .. }) = at.step(source, &mut reader, true)? else { return Err(at.lost_next()) };

@@ -112,7 +112,7 @@ pub use group_commit::{Decision, Flushes, Group, GroupBounds, GroupPolicy, Group
 pub use history::HistoryEvent;
 pub use log::{Log, LogStats};
 pub use options::LogOptions;
-pub use pace::Pace;
+pub use pace::{Pace, REQUEST};
 pub use pipeline::Waits;
 pub use reader::{RecordIter, Recovered};
 pub use record::{LoggedRecord, MAX_LARGE, MAX_RECORD, MAX_TAG, Record, flags};

@@ -24,6 +24,8 @@ pub(crate) struct LogWriter {
     segment: Option<Segment>,
     /// Number of the next segment.
     next: u64,
+    /// The most bytes that are written at once, except for a larger group.
+    request: usize,
     /// Groups that are not written yet.
     buf: AlignedBuf,
     filled: usize,
@@ -43,11 +45,23 @@ struct Segment {
 }
 
 impl LogWriter {
-    /// Begins a log in `home`, whose parent exists.
-    pub(crate) fn create(home: Home, segment_bytes: u64) -> Result<Self> {
+    /// Begins a log in `home`, whose parent exists. At most `request` bytes are written at once, except for a larger
+    /// group.
+    pub(crate) fn create(home: Home, segment_bytes: u64, request: usize) -> Result<Self> {
         home.fs.create_dir(&home.dir)?;
         let (buf, next) = (AlignedBuf::new(MAX_GROUP), FIRST_SEGMENT);
-        Ok(Self { home, segment_bytes, segment: None, next, buf, filled: 0, start: None, last_crc: 0, bytes: 0 })
+        Ok(Self {
+            home,
+            segment_bytes,
+            segment: None,
+            next,
+            request,
+            buf,
+            filled: 0,
+            start: None,
+            last_crc: 0,
+            bytes: 0,
+        })
     }
 
     /// Appends the group of `header`, whose data are those of `bytes`. The first one may have any number; the others
@@ -76,10 +90,11 @@ impl LogWriter {
             self.segment = Some(Segment { number: self.next, file, end: FIRST_GROUP });
             self.next += 1;
         }
-        if self.filled + len > self.buf.len() {
+        if self.filled > 0 && self.filled + len > self.request {
             self.flush()?;
         }
         let (head, crc) = GroupHeader { uuid: self.home.uuid, prev_crc, ..header }.encode();
+        assert!(self.filled + len <= self.buf.len(), "{} bytes wait before a group of {len}", self.filled);
         let group = &mut self.buf[self.filled..self.filled + len];
         group.copy_from_slice(bytes);
         group[..GROUP_HEADER].copy_from_slice(&head);

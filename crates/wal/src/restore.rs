@@ -93,7 +93,7 @@ pub(crate) fn restore(
         Some(RestoreTarget { fs, dir, uuid, options }) => {
             options.check()?;
             let home = Home { fs: Arc::clone(fs), dir: dir.to_owned(), uuid };
-            Some((LogWriter::create(home, options.segment_bytes)?, options.ready_segments))
+            Some((LogWriter::create(home, options.segment_bytes, MAX_GROUP)?, options.ready_segments))
         }
     };
     let mut restore = Restore { until, writer, log: None };

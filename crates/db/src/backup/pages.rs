@@ -22,9 +22,10 @@ use foreshore_base::{Error, Lsn, PageId, Result};
 use foreshore_buffer::format::{page_lsn, page_type, verify_page};
 use foreshore_buffer::{PageType, Stamps};
 use foreshore_io::AlignedBuf;
+use foreshore_wal::REQUEST;
 
-/// Pages read at once: 1 MiB.
-const RUN: u64 = 128;
+/// Pages read at once.
+const RUN: u64 = (REQUEST / PAGE_SIZE) as u64;
 /// The first page that is none of a superblock.
 const FIRST: u64 = 2;
 /// Reads of a page that was handed out, and is perhaps being linked.

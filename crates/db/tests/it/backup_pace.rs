@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 const BLOBS: TableDef<u64, &[u8]> = TableDef::new("blobs");
 /// How long the disk takes for a run of pages.
 const READ: Duration = Duration::from_millis(20);
-/// Times as long as a slice of work that a rest takes.
-const REST: u32 = 3;
 
 /// Called in each read of a run of pages.
 type InRead = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
@@ -80,7 +78,7 @@ fn back_up(db: &Db, dir: &str) -> (u32, Duration) {
 }
 
 #[test]
-fn a_backup_rests_three_times_as_long_as_it_works_while_others_commit_and_only_then() {
+fn a_backup_rests_as_long_as_it_works_while_others_commit_and_only_then() {
     let in_read: InRead = Arc::new(Mutex::new(LockRank::Leaf, None));
     let fs: Arc<dyn Fs> = Arc::new(SlowReads(Arc::new(Mem::null()), Arc::clone(&in_read)));
     let db = Options::new().memory_limit(16 << 20).lab(|lab| lab.fs = Some(Arc::clone(&fs))).open(DIR).unwrap();
@@ -110,7 +108,7 @@ fn a_backup_rests_three_times_as_long_as_it_works_while_others_commit_and_only_t
         });
         let (rests, time) = back_up(db, "/busy");
         assert!(rests >= runs, "{rests} rests in {runs} runs");
-        assert!(time >= READ * (1 + REST) * runs, "{time:?} for {runs} runs");
+        assert!(time >= READ * 2 * runs, "{time:?} for {runs} runs");
     });
     *in_read.lock() = None;
 }

@@ -12,6 +12,7 @@ use super::pace::Pace;
 use crate::follow::{Cursor, Step};
 use crate::format::archive::ArchiveHeader;
 use crate::format::{FIRST_GROUP, MAX_GROUP};
+use crate::pace::REQUEST;
 use crate::reader::{Chain, GroupReader};
 use crate::segment::Home;
 use foreshore_base::limits::BLOCK;
@@ -74,7 +75,7 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
         last_crc: 0,
     };
     let (mut buf, mut filled) = (AlignedBuf::new(MAX_GROUP), 0);
-    let mut reader = GroupReader::new(MAX_GROUP as u64);
+    let mut reader = GroupReader::paced();
     let upto = part.behind.map_or(part.upto, |behind| part.upto.min(GroupNo(behind.first.0 - 1)));
     while header.last < upto {
         part.pace.rest();
@@ -86,7 +87,7 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
             continue;
         }
         let bytes = reader.bytes(&group);
-        if filled + bytes.len() > buf.len() {
+        if filled > 0 && filled + bytes.len() > REQUEST {
             file.write_at(&buf[..filled], FIRST_GROUP + header.bytes - filled as u64)?;
             filled = 0;
         }
@@ -119,7 +120,7 @@ fn fill(file: &dyn File, part: &Part<'_>, at: &mut Cursor) -> Result<ArchiveHead
 fn check(folder: &Folder, header: &ArchiveHeader, pace: &Pace<'_>) -> Result<()> {
     let file = folder.fs.open(&folder.unfinished(header.first))?;
     file.read_past_cache()?;
-    let mut reader = GroupReader::new(MAX_GROUP as u64);
+    let mut reader = GroupReader::paced();
     let mut groups = Groups::new(header);
     while groups.next(&mut reader, &*file)?.is_some() {
         pace.rest();

@@ -2,6 +2,7 @@
 
 use super::parts::check_table;
 use crate::format::{Decoded, GROUP_HEADER, GroupHeader, MAX_GROUP, VERSION};
+use crate::pace::REQUEST;
 use foreshore_base::limits::BLOCK;
 use foreshore_base::{Error, GroupNo, Incarnation, Place, Result, Uuid, crc32c};
 use foreshore_io::{AlignedBuf, File};
@@ -17,10 +18,12 @@ pub(crate) struct Chain {
     pub(crate) incarnation: Incarnation,
 }
 
-/// Reads groups through a window of at most 1 MiB.
+/// Reads groups through a window.
 #[derive(Debug)]
 pub(crate) struct GroupReader {
     window: AlignedBuf,
+    /// How many bytes are read at once, except for a larger group.
+    ahead: usize,
     /// The path and the range of the file in the window.
     shown: Option<(std::path::PathBuf, u64, u64)>,
     /// The start in the window of the last group read.
@@ -30,10 +33,19 @@ pub(crate) struct GroupReader {
 }
 
 impl GroupReader {
-    /// Creates a reader, mainly of segments of `size` bytes.
+    /// Creates a reader, mainly of segments of `size` bytes. It reads 1 MiB at once.
     pub(crate) fn new(size: u64) -> Self {
         let bytes = usize::try_from(size).unwrap_or(MAX_GROUP).clamp(BLOCK, MAX_GROUP);
-        Self { window: AlignedBuf::new(bytes.next_multiple_of(BLOCK)), shown: None, group: 0, narrow: false }
+        Self::reading(bytes.next_multiple_of(BLOCK))
+    }
+
+    /// Creates a reader for work beside commits ([`crate::pace`]).
+    pub(crate) fn paced() -> Self {
+        Self::reading(REQUEST)
+    }
+
+    fn reading(ahead: usize) -> Self {
+        Self { window: AlignedBuf::new(ahead), ahead, shown: None, group: 0, narrow: false }
     }
 
     /// Drops the window, since the file may have changed, and then reads only requested bytes.
@@ -56,7 +68,7 @@ impl GroupReader {
             if len > self.window.len() {
                 self.window = AlignedBuf::new(MAX_GROUP);
             }
-            let wanted = if self.narrow { len } else { self.window.len() };
+            let wanted = if self.narrow { len } else { len.max(self.ahead) };
             let read = file.read_at(&mut self.window[..wanted], at)?;
             let shown = read.max(len);
             self.window[read..shown].fill(0);
