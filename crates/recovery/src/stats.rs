@@ -46,7 +46,7 @@ pub struct RecoveryStats {
     pub quarantined: u64,
     /// Bytes of log that analysis and redo read.
     pub log_bytes: u64,
-    /// Those behind the redo start.
+    /// Bytes of log behind the redo start. A segment that the scan has passed over counts as full.
     pub redo_bytes: u64,
     /// Bytes of all log that was found, also of what is kept for other reasons.
     pub scanned_bytes: u64,

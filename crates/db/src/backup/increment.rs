@@ -9,6 +9,7 @@ use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_base::{Error, PageId, Place, Result};
 use foreshore_buffer::format::verify_page;
 use foreshore_io::{AlignedBuf, File};
+use foreshore_wal::REQUEST;
 use std::sync::Arc;
 
 /// The first page that is none of a superblock.
@@ -54,10 +55,12 @@ impl<'f> IncrementWriter<'f> {
     fn flush(&mut self) -> Result<()> {
         let len = pack_bytes(self.pages.len());
         encode_pack(&mut self.buf, self.token, self.number, &self.pages);
-        self.file.write_at(&self.buf[..len], self.offset)?;
+        for piece in self.buf[..len].chunks(REQUEST) {
+            self.file.write_at(piece, self.offset)?;
+            self.offset += piece.len() as u64;
+        }
         self.pages.clear();
         self.number += 1;
-        self.offset += len as u64;
         Ok(())
     }
 }

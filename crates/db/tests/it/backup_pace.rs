@@ -94,8 +94,8 @@ fn a_backup_rests_as_long_as_it_works_while_others_commit_and_only_then() {
     assert!(runs > 2, "{runs} runs");
     let (committed, commits) = mpsc::channel();
     *in_read.lock() = Some(Box::new(move || {
-        read.send(()).unwrap();
-        commits.recv().unwrap();
+        // The file may have grown since: no thread commits in more runs than before.
+        let _ = read.send(()).map(|()| commits.recv());
     }));
     thread::scope(|scope| {
         let db = &db;

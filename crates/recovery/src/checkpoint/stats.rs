@@ -16,8 +16,8 @@ pub struct CheckpointStats {
     pub scan_start: GroupNo,
     /// The log group from which a restart would apply changes to pages. Earlier log is kept only for transactions.
     pub redo_start: GroupNo,
-    /// Bytes of log from `redo_start` on, which a restart would redo now. They stay within the budget, except for what
-    /// is appended while a checkpoint is being written.
+    /// Bytes of log from `redo_start` on, which a restart would redo now. With background threads they stay within the
+    /// budget, except for what is appended while a checkpoint is being written.
     pub redo_log_bytes: u64,
     /// The log budget in effect, in bytes. It follows from the options, and with a target for restarts from their
     /// measured speed.

@@ -33,7 +33,7 @@ pub(crate) struct GroupReader {
 }
 
 impl GroupReader {
-    /// Creates a reader, mainly of segments of `size` bytes. It reads 1 MiB at once.
+    /// Creates a reader, mainly of segments of `size` bytes. It reads at most 1 MiB at once.
     pub(crate) fn new(size: u64) -> Self {
         let bytes = usize::try_from(size).unwrap_or(MAX_GROUP).clamp(BLOCK, MAX_GROUP);
         Self::reading(bytes.next_multiple_of(BLOCK))
