@@ -251,9 +251,11 @@ impl Reclaimer {
         let mut passed = admission.txns().visibility().passed();
         self.release(passed);
         let uncounted = self.uncounted(self.log.durable().csn());
-        if !uncounted.is_empty() {
-            uncounted.into_iter().for_each(|(tree, by)| self.count_held(admission, &tree, by));
-            passed = admission.txns().visibility().passed();
+        uncounted.into_iter().for_each(|(tree, by)| self.count_held(admission, &tree, by));
+        // Asked again in any case: another thread may have counted a table, and so cancelled a snapshot.
+        let later = admission.txns().visibility().passed();
+        if later > passed {
+            passed = later;
             self.release(passed);
         }
         admission.txns().visibility().let_pages_go(passed);
