@@ -11,7 +11,7 @@ pub(crate) const PORTIONS: usize = 16;
 ///
 /// Pages are written when they have been dirty for half the budget. They are home within three portions of the log,
 /// three thirty-seconds of the budget, as long as the disk keeps up. So no writer is slowed then. With the quarter
-/// between two checkpoints redo always begins within the budget, and what is appended while a checkpoint is being
+/// between two checkpoints redo begins within the budget, apart from log that is appended while a checkpoint is being
 /// written.
 pub(crate) const fn limits(budget: u64) -> LogLimits {
     LogLimits { soft: budget / 8 * 5, hard: budget / 4 * 3 }
