@@ -82,8 +82,10 @@ const MIN_BLOCKS: usize = 8;
 /// Notes for each frame.
 const NOTES_A_FRAME: usize = 2;
 const MIN_NOTES: usize = 1024;
-/// Notes that become stamps by one sync, if there are so many.
+/// Notes that become stamps by one sync, at most.
 const NOTES_A_SYNC: usize = 1 << 14;
+/// Notes that are removed at once, at most.
+const NOTES_AT_ONCE: usize = 1 << 10;
 /// Blocks that are written at once, at most.
 const RUN_BLOCKS: usize = 32;
 
@@ -216,7 +218,7 @@ impl Stamps {
     pub(crate) fn note(&self, images: impl Iterator<Item = (PageId, Lsn, GroupNo)>) {
         if self.file.get().is_some() {
             let mut notes = self.notes.lock();
-            images.for_each(|(pid, lsn, group)| notes.add(pid, group, lsn));
+            images.for_each(|(pid, lsn, group)| notes.add(Note { pid, lsn, group }));
         }
     }
 
@@ -273,41 +275,34 @@ impl Stamps {
     /// superblock `seq` that follows. One thread at a time does so. An error is counted, and these stamps are skipped.
     pub fn write(&self, end: GroupNo, seq: u64) {
         let Some(StampsFile { file, uuid, .. }) = self.file.get() else { return };
-        let (mut last, mut written) = ((PageId::ZERO, GroupNo::ZERO), Vec::new());
-        let (mut header, mut run) = (None, Run::new());
-        loop {
-            let notes = self.notes.lock().next(last, end);
-            if let Some(&(newest, _)) = notes.last() {
-                last = newest;
-                header.get_or_insert_with(|| {
-                    let mut block = AlignedBuf::new(BLOCK);
-                    encode_stamps_header(&mut block, *uuid, seq);
-                    self.count(file.write_at(&block, 0))
-                });
-                self.write_blocks(&**file, &notes, &mut run);
-            }
-            let is_end = notes.is_empty();
-            written.extend(notes);
-            if !written.is_empty() && (is_end || written.len() >= NOTES_A_SYNC) {
-                self.count(file.sync());
-                written.chunks(notes::CHUNK).for_each(|notes| self.notes.lock().remove(notes));
-                written.clear();
-            }
-            if is_end {
-                return;
-            }
+        let mut due = self.notes.lock().take();
+        // By page, and behind them those that are not due.
+        due.sort_unstable_by_key(|note| (note.group >= end, note.pid));
+        let later = due.split_off(due.partition_point(|note| note.group < end));
+        self.notes.lock().put_back(later);
+        if due.is_empty() {
+            return;
+        }
+        let mut header = AlignedBuf::new(BLOCK);
+        encode_stamps_header(&mut header, *uuid, seq);
+        self.count(file.write_at(&header, 0));
+        let mut run = Run::new();
+        for notes in due.chunks(NOTES_A_SYNC) {
+            self.write_blocks(&**file, notes, &mut run);
+            self.count(file.sync());
+            notes.chunks(NOTES_AT_ONCE).for_each(|notes| self.notes.lock().remove(notes));
         }
     }
 
     /// Writes the blocks that `notes` raise, adjacent ones at once, and raises those in memory behind that. So one that
     /// is read meanwhile does not lack what is written.
     fn write_blocks(&self, file: &dyn File, notes: &[Note], run: &mut Run) {
-        let by_block = || notes.chunk_by(|((a, _), _), ((b, _), _)| block_of(*a) == block_of(*b));
+        let by_block = || notes.chunk_by(|a, b| block_of(a.pid) == block_of(b.pid));
         let raise = |stamps: &mut StampBlock, notes: &[Note]| {
-            notes.iter().fold(false, |raised, &((pid, _), lsn)| stamps.raise(pid, lsn) || raised)
+            notes.iter().fold(false, |raised, note| stamps.raise(note.pid, note.lsn) || raised)
         };
         for notes in by_block() {
-            let mut stamps = self.with_block(notes[0].0.0, |block| block.stamps.clone()).expect("there is a file");
+            let mut stamps = self.with_block(notes[0].pid, |block| block.stamps.clone()).expect("there is a file");
             if raise(&mut stamps, notes) && !run.add(&stamps) {
                 run.write(|bytes, offset| self.count(file.write_at(bytes, offset)).is_some());
                 assert!(run.add(&stamps), "an empty run has room");
@@ -316,7 +311,7 @@ impl Stamps {
         run.write(|bytes, offset| self.count(file.write_at(bytes, offset)).is_some());
         for notes in by_block() {
             // One that is read later is read from the file.
-            let number = block_of(notes[0].0.0);
+            let number = block_of(notes[0].pid);
             if let Some(block) = self.slot(number).lock().as_mut().filter(|block| block.stamps.number == number) {
                 raise(&mut block.stamps, notes);
             }

@@ -46,10 +46,10 @@ pub struct MemoryShares {
 ///
 /// - the descriptor: 64
 /// - an entry of the page table: 4
-/// - its part of the stamps in memory: 132, and of the notes that become stamps: 96
+/// - its part of the stamps in memory: 132, and of the notes that become stamps: 210
 /// - the queue of scans with the ids that it remembers: at most 64
 /// - the state of the replacement policy, which is largest for `s3c` with its list and ghosts.
-const FRAME_OVERHEAD: u64 = 420;
+const FRAME_OVERHEAD: u64 = 534;
 
 /// Bytes of each share that are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

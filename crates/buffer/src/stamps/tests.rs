@@ -1,6 +1,7 @@
 use super::*;
 use crate::format::{AT_LSN, AT_TYPE, blank_page};
 use foreshore_io::{FileLayer, Mem};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 const UUID: Uuid = Uuid([1; 16]);
@@ -34,8 +35,8 @@ fn least<const N: usize>(stamps: &Stamps, pids: [u64; N]) -> [u64; N] {
     pids.map(|pid| stamps.least(PageId(pid), END).0)
 }
 
-fn all_notes(stamps: &Stamps) -> Vec<Note> {
-    stamps.notes.lock().next((PageId::ZERO, GroupNo::ZERO), GroupNo(u64::MAX))
+fn take_notes(stamps: &Stamps) -> Vec<Note> {
+    stamps.notes.lock().take()
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn a_checkpoint_stamps_the_images_that_redo_does_not_repeat() {
     note(&stamps, 600, 135, 9);
     stamps.write(GroupNo(10), SEQ + 1);
     assert_eq!(least(&open(&fs), pids), [100, 110, 0, 140], "stamps only grow");
-    assert_eq!(all_notes(&stamps), []);
+    assert_eq!(take_notes(&stamps), []);
     assert_eq!(open(&fs).stats(), StampStats::default());
 }
 
@@ -68,10 +69,51 @@ fn a_checkpoint_stamps_the_images_that_redo_does_not_repeat() {
 fn an_image_that_is_noted_during_a_write_stays_noted() {
     let stamps = open(&fs());
     note(&stamps, 7, 100, 3);
-    let due = all_notes(&stamps);
+    let due = take_notes(&stamps);
+    assert_eq!(least(&stamps, [7]), [100]);
     note(&stamps, 7, 200, 3);
     stamps.notes.lock().remove(&due);
     assert_eq!(least(&stamps, [7]), [200]);
+    let due = take_notes(&stamps);
+    stamps.notes.lock().remove(&due);
+    assert_eq!((due.len(), least(&stamps, [7])), (1, [0]));
+}
+
+#[test]
+fn one_image_is_due_with_the_oldest_of_its_groups() {
+    let fs = fs();
+    let stamps = open(&fs);
+    [30, 5, 8, 4, 40].into_iter().for_each(|group| note(&stamps, 7, 20, group));
+    stamps.write(GroupNo(5), SEQ + 1);
+    assert_eq!((least(&stamps, [7]), least(&open(&fs), [7])), ([20], [20]));
+    let left: HashSet<_> = take_notes(&stamps).iter().map(|note| note.group.0).collect();
+    assert_eq!(left, HashSet::from([5, 30]), "8 and 40 say no more than the groups before");
+    // An older image with an older group counts as well, and is not the newest.
+    note(&stamps, 8, 60, 9);
+    note(&stamps, 8, 50, 6);
+    assert_eq!(least(&stamps, [8]), [60]);
+    stamps.write(GroupNo(7), SEQ + 1);
+    assert_eq!((least(&stamps, [8]), least(&open(&fs), [8])), ([60], [50]));
+}
+
+#[test]
+fn images_count_until_they_have_stamps() {
+    let mut notes = Notes::new(3);
+    let add = |notes: &mut Notes, pids: std::ops::Range<u64>| {
+        pids.for_each(|pid| notes.add(Note { pid: PageId(pid), lsn: Lsn(9), group: GroupNo(pid) }));
+        notes.dropped
+    };
+    assert_eq!(add(&mut notes, 0..2), 0);
+    let mut due = notes.take();
+    assert_eq!(add(&mut notes, 2..4), 1, "images that are taken count");
+    let later = due.split_off(1);
+    notes.put_back(later);
+    assert_eq!(add(&mut notes, 4..5), 2);
+    notes.remove(&due);
+    assert_eq!(add(&mut notes, 5..7), 3, "there is room for one");
+    let left: HashSet<_> = notes.take().iter().map(|note| note.pid.0).collect();
+    assert_eq!(left, HashSet::from([1, 2, 5]));
+    assert_eq!([0, 1, 2, 3, 5].map(|pid| notes.newest(PageId(pid)).0), [0, 9, 9, 0, 9]);
 }
 
 #[test]
@@ -79,7 +121,6 @@ fn beyond_their_limit_notes_are_dropped_and_counted() {
     let fs = fs();
     let stamps = open(&fs);
     let most = MIN_NOTES as u64;
-    (0..most / 2).for_each(|pid| note(&stamps, pid, 9, 1));
     (0..most + 5).for_each(|pid| note(&stamps, pid, 10 + pid, 1));
     assert_eq!(stamps.stats().dropped, 5);
     assert_eq!(least(&stamps, [most - 1, most]), [most + 9, 0]);
@@ -281,9 +322,9 @@ fn adjacent_blocks_are_written_at_once_and_with_one_sync() {
     drop(open(&fs));
     let counts = Arc::default();
     let file = Counting(fs.open(Path::new(PATH)).unwrap(), Arc::clone(&counts));
-    let stamps = Stamps::new(1 << 13);
+    let stamps = Stamps::new(1 << 14);
     stamps.open(FoundStamps::Sound(Arc::new(file)), &fs, Path::new(PATH), UUID, true);
-    let pids: Vec<u64> = (0..40).chain([50]).flat_map(|block| (0..200).map(move |at| 256 * block + at)).collect();
+    let pids: Vec<u64> = (0..80).chain([90]).flat_map(|block| (0..250).map(move |at| 256 * block + at)).collect();
     for round in [1, 2] {
         pids.iter().for_each(|&pid| note(&stamps, pid, 1000 * round + pid, round));
         stamps.write(GroupNo(round + 1), SEQ + 1);
@@ -293,8 +334,8 @@ fn adjacent_blocks_are_written_at_once_and_with_one_sync() {
             assert_eq!((least(&stamps, [pid]), least(&reopened, [pid])), ([1000 * round + pid], [1000 * round + pid]));
         }
     }
-    // The header, and the 8,200 notes in chunks of 4,096.
-    assert_eq!(*counts.lock().unwrap(), [[1, 21, 20, 1, 1, 0]; 2].concat());
+    // The header, the first 16,384 notes, which end in block 65, and the others.
+    assert_eq!(*counts.lock().unwrap(), [[1, 32, 32, 2, 0, 15, 1, 0]; 2].concat());
 }
 
 /// A file of which a block is read again just before it is written, as by other threads.

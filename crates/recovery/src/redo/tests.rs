@@ -570,6 +570,34 @@ fn a_page_made_anew_goes_home_below_its_stamp_and_is_not_lost() {
     }
 }
 
+/// A page has its records in one order, and their groups in another.
+#[test]
+fn a_change_found_at_home_is_stamped_with_the_group_of_its_own_record() {
+    let fs = Mem::null();
+    let data = fs.create(Path::new("data")).expect("memory");
+    let of = |lsn: u64, mask, group| LoggedRecord {
+        group: GroupNo(group),
+        ..record(lsn, mask, &[STAMPED], &lsn.to_le_bytes())
+    };
+    let history = [of(100, 1, 20), of(110, 0, 30), of(120, 0, 5)];
+    let homes = [1, 3].map(|records| {
+        // What it notes becomes no stamp.
+        let bed = Bed::over(stamped_pool(&fs));
+        redo_and_evict(&bed, &history[..records]);
+        let mut home = [0; PAGE_SIZE];
+        data.read_at(&mut home, STAMPED.offset()).expect("memory");
+        home
+    });
+    let bed = Bed::over(stamped_pool(&fs));
+    assert_eq!(bed.redo(1, &history).expect("sound records"), 0, "all changes are found");
+    bed.pool.stamps().write(GroupNo(6), 1);
+    drop(bed);
+    data.write_at(&homes[0], STAMPED.offset()).expect("memory");
+    assert!(stamped_pool(&fs).shared(STAMPED).is_err(), "it lacks a change from before the redo start");
+    data.write_at(&homes[1], STAMPED.offset()).expect("memory");
+    assert_eq!(stamped_pool(&fs).shared(STAMPED).expect("sound")[AT], 3);
+}
+
 /// The page is rebuilt by a pass that the end of the log finds unfinished, up to a change that is below its stamp. It
 /// goes home, and the stamps forget what was rebuilt when redo ends.
 #[test]
