@@ -22,34 +22,47 @@ pub(crate) struct Database {
     /// How long a restart after a crash may take: the log that it reads follows from that
     #[arg(long, value_name = "TIME", value_parser = |text: &str| units::time("restart-target", text))]
     restart_target: Option<Duration>,
+    /// Directory to which the log is archived
+    ///
+    /// Name the directory that the application names, if it has an archive. Without it, log that this verb reuses is
+    /// missing there, and a restore cannot pass the gap.
+    #[arg(long)]
+    archive: Option<PathBuf>,
 }
 
 impl Database {
     /// Opens the database, which exists. After a crash that recovers it.
     pub(crate) fn open(&self) -> Result<Db, Failure> {
-        self.options().open_existing(&self.dir).map_err(Failure::unopened)
+        self.options()?.open_existing(&self.dir).map_err(Failure::unopened)
     }
 
     /// Opens the database, and creates it if there is none.
     pub(crate) fn open_or_create(&self) -> Result<Db, Failure> {
-        self.options().open(&self.dir).map_err(Failure::unopened)
+        self.options()?.open(&self.dir).map_err(Failure::unopened)
     }
 
     /// Opens the database, which is closed, without a write to its files.
     pub(crate) fn open_read_only(&self) -> Result<Db, Failure> {
-        self.options().open_read_only(&self.dir).map_err(Failure::unopened)
+        self.options()?.open_read_only(&self.dir).map_err(Failure::unopened)
     }
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    fn options(&self) -> Options {
-        let options = Options::new().memory_limit(self.memory);
-        match self.restart_target {
-            Some(time) => options.restart_target(time),
-            None => options,
+    fn options(&self) -> Result<Options, Failure> {
+        let mut options = Options::new().memory_limit(self.memory);
+        if let Some(time) = self.restart_target {
+            options = options.restart_target(time);
         }
+        if let Some(dir) = &self.archive {
+            // Not created, as another name would be that of a second archive.
+            if !dir.is_dir() {
+                return Err(Failure::Refused(format!("there is no archive: {} is no directory", dir.display())));
+            }
+            options = options.archive(dir);
+        }
+        Ok(options)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct ShellArguments {
     #[command(flatten)]
     database: Database,
     /// Write to no file. The database must have been closed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "archive")]
     read_only: bool,
 }
 

@@ -51,6 +51,27 @@ fn a_restore_ends_where_it_is_told() {
 }
 
 #[test]
+fn what_a_verb_has_archived_is_restored() {
+    let dir = Dir::new("restore-verb");
+    let [db, backup, archive, out] = ["db", "copy", "archive", "out"].map(|name| path(&dir, name));
+    let ran = |words: &[&str]| foreshore(words.iter().map(OsStr::new), None);
+    let open = Options::new().archive(&archive).open(&db).unwrap();
+    open.run(|tx| tx.open(NUMBERS)?.put(1, 1)).unwrap();
+    open.backup(&backup).unwrap();
+    drop(open);
+    for words in [
+        ["put", &*db, "numbers", "2", "2", "--archive", &*archive].as_slice(),
+        &["restore", &backup, &out, "--archive", &archive],
+    ] {
+        let done = ran(words);
+        assert_eq!(done.code, 0, "{words:?}: {done:?}");
+    }
+    assert_eq!(ran(&["get", &out, "numbers", "2"]).output, "2\n");
+    ran(&["tables", &db, "--archive", &path(&dir, "typo")]).is_refused(2, "typo is no directory");
+    assert_eq!(ran(&["shell", &db, "--read-only", "--archive", &archive]).code, 2);
+}
+
+#[test]
 fn a_chain_of_increments_is_restored_in_its_order() {
     let dir = Dir::new("restore-chain");
     let [db, full, first, second, out] = ["db", "full", "first", "second", "out"].map(|name| path(&dir, name));
