@@ -299,7 +299,11 @@ impl Stamps {
     fn write_blocks(&self, file: &dyn File, notes: &[Note], run: &mut Run) {
         let by_block = || notes.chunk_by(|a, b| block_of(a.pid) == block_of(b.pid));
         let raise = |stamps: &mut StampBlock, notes: &[Note]| {
-            notes.iter().fold(false, |raised, note| stamps.raise(note.pid, note.lsn) || raised)
+            let mut is_raised = false;
+            for note in notes {
+                is_raised |= stamps.raise(note.pid, note.lsn);
+            }
+            is_raised
         };
         for notes in by_block() {
             let mut stamps = self.with_block(notes[0].pid, |block| block.stamps.clone()).expect("there is a file");
