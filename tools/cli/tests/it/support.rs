@@ -122,7 +122,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Copies a file without its blocks of zeros: most of the log is prepared and has no record.
 fn copy_file(from: &Path, to: &Path) {
-    const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     let (mut from, to) = (File::open(from).unwrap(), File::create(to).unwrap());
     let (mut block, mut offset) = (ZEROS, 0);
     loop {
