@@ -2,7 +2,7 @@
 
 use crate::restore::{ARCHIVE, BACKUP, TARGET, restore_on};
 use crate::script::{Loss, Script, disk, lose_power, options, read};
-use crate::support::{DIR, NUMBERS, fill, numbers, small};
+use crate::support::{DIR, NUMBERS, fill, numbers, small, stride};
 use foreshore::{Db, Error, RestoreRefusal, TableDef, Until};
 use foreshore_io::{Fs, Mem, Sim};
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn read_blobs(db: &Db) -> Vec<(u64, Vec<u8>)> {
 /// durable: backup and archive restore the database of that moment.
 #[test]
 fn power_loss_leaves_no_gap() {
-    let stride = std::env::var("FORESHORE_CRASH_STRIDE").map_or(61, |text| text.parse().unwrap());
+    let stride = stride(61);
     let (mut images, mut archived, mut recycled) = (0_u64, 0, 0);
     for seed in 0..2 {
         let sim = disk(seed);

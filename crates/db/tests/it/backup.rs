@@ -4,7 +4,7 @@
 //! `FORESHORE_BACKUPS=100` makes so many beside writers, and `FORESHORE_CRASH_STRIDE=1` loses power at each operation.
 
 use crate::script::{Loss, Random, Script, disk, lose_power, options};
-use crate::support::{DIR, NUMBERS, POLICIES, SetOnDrop, Snapshot, TempDir, fill, numbers, small};
+use crate::support::{DIR, NUMBERS, POLICIES, SetOnDrop, Snapshot, TempDir, fill, numbers, small, stride};
 use foreshore::{Backup, Db, Error, Options, Place, TableDef};
 use foreshore_base::limits::{BLOCK, PAGE_SIZE};
 use foreshore_io::sim::{Fault, FaultKind};
@@ -227,7 +227,7 @@ fn prepared_transactions_are_prepared_in_the_copy() {
 /// every acknowledged commit.
 #[test]
 fn power_loss_leaves_a_whole_copy_or_none() {
-    let stride = number("FORESHORE_CRASH_STRIDE", 7);
+    let stride = stride(7);
     let (mut unfinished, mut whole, mut images) = (0, 0, 0);
     for seed in 0..2 {
         let sim = disk(seed);

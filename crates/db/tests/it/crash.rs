@@ -5,7 +5,7 @@
 //! histories and the recoveries use all replacement policies in turn.
 
 use crate::script::{LostCommit, Random, Script, disk, lost_commit, open, options};
-use crate::support::{DIR, NUMBERS, POLICIES};
+use crate::support::{DIR, NUMBERS, POLICIES, stride};
 use foreshore::LabOptions;
 use foreshore_classics::replacement::ReplacementKind;
 use std::{
@@ -23,7 +23,7 @@ const _: () = assert!(SEEDS >= ReplacementKind::ALL.len() as u64);
 #[test]
 fn every_acknowledged_commit_survives_power_loss() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let stride = number("FORESHORE_CRASH_STRIDE", STRIDE);
+    let stride = stride(STRIDE);
     let (seeds, next, images) = (number("FORESHORE_CRASH_SEEDS", SEEDS), AtomicU64::new(1), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {

@@ -5,7 +5,7 @@
 
 use crate::restore::{ARCHIVE, BACKUP, TARGET};
 use crate::script::{Loss, Model, Random, Script, disk, lose_power, options, read};
-use crate::support::{DIR, NUMBERS, POLICIES, SetOnDrop, TempDir, fill, numbers, small};
+use crate::support::{DIR, NUMBERS, POLICIES, SetOnDrop, TempDir, fill, numbers, small, stride};
 use foreshore::{Db, Device, Error, Options, Restore, TableDef, Transaction, Until, restore};
 use foreshore_base::limits::PAGE_SIZE;
 use foreshore_io::sim::{Fault, FaultKind};
@@ -268,7 +268,7 @@ fn chains_beside_many_writers_have_every_acknowledged_commit_and_the_right_sum()
 /// on, and knows the base.
 #[test]
 fn power_loss_leaves_a_whole_increment_or_none() {
-    let stride = number("FORESHORE_CRASH_STRIDE", 5);
+    let stride = stride(5);
     let (mut refused, mut whole) = (0, 0);
     for seed in 0..2 {
         let sim = disk(seed);

@@ -5,7 +5,7 @@
 //! `FORESHORE_CRASH_STRIDE=1` visits every operation with every policy.
 
 use crate::script::{Random, disk, open, options};
-use crate::support::{DIR, POLICIES};
+use crate::support::{DIR, POLICIES, stride};
 use foreshore::{Db, Error, TableDef, Transaction, TxnOptions};
 use foreshore_io::sim::{Persist, Sim};
 use std::{
@@ -353,7 +353,7 @@ fn recover(history: (&State, &[Step]), image: &Sim, op: u64, number: u64) -> Res
 
 #[test]
 fn power_loss_at_every_operation_leaves_prepared_transactions_as_they_were() {
-    let stride = std::env::var("FORESHORE_CRASH_STRIDE").map_or(3, |text| text.parse().unwrap());
+    let stride = stride(3);
     thread::scope(|scope| {
         for seed in 0..4 {
             scope.spawn(move || lose_power(seed, stride));

@@ -2,7 +2,7 @@
 //! transactions, however large, are undone or, on a full disk, parked.
 
 use crate::script::{Random, disk, open, options};
-use crate::support::{DIR, POLICIES};
+use crate::support::{DIR, POLICIES, stride};
 use foreshore::{Db, Error, Options, TableDef, Transaction};
 use foreshore_base::Error as Storage;
 use foreshore_io::sim::Persist;
@@ -385,11 +385,11 @@ fn a_parked_loser_survives_power_loss_while_it_ends() {
     assert!(steps.is_some(), "it is still parked");
     verify_ended(&db, &rows);
     drop(db);
-    let (mut points, mut images) = (image.crash_points(), 0);
+    // No divisor in common with the number of the policies: each has its turn.
+    let (mut points, mut images, stride) = (image.crash_points(), 0, stride(5));
     loop {
         let op = points.op();
-        // No divisor in common with the number of the policies: each has its turn.
-        if op >= from && op % 2 == 0 {
+        if op >= from && op % stride == 0 {
             let image = points.image(&POLICIES[(op % POLICIES.len() as u64) as usize], op);
             let db = open_full(&image);
             assert!(read(&db) == rows, "operation {op}");

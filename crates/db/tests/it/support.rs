@@ -19,6 +19,11 @@ pub(crate) const TEXTS: TableDef<&str, &str> = TableDef::new("texts");
 /// Where databases on file systems in memory live.
 pub(crate) const DIR: &str = "/db";
 
+/// The distance of the operations that a test visits: `usual`, unless `FORESHORE_CRASH_STRIDE` says otherwise.
+pub(crate) fn stride(usual: u64) -> u64 {
+    std::env::var("FORESHORE_CRASH_STRIDE").map_or(usual, |text| text.parse().unwrap())
+}
+
 /// What a loss of power leaves of the unsynced effects, for loops over images of histories.
 pub(crate) const POLICIES: [Persist; 9] = [
     Persist::None,
