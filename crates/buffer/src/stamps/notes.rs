@@ -29,12 +29,13 @@ pub(super) struct Notes {
 
 impl Notes {
     pub(super) fn new(most: usize) -> Self {
-        // Of full size, since it would be made larger under the lock.
+        // Of full size, as it would be made larger under the lock.
         let newest = HashMap::with_capacity_and_hasher(most, Spread);
         Self { images: Vec::new(), taken: 0, newest, rebuilt: HashSet::new(), most, dropped: 0 }
     }
 
-    /// Notes an image, unless a later one with an older group makes it useless. Beyond the limit the image is dropped.
+    /// Notes an image, unless the newest one of the page has that LSN or a greater one, and no newer group. Beyond the
+    /// limit the image is dropped.
     ///
     /// The records of a page do not lie in groups in the order of their LSNs. So redo may find one LSN with a newer
     /// group first.

@@ -386,7 +386,7 @@ fn a_parked_loser_survives_power_loss_while_it_ends() {
     verify_ended(&db, &rows);
     drop(db);
     // No divisor in common with the number of the policies: each has its turn.
-    let (mut points, mut images, stride) = (image.crash_points(), 0, stride(5));
+    let (mut points, mut images, stride) = (image.crash_points(), 0, stride(2));
     loop {
         let op = points.op();
         if op >= from && op % stride == 0 {

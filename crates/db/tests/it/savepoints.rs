@@ -2,7 +2,7 @@
 
 use crate::{
     script::{Script, disk, options},
-    support::{DIR, NUMBERS, TEXTS, fill, in_memory, numbers, small, stride},
+    support::{DIR, NUMBERS, TEXTS, fill, in_memory, numbers, small},
 };
 use foreshore::{Db, Error, Isolation, ReadOptions, TableDef, Transaction, TxnOptions};
 use foreshore_io::{Mem, sim::Persist};
@@ -277,15 +277,12 @@ fn power_lost_in_any_operation_of_transactions_that_go_back() {
         let mut script = Script::new(&sim, seed);
         let db = options(&sim).lab(|lab| lab.step_seed = seed).open(DIR).unwrap();
         script.run(&db, 25).unwrap();
-        // No divisor in common with the number of the policies: each has its turn.
-        let (mut points, stride) = (sim.crash_points(), stride(3));
+        let mut points = sim.crash_points();
         loop {
             let op = points.op();
-            if op % stride == 0 {
-                let policy = &POLICIES[op as usize % POLICIES.len()];
-                let db = options(&points.image(policy, op)).open(DIR).unwrap();
-                script.verify(&db, op).unwrap_or_else(|why| panic!("seed {seed}, lost in {op}, {policy:?}: {why}"));
-            }
+            let policy = &POLICIES[op as usize % POLICIES.len()];
+            let db = options(&points.image(policy, op)).open(DIR).unwrap();
+            script.verify(&db, op).unwrap_or_else(|why| panic!("seed {seed}, lost in {op}, {policy:?}: {why}"));
             if !points.advance() {
                 break;
             }
